@@ -1,0 +1,163 @@
+//! Tenants, users, invites and passwords on the wire.
+
+use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenancy::{InviteId, TenantId, UserId};
+
+use crate::{Role, Secret, TenantStatus, UserStatus};
+
+/// How an invite reaches the person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// By mail; the answer holds no token.
+    #[default]
+    Email,
+    /// In the answer; no mail is sent.
+    Response,
+}
+
+/// `POST /tenants`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CreateTenant {
+    /// A DNS label, immutable.
+    pub tenant_id: TenantId,
+    /// What people call the tenant, 1 to 200 characters.
+    pub display_name: String,
+    /// Whom to invite as its first administrator.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub admin_email: Option<String>,
+    /// How that invite is delivered.
+    #[serde(default)]
+    pub delivery: Delivery,
+    /// Limits on ingestion, per ingest replica; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quota: Option<Quota>,
+}
+
+/// How much a tenant may send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Quota {
+    /// Events a second; no limit when absent.
+    pub events_per_second: Option<u32>,
+    /// Bytes a second; no limit when absent.
+    pub bytes_per_second: Option<u32>,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Tenant {
+    /// Its id.
+    pub tenant_id: TenantId,
+    /// Its name.
+    pub display_name: String,
+    /// Its standing.
+    pub status: TenantStatus,
+    /// How much it may send.
+    pub quota: Quota,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// The first administrator's invite, in the answer to its creation only.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub invite: Option<Invite>,
+}
+
+/// `POST /users/invite`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct InviteUser {
+    /// Whom to invite.
+    pub email: String,
+    /// What they may do.
+    #[serde(default = "member")]
+    pub role: Role,
+    /// How the invite is delivered.
+    #[serde(default)]
+    pub delivery: Delivery,
+}
+
+const fn member() -> Role {
+    Role::Member
+}
+
+/// The state of an invite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InviteStatus {
+    /// Its token can be used.
+    Pending,
+    /// The person has set a password.
+    Accepted,
+    /// Its time is over.
+    Expired,
+    /// It was taken back, or replaced by a newer one.
+    Revoked,
+}
+
+/// An invite.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Invite {
+    /// Its id.
+    pub invite_id: InviteId,
+    /// Who is invited, as typed.
+    pub email: String,
+    /// What they will be.
+    pub role: Role,
+    /// Its state.
+    pub status: InviteStatus,
+    /// When its token ends.
+    pub expires_at: DateTime<Utc>,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// The raw token (`svc_iv_…`), only with `delivery: response`, only once.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub token: Option<Secret>,
+}
+
+/// `POST /users/accept-invite`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AcceptInvite {
+    /// The raw invite token.
+    pub token: Secret,
+    /// The password to set.
+    pub password: Secret,
+}
+
+/// The answer to an accepted invite.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AcceptedInvite {
+    /// The user that now exists.
+    pub user_id: UserId,
+    /// Where.
+    pub tenant_id: TenantId,
+    /// The address to log in with.
+    pub email: String,
+    /// What they may do.
+    pub role: Role,
+}
+
+/// A user.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct User {
+    /// Its id.
+    pub user_id: UserId,
+    /// The address, as typed when invited.
+    pub email: String,
+    /// What they may do.
+    pub role: Role,
+    /// Their standing.
+    pub status: UserStatus,
+    /// When they were first invited.
+    pub created_at: DateTime<Utc>,
+    /// When the record last changed.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// `POST /auth/password/login`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Login {
+    /// The address of the account.
+    pub email: String,
+    /// Its password.
+    pub password: Secret,
+}

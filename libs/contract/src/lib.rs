@@ -1,0 +1,21 @@
+//! The HTTP API as data: the shapes that go over the wire, the problems it answers, and who serves which path.
+//!
+//! Servers and clients both depend on this crate, so it holds no code of either.
+
+pub mod events;
+pub mod identity;
+pub mod internal;
+mod page;
+pub mod paths;
+pub mod problem;
+mod role;
+mod secret;
+pub mod session;
+
+pub use page::Page;
+pub use problem::{FieldError, Problem, ProblemKind};
+pub use role::{Role, Scope, TenantStatus, UserStatus};
+pub use secret::Secret;
+
+/// Path prefix of the public API.
+pub const API_PREFIX: &str = "/api/v1";

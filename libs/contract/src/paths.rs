@@ -1,0 +1,77 @@
+//! Who serves which path: one table, from which every router in front of the services is made.
+
+use crate::API_PREFIX;
+
+/// A service that the front door routes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Upstream {
+    /// Tenants, users, invites, passwords; also everything that nobody else serves.
+    Identity,
+    /// Sessions, device grants, API keys.
+    Session,
+    /// Events.
+    Ingest,
+}
+
+impl Upstream {
+    /// The service's name, as in its binary `svc-<name>`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Session => "session",
+            Self::Ingest => "ingest",
+        }
+    }
+}
+
+/// Prefixes below [`API_PREFIX`], each with its service. The longest prefix wins, and a prefix ends at a path segment.
+pub const PREFIXES: &[(&str, Upstream)] = &[
+    ("/tenants", Upstream::Identity),
+    ("/users", Upstream::Identity),
+    ("/auth/password", Upstream::Identity),
+    ("/pages", Upstream::Identity),
+    ("/problems", Upstream::Identity),
+    ("/docs", Upstream::Identity),
+    ("/openapi.json", Upstream::Identity),
+    ("/version", Upstream::Identity),
+    ("/auth/sessions", Upstream::Session),
+    ("/auth/session", Upstream::Session),
+    ("/auth/device", Upstream::Session),
+    ("/api-keys", Upstream::Session),
+    ("/events", Upstream::Ingest),
+    ("/health", Upstream::Ingest),
+];
+
+/// Who answers for a path, given whole (`/api/v1/…`). What matches no prefix is identity's, which answers 404.
+pub fn upstream_of(path: &str) -> Upstream {
+    let Some(below) = path.strip_prefix(API_PREFIX) else { return Upstream::Identity };
+    PREFIXES
+        .iter()
+        .filter(|(prefix, _)| {
+            below.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+        .max_by_key(|(prefix, _)| prefix.len())
+        .map_or(Upstream::Identity, |(_, upstream)| *upstream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_whole_segment_prefix_decides() {
+        for (path, upstream) in [
+            ("/api/v1/auth/password/login", Upstream::Identity),
+            ("/api/v1/auth/session", Upstream::Session),
+            ("/api/v1/auth/sessions/logout", Upstream::Session),
+            ("/api/v1/auth/sessionsx", Upstream::Identity),
+            ("/api/v1/events/batch", Upstream::Ingest),
+            ("/api/v1/eventsource", Upstream::Identity),
+            ("/api/v1/health", Upstream::Ingest),
+            ("/api/v1", Upstream::Identity),
+            ("/elsewhere", Upstream::Identity),
+        ] {
+            assert_eq!(upstream_of(path), upstream, "{path}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Sessions on the wire.
+
+use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenancy::{KeyId, SessionId, TenantId, UserId};
+
+use crate::{Role, Scope, Secret};
+
+/// What a login is answered with: the only place where the raw session token stands.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct IssuedSession {
+    /// The raw session token (`svc_st_…`), to be sent as a bearer.
+    pub session_id: Secret,
+    /// Always `Bearer` (RFC 6750).
+    pub token_type: TokenType,
+    /// Whose session it is.
+    pub user_id: UserId,
+    /// In which tenant.
+    pub tenant_id: TenantId,
+    /// What the user may do now.
+    pub role: Role,
+    /// When it ends in any case.
+    pub expires_at: DateTime<Utc>,
+    /// When it ends if it is not used.
+    pub idle_expires_at: DateTime<Utc>,
+}
+
+/// How the token is to be presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TokenType {
+    /// In `Authorization: Bearer` (RFC 6750).
+    Bearer,
+}
+
+/// How a session came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionMethod {
+    /// With e-mail and password.
+    Password,
+    /// With a device code (RFC 8628).
+    Device,
+}
+
+/// An entry of the list of sessions.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Session {
+    /// The listed id; it is no credential.
+    pub id: SessionId,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it was last used, to the minute.
+    pub last_seen_at: DateTime<Utc>,
+    /// When it ends in any case.
+    pub expires_at: DateTime<Utc>,
+    /// When it ends if it is not used.
+    pub idle_expires_at: DateTime<Utc>,
+    /// How it came to be.
+    pub method: SessionMethod,
+    /// The address it was made from.
+    pub ip: Option<String>,
+    /// What the client called itself when it was made.
+    pub user_agent: Option<String>,
+    /// Whether it is the one that asks.
+    pub current: bool,
+}
+
+/// What kind of caller stands behind a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SubjectType {
+    /// A person with a session.
+    User,
+    /// An API key.
+    ApiKey,
+}
+
+/// `GET /auth/session`: who the credential is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Whoami {
+    /// Person or key.
+    pub subject_type: SubjectType,
+    /// The person's id.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user_id: Option<UserId>,
+    /// The key's id.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key_id: Option<KeyId>,
+    /// The tenant that the credential belongs to.
+    pub tenant_id: TenantId,
+    /// What the person may do now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub role: Option<Role>,
+    /// What the credential may be used for.
+    pub scopes: Vec<Scope>,
+    /// How the session came to be.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<SessionMethod>,
+    /// When the credential ends in any case.
+    pub expires_at: DateTime<Utc>,
+    /// When it ends if it is not used.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub idle_expires_at: Option<DateTime<Utc>>,
+}

@@ -1,0 +1,175 @@
+//! Migrations: forward only, first expand, later contract, so that a binary runs on its own schema version N and on N + 1.
+//! That is what lets an upgrade and a rollback happen under load.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use service::config::Variable;
+use sqlx::Connection as _;
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+
+use crate::Error;
+
+/// Where migrations connect to.
+pub const MIGRATOR_DATABASE_URL: Variable = Variable {
+    name: "SVC_MIGRATOR_DATABASE_URL",
+    form: "postgres://user:password@host:port/database",
+    default: None,
+    secret: true,
+    meaning: "The Postgres database, as the context's migrator role; read by `migrate up` only.",
+};
+
+/// How often a migration that waits for another one, or a pod that waits for migrations, looks again.
+const POLL: Duration = Duration::from_millis(500);
+
+/// The migrations of one schema.
+#[derive(Clone, Copy)]
+pub struct Migrations {
+    /// The schema that the context owns.
+    pub schema: &'static str,
+    /// What `sqlx::migrate!` embedded.
+    pub migrator: &'static Migrator,
+}
+
+/// How a database stands to what a binary needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The binary can run on it.
+    Accepted(i64),
+    /// Migrations have to be run first.
+    Behind {
+        /// What is applied, 0 for nothing.
+        applied: i64,
+        /// What the binary needs.
+        needed: i64,
+    },
+    /// The database is more than one version ahead: the binary is too old for it.
+    Ahead {
+        /// What is applied.
+        applied: i64,
+        /// What the binary was built for.
+        needed: i64,
+    },
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accepted(applied) => write!(f, "schema version {applied}: accepted"),
+            Self::Behind { applied, needed } => {
+                write!(f, "schema version {applied}, but {needed} is needed: run `migrate up`")
+            }
+            Self::Ahead { applied, needed } => {
+                write!(f, "schema version {applied}, but this binary was built for {needed}: use a newer binary")
+            }
+        }
+    }
+}
+
+/// Running migrations failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// The database did not answer.
+    #[error("the database cannot be used")]
+    Database(#[from] Error),
+    /// A migration failed, or one that was applied has changed since.
+    #[error("a migration failed")]
+    Failed(#[from] MigrateError),
+}
+
+impl From<sqlx::Error> for MigrationError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+impl Migrations {
+    /// The version that the binary was built for.
+    pub fn needed(&self) -> i64 {
+        self.migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
+    }
+
+    fn table(&self) -> String {
+        format!("{}.schema_migrations", self.schema)
+    }
+
+    /// Runs what is missing, one process at a time. On a database that is one version ahead it does nothing.
+    ///
+    /// # Errors
+    /// The database cannot be used, or a migration failed; what came before it is applied.
+    pub async fn up(&self, url: &str) -> Result<Version, MigrationError> {
+        let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(url)?).await?;
+        self.lock(&mut connection).await?;
+        let mut migrator = Migrator {
+            migrations: self.migrator.migrations.clone(),
+            ignore_missing: true,
+            // A lock of our own that polls: a session that waits inside `pg_advisory_lock` would hold a snapshot, and
+            // keep `create index concurrently` of the running migration waiting for ever.
+            locking: false,
+            ..Migrator::DEFAULT
+        };
+        migrator.dangerous_set_table_name(self.table());
+        migrator.run(&mut connection).await?;
+        let version = self.version(&mut connection).await?;
+        connection.close().await?;
+        Ok(version)
+    }
+
+    /// How the database stands to this binary. The schema must exist; its migrations need not.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn version(&self, connection: &mut PgConnection) -> Result<Version, Error> {
+        let (needed, table) = (self.needed(), self.table());
+        let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+            .bind(&table)
+            .fetch_one(&mut *connection)
+            .await?;
+        let applied = if exists {
+            let latest = format!("select coalesce(max(version), 0) from {table} where success");
+            sqlx::query_scalar(sqlx::AssertSqlSafe(latest)).fetch_one(connection).await?
+        } else {
+            0
+        };
+        Ok(match applied {
+            _ if applied < needed => Version::Behind { applied, needed },
+            _ if applied > needed + 1 => Version::Ahead { applied, needed },
+            _ => Version::Accepted(applied),
+        })
+    }
+
+    /// Waits until the database is there and its version is accepted; tells of each change of what it waits for.
+    pub async fn wait(&self, database: &crate::Database, mut told: impl FnMut(String)) {
+        let mut last = String::new();
+        loop {
+            let state = match database.pool().acquire().await {
+                Ok(mut connection) => self.version(&mut connection).await,
+                Err(error) => Err(error.into()),
+            };
+            let waits_for = match state {
+                Ok(Version::Accepted(_)) => return,
+                Ok(version) => version.to_string(),
+                Err(error) => error.to_string(),
+            };
+            if waits_for != last {
+                told(waits_for.clone());
+                last = waits_for;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn lock(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        loop {
+            let held: bool = sqlx::query_scalar("select pg_try_advisory_lock(hashtextextended($1, 0))")
+                .bind(self.table())
+                .fetch_one(&mut *connection)
+                .await?;
+            if held {
+                return Ok(());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}

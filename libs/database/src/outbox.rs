@@ -1,0 +1,83 @@
+//! The outbox: effects outside the database, written in the transaction that causes them, worked off afterwards.
+//!
+//! A schema that has one brings the table `outbox` and the functions that the relay calls (see the migrations of
+//! identity). A row is *claimed* with a lease: a fresh fencing value and an end. Only the holder of the fence can settle
+//! the row, so a relay that was away for too long changes nothing. Attempts are counted when a row is claimed, so that
+//! a row that kills the process is parked in the end. Work is delivered at least once.
+
+mod relay;
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use tenancy::TenantId;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+pub use relay::{Deliver, Failure, Relay};
+
+use crate::{Error, TenantTx};
+
+/// The outbox of one schema. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Outbox {
+    schema: &'static str,
+    wake: Arc<Notify>,
+}
+
+/// One effect that is due.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct OutboxRow {
+    /// The row's id; also the id of what is sent, where the receiver removes duplicates.
+    pub outbox_id: Uuid,
+    /// Whose.
+    pub tenant_id: TenantId,
+    /// What kind of effect.
+    pub kind: String,
+    /// What it is about: ids, never secrets.
+    pub payload: Value,
+    /// How often it was tried, this time included.
+    pub attempts: i32,
+    /// The claim's fence.
+    fence: Uuid,
+}
+
+impl Outbox {
+    /// The outbox of a schema.
+    pub fn new(schema: &'static str) -> Self {
+        Self { schema, wake: Arc::default() }
+    }
+
+    /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then.
+    ///
+    /// # Errors
+    /// The statement failed.
+    pub async fn write(
+        &self,
+        tx: &mut TenantTx,
+        tenant_id: &TenantId,
+        kind: &str,
+        payload: &Value,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let insert = format!(
+            "insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at) values ($1, $2, $3, $4, $5, $5)",
+            self.schema
+        );
+        sqlx::query(sqlx::AssertSqlSafe(insert))
+            .bind(Uuid::now_v7())
+            .bind(tenant_id)
+            .bind(kind)
+            .bind(payload)
+            .bind(now)
+            .execute(tx.connection())
+            .await?;
+        Ok(())
+    }
+
+    /// Lets the relay of this process look at once.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+}

@@ -1,0 +1,149 @@
+//! The task that works an outbox off. Any number of processes may run one.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use service::{Clock, Tasks};
+use uuid::Uuid;
+
+use super::{Outbox, OutboxRow};
+use crate::{Database, Error};
+
+/// How many rows are claimed at once.
+const BATCH: i32 = 16;
+/// How long a claim holds; longer than any delivery may take.
+const LEASE: TimeDelta = TimeDelta::seconds(60);
+/// How often the relay looks without being woken: for rows of other processes and rows that are due again.
+const POLL: Duration = Duration::from_secs(1);
+/// After so many attempts a row is parked.
+const MAX_ATTEMPTS: i32 = 5;
+
+/// Brings one effect about. Delivery must be safe to repeat.
+pub trait Deliver: Send + Sync + 'static {
+    /// Delivers; a dropped call counts as an attempt.
+    fn deliver(&self, row: &OutboxRow) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// Why an effect did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It can succeed later.
+    #[error("{0}")]
+    Later(String),
+    /// It can never succeed: the row is parked for a person to look at.
+    #[error("{0}")]
+    Never(String),
+}
+
+/// Works an outbox off until the process stops.
+pub struct Relay<D, C: ?Sized> {
+    /// Where the outbox is.
+    pub database: Database,
+    /// Which one.
+    pub outbox: Outbox,
+    /// What brings the effects about.
+    pub deliver: D,
+    /// Tells the time.
+    pub clock: std::sync::Arc<C>,
+}
+
+impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
+    /// Runs until the tasks are told to stop; a delivery that is under way is finished.
+    pub async fn run(self, tasks: Tasks) {
+        while !tasks.stopping().is_cancelled() {
+            match self.work_off_once().await {
+                Ok(0) => self.rest(&tasks).await,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, schema = self.outbox.schema, "the outbox cannot be read");
+                    self.rest(&tasks).await;
+                }
+            }
+        }
+    }
+
+    async fn rest(&self, tasks: &Tasks) {
+        tokio::select! {
+            () = self.outbox.wake.notified() => {}
+            () = tokio::time::sleep(POLL) => {}
+            () = tasks.stopping().cancelled() => {}
+        }
+    }
+
+    /// Claims what is due and delivers it; tells how many rows there were.
+    ///
+    /// # Errors
+    /// The database is not available; claimed rows come back when their lease ends.
+    pub async fn work_off_once(&self) -> Result<usize, Error> {
+        let rows = self.claim().await?;
+        for row in &rows {
+            match self.deliver.deliver(row).await {
+                Ok(()) => self.settle(row, Settlement::Done).await?,
+                Err(failure) => self.settle(row, self.after(row, failure)).await?,
+            }
+        }
+        Ok(rows.len())
+    }
+
+    fn after(&self, row: &OutboxRow, failure: Failure) -> Settlement {
+        let park = matches!(failure, Failure::Never(_)) || row.attempts >= MAX_ATTEMPTS;
+        tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
+        let error = failure.to_string();
+        if park { Settlement::Parked { error } } else { Settlement::Later { due_at: self.clock.now() + back_off(row.attempts), error } }
+    }
+
+    async fn claim(&self) -> Result<Vec<OutboxRow>, Error> {
+        let now = self.clock.now();
+        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4)", self.outbox.schema);
+        let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
+            .bind(Uuid::now_v7())
+            .bind(now)
+            .bind(now + LEASE)
+            .bind(BATCH)
+            .fetch_all(self.database.pool())
+            .await?;
+        Ok(rows)
+    }
+
+    async fn settle(&self, row: &OutboxRow, settlement: Settlement) -> Result<(), Error> {
+        let (state, due_at, error) = match settlement {
+            Settlement::Done => ("done", None, None),
+            Settlement::Later { due_at, error } => ("later", Some(due_at), Some(error)),
+            Settlement::Parked { error } => ("parked", None, Some(error)),
+        };
+        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox.schema);
+        sqlx::query(sqlx::AssertSqlSafe(settle))
+            .bind(row.outbox_id)
+            .bind(row.fence)
+            .bind(state)
+            .bind(due_at)
+            .bind(error)
+            .bind(self.clock.now())
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+}
+
+enum Settlement {
+    Done,
+    Later { due_at: DateTime<Utc>, error: String },
+    Parked { error: String },
+}
+
+/// 2 s, 8 s, 32 s, 128 s: long enough together to outlast a restart of what was away.
+fn back_off(attempts: i32) -> TimeDelta {
+    let exponent = u32::try_from(attempts.clamp(1, MAX_ATTEMPTS) - 1).unwrap_or(0);
+    TimeDelta::seconds(2 * 4_i64.pow(exponent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_grows_with_each_attempt() {
+        let waits: Vec<_> = (1..5).map(|attempts| back_off(attempts).num_seconds()).collect();
+        assert_eq!(waits, [2, 8, 32, 128]);
+    }
+}

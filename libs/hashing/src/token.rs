@@ -1,0 +1,247 @@
+//! Opaque tokens: `svc_<kind>_` + 43 base62 characters (256 bits) + `_` + 6 base62 characters of CRC-32 (IEEE 802.3)
+//! over all that precedes.
+//!
+//! The prefix lets secret scanners and people recognise a token; the checksum refuses typing errors before any look-up.
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::Entropy;
+
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const SECRET_LEN: usize = 43;
+const CHECKSUM_LEN: usize = 6;
+
+/// What a token is for; a token of one kind is never taken for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenKind {
+    /// A session, as a bearer credential.
+    Session,
+    /// An API key, as a bearer credential.
+    ApiKey,
+    /// An invite.
+    Invite,
+    /// A password reset.
+    PasswordReset,
+    /// A device code (RFC 8628).
+    DeviceCode,
+    /// The operator's bearer credential.
+    Operator,
+}
+
+impl TokenKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::Operator];
+
+    /// What every token of the kind begins with.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Session => "svc_st_",
+            Self::ApiKey => "svc_ak_",
+            Self::Invite => "svc_iv_",
+            Self::PasswordReset => "svc_pr_",
+            Self::DeviceCode => "svc_dc_",
+            Self::Operator => "svc_op_",
+        }
+    }
+}
+
+/// The text is no token of the kind that is wanted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a token of this kind")]
+pub struct NotAToken;
+
+/// A token whose form and checksum are right, wiped from memory when dropped.
+pub struct RawToken {
+    kind: TokenKind,
+    text: Zeroizing<String>,
+}
+
+impl RawToken {
+    /// Makes a fresh token with 256 random bits.
+    pub fn generate(kind: TokenKind, entropy: &dyn Entropy) -> Self {
+        let mut secret = Zeroizing::new([0_u8; 32]);
+        entropy.fill(&mut *secret);
+        // Room for the whole from the start: growing would leave copies of the secret behind.
+        let mut text = Zeroizing::new(String::with_capacity(64));
+        text.push_str(kind.prefix());
+        push_base62(&mut text, &mut *secret, SECRET_LEN);
+        let checksum = checksum(&text);
+        text.push('_');
+        text.push_str(&checksum);
+        Self { kind, text }
+    }
+
+    /// Takes a token that somebody sent.
+    ///
+    /// # Errors
+    /// [`NotAToken`] when it is none of this kind, or its checksum is wrong.
+    pub fn parse(kind: TokenKind, text: &str) -> Result<Self, NotAToken> {
+        let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(NotAToken)?;
+        let (secret, sum) = secret_and_checksum.split_once('_').ok_or(NotAToken)?;
+        let in_alphabet = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
+        if secret.len() != SECRET_LEN || sum.len() != CHECKSUM_LEN || !in_alphabet(secret) || !in_alphabet(sum) {
+            return Err(NotAToken);
+        }
+        if checksum(&text[..text.len() - CHECKSUM_LEN - 1]) != sum {
+            return Err(NotAToken);
+        }
+        Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
+    }
+
+    /// Takes a token of any of the kinds, told apart by its prefix.
+    ///
+    /// # Errors
+    /// [`NotAToken`] when it is none of them.
+    pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, NotAToken> {
+        kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(NotAToken)
+    }
+
+    /// What the token is for.
+    pub fn kind(&self) -> TokenKind {
+        self.kind
+    }
+
+    /// What is stored of the token.
+    pub fn digest(&self) -> TokenDigest {
+        TokenDigest(Sha256::digest(self.text.as_bytes()).into())
+    }
+
+    /// The raw text. Each call is a place where the token could leak.
+    pub fn expose(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The SHA-256 of a token's text: all that is ever stored of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// The 32 bytes, as the database keeps them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Compares in constant time, for secrets that are compared in memory rather than looked up.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
+    /// The 64 lower-case hex digits, as the internal API carries them.
+    pub fn to_hex(self) -> String {
+        use std::fmt::Write as _;
+        self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
+            hex
+        })
+    }
+
+    /// Reads what [`Self::to_hex`] wrote; `None` for anything else.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let digits = hex.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl std::fmt::Debug for TokenDigest {
+    /// Shows the first 8 hex digits: enough to find a row, too few to be of use to anybody else.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}…", &self.to_hex()[..8])
+    }
+}
+
+fn checksum(of: &str) -> String {
+    let mut text = String::with_capacity(CHECKSUM_LEN);
+    push_base62(&mut text, &mut crc32fast::hash(of.as_bytes()).to_be_bytes(), CHECKSUM_LEN);
+    text
+}
+
+/// Appends a big-endian number as exactly `len` base62 digits; `len` must be enough for the number's width. Uses up
+/// the number.
+fn push_base62(text: &mut String, number: &mut [u8], len: usize) {
+    let mut digits = Zeroizing::new([0_u8; SECRET_LEN]);
+    for digit in digits[..len].iter_mut().rev() {
+        let mut remainder = 0_u16;
+        for byte in number.iter_mut() {
+            let value = remainder << 8 | u16::from(*byte);
+            // Both fit a byte: the quotient since remainder < 62, the remainder by definition.
+            *byte = u8::try_from(value / 62).unwrap_or(u8::MAX);
+            remainder = value % 62;
+        }
+        *digit = ALPHABET[usize::from(remainder)];
+    }
+    text.extend(digits[..len].iter().map(|digit| char::from(*digit)));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::SeededEntropy;
+
+    struct Fixed(u8);
+    impl Entropy for Fixed {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(self.0);
+        }
+    }
+
+    #[test]
+    fn a_token_has_its_documented_form() {
+        let zero = RawToken::generate(TokenKind::Session, &Fixed(0));
+        assert_eq!(&zero.expose()[..50], format!("svc_st_{}", "0".repeat(43)));
+        let full = RawToken::generate(TokenKind::Invite, &Fixed(0xff));
+        // 2^256 - 1 in base 62.
+        assert_eq!(&full.expose()[7..50], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
+        assert_eq!(full.expose().len(), 57);
+    }
+
+    #[test]
+    fn kinds_are_never_mixed_up() {
+        let token = RawToken::generate(TokenKind::Invite, &SeededEntropy::new(1));
+        for kind in TokenKind::ALL {
+            assert_eq!(RawToken::parse(kind, token.expose()).is_ok(), kind == TokenKind::Invite);
+        }
+        assert!(RawToken::parse_any(&[TokenKind::Session, TokenKind::Invite], token.expose()).is_ok());
+        assert!(RawToken::parse_any(&[TokenKind::Session], token.expose()).is_err());
+    }
+
+    #[test]
+    fn a_digest_shows_eight_digits_and_survives_its_hex() {
+        let digest = RawToken::generate(TokenKind::Session, &SeededEntropy::new(2)).digest();
+        assert_eq!(format!("{digest:?}").chars().count(), 9);
+        assert_eq!(TokenDigest::from_hex(&digest.to_hex()), Some(digest));
+        for bad in ["", "zz", &"g".repeat(64), &"A".repeat(64), &"é".repeat(32)] {
+            assert_eq!(TokenDigest::from_hex(bad), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_generated_token_parses_and_one_changed_character_does_not(seed: u64, at in 0_usize..57, to in "[0-9A-Za-z_]") {
+            let token = RawToken::generate(TokenKind::ApiKey, &SeededEntropy::new(seed));
+            let parsed = RawToken::parse(TokenKind::ApiKey, token.expose()).unwrap();
+            prop_assert!(parsed.digest().matches(&token.digest()));
+            let mut changed = token.expose().to_owned();
+            changed.replace_range(at..=at, &to);
+            prop_assert_eq!(RawToken::parse(TokenKind::ApiKey, &changed).is_ok(), changed == token.expose());
+        }
+
+        #[test]
+        fn parsing_never_panics(text in ".{0,80}") {
+            let _ = RawToken::parse(TokenKind::Session, &text);
+            let _ = RawToken::parse(TokenKind::Session, &format!("svc_st_{text}"));
+        }
+    }
+}

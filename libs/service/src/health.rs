@@ -1,0 +1,84 @@
+//! What the platform asks on the admin port: is the process alive, and may it get requests?
+//!
+//! Neither answer depends on Postgres or NATS. A dependency that fails later is answered by typed 503s instead: taking
+//! every pod out of the endpoints at once would turn a pause into an outage.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
+
+/// What still stands between the process and its first request.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<Mutex<Vec<(&'static str, bool)>>>);
+
+/// One condition of readiness. It is closed until it is opened.
+pub struct Gate {
+    readiness: Readiness,
+    index: usize,
+}
+
+impl Readiness {
+    /// Adds a condition.
+    pub fn gate(&self, name: &'static str) -> Gate {
+        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.push((name, false));
+        Gate { readiness: self.clone(), index: gates.len() - 1 }
+    }
+
+    /// The conditions that do not hold.
+    pub fn closed(&self) -> Vec<&'static str> {
+        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().filter(|(_, open)| !open).map(|(name, _)| *name).collect()
+    }
+}
+
+impl Gate {
+    /// The condition holds.
+    pub fn open(&self) {
+        self.set(true);
+    }
+
+    /// The condition does not hold any more.
+    pub fn close(&self) {
+        self.set(false);
+    }
+
+    fn set(&self, open: bool) {
+        let mut gates = self.readiness.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates[self.index].1 = open;
+    }
+}
+
+/// The admin listener's routes: `/livez` and `/readyz`.
+pub fn router(readiness: Readiness) -> Router {
+    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
+}
+
+async fn readyz(State(readiness): State<Readiness>) -> Response {
+    let closed = readiness.closed();
+    if closed.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", closed.join(", "))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ready_while_every_gate_is_open() {
+        let readiness = Readiness::default();
+        let (schema, stream) = (readiness.gate("schema"), readiness.gate("stream"));
+        assert_eq!(readiness.closed(), ["schema", "stream"]);
+        schema.open();
+        stream.open();
+        assert!(readiness.closed().is_empty());
+        schema.close();
+        assert_eq!(readiness.closed(), ["schema"]);
+    }
+}

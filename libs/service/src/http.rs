@@ -1,0 +1,12 @@
+//! The edge of HTTP: listeners, request ids, bounded bodies, problem documents.
+
+pub mod body;
+pub mod edge;
+pub mod listen;
+pub mod problem;
+mod request_id;
+
+pub use body::JsonBody;
+pub use edge::{Edge, not_found};
+pub use listen::{PeerAddress, serve};
+pub use request_id::{RequestId, X_REQUEST_ID};

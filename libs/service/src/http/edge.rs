@@ -1,0 +1,216 @@
+//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id,
+//! survives a panic of the handler, and renders problems.
+//!
+//! One layer rather than a stack of small ones: each would box another future for every request.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use contract::{API_PREFIX, ProblemKind, problem};
+use futures::FutureExt as _;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use tenancy::HeaderFault;
+
+use super::problem::Problem;
+use super::{RequestId, X_REQUEST_ID};
+
+/// What the edge needs to know of the service.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// The origin under which people reach the service; problem types are links below it.
+    pub public_url: Arc<str>,
+}
+
+/// What a router answers for a path that nobody serves.
+pub async fn not_found() -> Problem {
+    Problem::new(ProblemKind::NotFound)
+}
+
+impl Edge {
+    /// Knows the origin, without a slash at its end.
+    pub fn new(public_url: &str) -> Self {
+        Self { public_url: public_url.trim_end_matches('/').into() }
+    }
+
+    /// Puts the edge around a router, which is complete by now.
+    pub fn around(&self, router: Router) -> Router {
+        router.layer(middleware::from_fn_with_state(self.clone(), pass))
+    }
+
+    fn render(&self, problem: &Problem, path: &str, id: &RequestId) -> Response {
+        let kind = problem.kind;
+        log(problem, path, id);
+        let document = contract::Problem {
+            type_uri: format!("{}{API_PREFIX}/problems/{}", self.public_url, kind.code()),
+            title: kind.title().to_owned(),
+            status: kind.status(),
+            detail: problem.detail.clone().unwrap_or_else(|| kind.remedy().to_owned()),
+            instance: path.to_owned(),
+            code: kind.code().to_owned(),
+            request_id: id.as_str().to_owned(),
+            errors: problem.errors.clone(),
+            retry_after_ms: problem.retry_after.and_then(|after| after.as_millis().try_into().ok()),
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default(); // a struct of strings always serialises
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if kind.status() == 401 {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(after) = problem.retry_after {
+            // Whole seconds, rounded up: coming back early would be refused again.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}
+
+async fn pass(State(edge): State<Edge>, mut request: Request, next: Next) -> Response {
+    let id = RequestId::of(request.headers());
+    request.extensions_mut().insert(id.clone());
+    // Cheap: the path is shared with the request, not copied.
+    let uri = request.uri().clone();
+    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
+    };
+    let mut response = if let Some(problem) = problem_of(&response) {
+        let mut rendered = edge.render(&problem, uri.path(), &id);
+        keep_headers(&response, &mut rendered);
+        rendered
+    } else {
+        response
+    };
+    response.headers_mut().insert(X_REQUEST_ID, id.header());
+    response
+}
+
+/// The problem that a response stands for: one that was put there, or one that the framework put into plain text.
+fn problem_of(response: &Response) -> Option<Problem> {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return None;
+    }
+    let extensions = response.extensions();
+    if let Some(problem) = extensions.get::<Problem>() {
+        return Some(problem.clone());
+    }
+    if let Some(fault) = extensions.get::<HeaderFault>() {
+        return Some(fault.clone().into());
+    }
+    let content_type = response.headers().get(CONTENT_TYPE);
+    if content_type.is_some_and(|value| !value.as_bytes().starts_with(b"text/plain")) {
+        return None;
+    }
+    Some(Problem::new(match status {
+        StatusCode::NOT_FOUND => ProblemKind::NotFound,
+        StatusCode::METHOD_NOT_ALLOWED => ProblemKind::MethodNotAllowed,
+        StatusCode::PAYLOAD_TOO_LARGE => ProblemKind::BodyTooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ProblemKind::MediaType,
+        _ if status.is_client_error() => ProblemKind::ValidationFailed,
+        _ => ProblemKind::Internal,
+    }))
+}
+
+/// `Allow` of a 405, and whatever else a handler set beside the problem.
+fn keep_headers(from: &Response, to: &mut Response) {
+    for (name, value) in from.headers() {
+        if name != CONTENT_TYPE && name != http::header::CONTENT_LENGTH && !to.headers().contains_key(name) {
+            to.headers_mut().append(name, value.clone());
+        }
+    }
+}
+
+fn log(problem: &Problem, path: &str, id: &RequestId) {
+    let (code, request_id) = (problem.kind.code(), id.as_str());
+    match &problem.cause {
+        Some(cause) => {
+            tracing::error!(code, request_id, path, cause = chain(&**cause), "a request failed");
+        }
+        None => tracing::debug!(code, request_id, path, "a request was refused"),
+    }
+}
+
+/// An error and all its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
+    format!("the handler panicked: {}", text.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {
+        let router = Router::new()
+            .route("/panic", get(async || -> () { panic!("secret cause") }))
+            .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
+            .route("/header", get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)))
+            .fallback(not_found);
+        let router = Edge::new("https://svc.example/").around(router);
+        let (parts, body) = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        assert!(!String::from_utf8_lossy(&body).contains("secret cause"));
+        (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn every_error_becomes_a_problem_document_without_its_cause() {
+        for (method, path, status, code) in [
+            ("GET", "/panic", 500, "internal"),
+            ("GET", "/busy", 503, "overloaded"),
+            ("GET", "/header", 400, "header_missing"),
+            ("GET", "/nowhere", 404, "not_found"),
+            ("POST", "/busy", 405, "method_not_allowed"),
+        ] {
+            let (response, problem) = ask(Request::builder().method(method).uri(path)).await;
+            assert_eq!((response.status().as_u16(), problem.code.as_str()), (status, code));
+            assert_eq!(problem.type_uri, format!("https://svc.example/api/v1/problems/{code}"));
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+            assert_eq!(problem.instance, path);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_passing_fault_says_when_to_come_back_and_a_wrong_method_what_is_right() {
+        let (response, problem) = ask(Request::builder().uri("/busy")).await;
+        assert_eq!((&response.headers()[RETRY_AFTER], problem.retry_after_ms), (&HeaderValue::from(1), Some(1000)));
+        let (response, _) = ask(Request::builder().method("POST").uri("/busy")).await;
+        assert_eq!(response.headers()["allow"], "GET,HEAD");
+    }
+
+    #[tokio::test]
+    async fn a_fit_request_id_is_echoed_and_any_other_replaced() {
+        let (response, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, "my-id.1_2")).await;
+        assert_eq!((&response.headers()[X_REQUEST_ID], problem.request_id.as_str()), (&"my-id.1_2".parse().unwrap(), "my-id.1_2"));
+        for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
+            let (_, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, bad)).await;
+            assert_eq!(problem.request_id.len(), 32, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What every service process shares: configuration from the environment, JSON logs, the lifecycle of a process, health
+//! for the platform, and the edge of HTTP, where requests get an id and errors become problem documents.
+
+pub mod clock;
+pub mod config;
+pub mod health;
+pub mod http;
+pub mod lifecycle;
+pub mod telemetry;
+
+pub use clock::Clock;
+pub use http::problem::Problem;
+pub use lifecycle::Tasks;

@@ -1,0 +1,88 @@
+//! The name of a tenant: a DNS label (RFC 1123), the same string in header, option, subject and Kubernetes resource.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A tenant's id: 1 to 63 of `a-z 0-9 -`, no hyphen first or last. Chosen at creation, immutable.
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema, sqlx::Type,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+#[sqlx(transparent)]
+pub struct TenantId(String);
+
+/// The text is no tenant id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a tenant id is 1 to 63 of a-z, 0-9 and '-', with no hyphen first or last")]
+pub struct InvalidTenantId;
+
+impl TenantId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = InvalidTenantId;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Self::try_from(s.to_owned())
+    }
+}
+
+impl TryFrom<String> for TenantId {
+    type Error = InvalidTenantId;
+
+    fn try_from(s: String) -> Result<Self, Self::Error> {
+        let label = s.as_bytes();
+        let fits = (1..=63).contains(&label.len())
+            && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && label.first() != Some(&b'-')
+            && label.last() != Some(&b'-');
+        if fits { Ok(Self(s)) } else { Err(InvalidTenantId) }
+    }
+}
+
+impl From<TenantId> for String {
+    fn from(id: TenantId) -> Self {
+        id.0
+    }
+}
+
+impl std::fmt::Display for TenantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_taken_and_everything_else_is_refused() {
+        for good in ["a", "acme", "0", "a-b", &"x".repeat(63)] {
+            assert!(good.parse::<TenantId>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a_b", "ä", "a b", &"x".repeat(64)] {
+            assert_eq!(bad.parse::<TenantId>(), Err(InvalidTenantId), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_reads_back_as_the_same_text(s in "[a-z0-9-]{0,70}") {
+            if let Ok(id) = s.parse::<TenantId>() {
+                prop_assert_eq!(id.to_string(), s.clone());
+                prop_assert_eq!(serde_json::from_value::<TenantId>(serde_json::json!(s)).unwrap(), id);
+            } else {
+                prop_assert!(serde_json::from_value::<TenantId>(serde_json::json!(s)).is_err());
+            }
+        }
+    }
+}
