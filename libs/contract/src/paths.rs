@@ -44,11 +44,15 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
 
 /// Who answers for a path, given whole (`/api/v1/…`). What matches no prefix is identity's, which answers 404.
 pub fn upstream_of(path: &str) -> Upstream {
-    let Some(below) = path.strip_prefix(API_PREFIX) else { return Upstream::Identity };
+    let Some(below) = path.strip_prefix(API_PREFIX) else {
+        return Upstream::Identity;
+    };
     PREFIXES
         .iter()
         .filter(|(prefix, _)| {
-            below.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            below
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
         .max_by_key(|(prefix, _)| prefix.len())
         .map_or(Upstream::Identity, |(_, upstream)| *upstream)

@@ -44,9 +44,10 @@ impl Error {
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         match &error {
-            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
-                Self::Unavailable(error)
-            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed => Self::Unavailable(error),
             sqlx::Error::Database(refusal) => match (refusal.constraint(), refusal.code()) {
                 (Some(constraint), _) => Self::Constraint(Constraint(constraint.to_owned())),
                 (None, Some(code)) if passes(&code) => Self::Unavailable(error),

@@ -1,15 +1,19 @@
 //! Migrations: forward only, first expand, later contract, so that a binary runs on its own schema version N and on N + 1.
 //! That is what lets an upgrade and a rollback happen under load.
 
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use service::config::Variable;
+use service::Tasks;
+use service::config::{Environment, Faults, Reader, Variable};
+use service::health::Readiness;
+use service::process::refuse;
 use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
-use crate::Error;
+use crate::{DATABASE_URL, Database, Error};
 
 /// Where migrations connect to.
 pub const MIGRATOR_DATABASE_URL: Variable = Variable {
@@ -22,6 +26,17 @@ pub const MIGRATOR_DATABASE_URL: Variable = Variable {
 
 /// How often a migration that waits for another one, or a pod that waits for migrations, looks again.
 const POLL: Duration = Duration::from_millis(500);
+
+/// The subcommands of a service's `migrate`.
+#[derive(Clone, Copy, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run the migrations that are missing, as the migrator role
+    Up,
+    /// Say how the database stands to this binary; exit code 1 when it cannot run on it
+    Status,
+    /// Wait until the database is there and migrated
+    Wait,
+}
 
 /// The migrations of one schema.
 #[derive(Clone, Copy)]
@@ -58,10 +73,16 @@ impl std::fmt::Display for Version {
         match self {
             Self::Accepted(applied) => write!(f, "schema version {applied}: accepted"),
             Self::Behind { applied, needed } => {
-                write!(f, "schema version {applied}, but {needed} is needed: run `migrate up`")
+                write!(
+                    f,
+                    "schema version {applied}, but {needed} is needed: run `migrate up`"
+                )
             }
             Self::Ahead { applied, needed } => {
-                write!(f, "schema version {applied}, but this binary was built for {needed}: use a newer binary")
+                write!(
+                    f,
+                    "schema version {applied}, but this binary was built for {needed}: use a newer binary"
+                )
             }
         }
     }
@@ -78,6 +99,20 @@ pub enum MigrationError {
     Failed(#[from] MigrateError),
 }
 
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error(transparent)]
+    Config(#[from] Faults),
+    #[error(transparent)]
+    Migration(#[from] MigrationError),
+}
+
+/// An error and its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 impl From<sqlx::Error> for MigrationError {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error.into())
@@ -85,9 +120,60 @@ impl From<sqlx::Error> for MigrationError {
 }
 
 impl Migrations {
+    /// Carries out a subcommand, telling on standard error what happens.
+    pub async fn execute(&self, command: Command, environment: &Environment) -> ExitCode {
+        match self.try_execute(command, environment).await {
+            Ok(Version::Accepted(version)) => {
+                eprintln!("{}: {}", self.schema, Version::Accepted(version));
+                ExitCode::SUCCESS
+            }
+            Ok(version) => {
+                eprintln!("{}: {version}", self.schema);
+                ExitCode::FAILURE
+            }
+            Err(CommandError::Config(faults)) => refuse(&faults),
+            Err(CommandError::Migration(error)) => {
+                eprintln!("{}: {}", self.schema, chain(&error));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn try_execute(
+        &self,
+        command: Command,
+        environment: &Environment,
+    ) -> Result<Version, CommandError> {
+        let variable = if matches!(command, Command::Up) {
+            MIGRATOR_DATABASE_URL
+        } else {
+            DATABASE_URL
+        };
+        let mut read = Reader::new(environment);
+        let url = read.required::<String>(&variable);
+        let url = read.finish(|| url)?;
+        if matches!(command, Command::Up) {
+            return Ok(self.up(&url).await?);
+        }
+        let database = Database::new(&url, "migrate").map_err(MigrationError::from)?;
+        if matches!(command, Command::Wait) {
+            self.wait(&database, |state| eprintln!("{}: waiting: {state}", self.schema))
+                .await;
+        }
+        let mut connection = database.pool().acquire().await.map_err(MigrationError::from)?;
+        Ok(self
+            .version(&mut connection)
+            .await
+            .map_err(MigrationError::from)?)
+    }
+
     /// The version that the binary was built for.
     pub fn needed(&self) -> i64 {
-        self.migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
+        self.migrator
+            .iter()
+            .map(|migration| migration.version)
+            .max()
+            .unwrap_or(0)
     }
 
     fn table(&self) -> String {
@@ -128,7 +214,9 @@ impl Migrations {
             .await?;
         let applied = if exists {
             let latest = format!("select coalesce(max(version), 0) from {table} where success");
-            sqlx::query_scalar(sqlx::AssertSqlSafe(latest)).fetch_one(connection).await?
+            sqlx::query_scalar(sqlx::AssertSqlSafe(latest))
+                .fetch_one(connection)
+                .await?
         } else {
             0
         };
@@ -140,7 +228,7 @@ impl Migrations {
     }
 
     /// Waits until the database is there and its version is accepted; tells of each change of what it waits for.
-    pub async fn wait(&self, database: &crate::Database, mut told: impl FnMut(String)) {
+    pub async fn wait(&self, database: &Database, mut told: impl FnMut(String)) {
         let mut last = String::new();
         loop {
             let state = match database.pool().acquire().await {
@@ -158,6 +246,19 @@ impl Migrations {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// Keeps the process from being ready until the database is there and its version accepted.
+    pub fn gate(&self, database: &Database, tasks: &Tasks, readiness: &Readiness) {
+        let (migrations, database, gate) = (*self, database.clone(), readiness.gate("schema"));
+        let stopping = tasks.stopping().clone();
+        tasks.spawn_short(async move {
+            let told = |state| tracing::warn!(schema = migrations.schema, state, "waiting for the database");
+            tokio::select! {
+                () = migrations.wait(&database, told) => gate.open(),
+                () = stopping.cancelled() => {}
+            }
+        });
     }
 
     async fn lock(&self, connection: &mut PgConnection) -> Result<(), Error> {

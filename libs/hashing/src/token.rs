@@ -32,8 +32,14 @@ pub enum TokenKind {
 
 impl TokenKind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::Operator];
+    pub const ALL: [Self; 6] = [
+        Self::Session,
+        Self::ApiKey,
+        Self::Invite,
+        Self::PasswordReset,
+        Self::DeviceCode,
+        Self::Operator,
+    ];
 
     /// What every token of the kind begins with.
     pub const fn prefix(self) -> &'static str {
@@ -82,13 +88,20 @@ impl RawToken {
         let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(NotAToken)?;
         let (secret, sum) = secret_and_checksum.split_once('_').ok_or(NotAToken)?;
         let in_alphabet = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
-        if secret.len() != SECRET_LEN || sum.len() != CHECKSUM_LEN || !in_alphabet(secret) || !in_alphabet(sum) {
+        if secret.len() != SECRET_LEN
+            || sum.len() != CHECKSUM_LEN
+            || !in_alphabet(secret)
+            || !in_alphabet(sum)
+        {
             return Err(NotAToken);
         }
         if checksum(&text[..text.len() - CHECKSUM_LEN - 1]) != sum {
             return Err(NotAToken);
         }
-        Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
+        Ok(Self {
+            kind,
+            text: Zeroizing::new(text.to_owned()),
+        })
     }
 
     /// Takes a token of any of the kinds, told apart by its prefix.
@@ -96,7 +109,10 @@ impl RawToken {
     /// # Errors
     /// [`NotAToken`] when it is none of them.
     pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, NotAToken> {
-        kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(NotAToken)
+        kinds
+            .iter()
+            .find_map(|kind| Self::parse(*kind, text).ok())
+            .ok_or(NotAToken)
     }
 
     /// What the token is for.
@@ -106,7 +122,7 @@ impl RawToken {
 
     /// What is stored of the token.
     pub fn digest(&self) -> TokenDigest {
-        TokenDigest(Sha256::digest(self.text.as_bytes()).into())
+        TokenDigest::of_text(&self.text)
     }
 
     /// The raw text. Each call is a place where the token could leak.
@@ -120,6 +136,11 @@ impl RawToken {
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
+    /// The digest of a secret that is no token of ours, such as one that an operator made up.
+    pub fn of_text(text: &str) -> Self {
+        Self(Sha256::digest(text.as_bytes()).into())
+    }
+
     /// The 32 bytes, as the database keeps them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -162,7 +183,11 @@ impl std::fmt::Debug for TokenDigest {
 
 fn checksum(of: &str) -> String {
     let mut text = String::with_capacity(CHECKSUM_LEN);
-    push_base62(&mut text, &mut crc32fast::hash(of.as_bytes()).to_be_bytes(), CHECKSUM_LEN);
+    push_base62(
+        &mut text,
+        &mut crc32fast::hash(of.as_bytes()).to_be_bytes(),
+        CHECKSUM_LEN,
+    );
     text
 }
 
@@ -203,7 +228,10 @@ mod tests {
         assert_eq!(&zero.expose()[..50], format!("svc_st_{}", "0".repeat(43)));
         let full = RawToken::generate(TokenKind::Invite, &Fixed(0xff));
         // 2^256 - 1 in base 62.
-        assert_eq!(&full.expose()[7..50], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
+        assert_eq!(
+            &full.expose()[7..50],
+            "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1"
+        );
         assert_eq!(full.expose().len(), 57);
     }
 
@@ -211,7 +239,10 @@ mod tests {
     fn kinds_are_never_mixed_up() {
         let token = RawToken::generate(TokenKind::Invite, &SeededEntropy::new(1));
         for kind in TokenKind::ALL {
-            assert_eq!(RawToken::parse(kind, token.expose()).is_ok(), kind == TokenKind::Invite);
+            assert_eq!(
+                RawToken::parse(kind, token.expose()).is_ok(),
+                kind == TokenKind::Invite
+            );
         }
         assert!(RawToken::parse_any(&[TokenKind::Session, TokenKind::Invite], token.expose()).is_ok());
         assert!(RawToken::parse_any(&[TokenKind::Session], token.expose()).is_err());

@@ -40,9 +40,16 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// This process's environment. Variables that are not UTF-8 are passed over.
-    #[expect(clippy::disallowed_methods, reason = "this is the one home of the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one home of the environment"
+    )]
     pub fn of_process() -> Self {
-        Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
+        Self(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+                .collect(),
+        )
     }
 
     /// An environment made up in code.
@@ -53,13 +60,17 @@ impl Environment {
     /// The same with further variables, which win.
     #[must_use]
     pub fn with<K: Into<String>, V: Into<String>>(mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        self.0.extend(pairs.into_iter().map(|(k, v)| (k.into(), v.into())));
+        self.0
+            .extend(pairs.into_iter().map(|(k, v)| (k.into(), v.into())));
         self
     }
 
     /// A variable's value. An empty one counts as not set.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// The names of all variables.

@@ -26,13 +26,20 @@ impl Readiness {
     pub fn gate(&self, name: &'static str) -> Gate {
         let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gates.push((name, false));
-        Gate { readiness: self.clone(), index: gates.len() - 1 }
+        Gate {
+            readiness: self.clone(),
+            index: gates.len() - 1,
+        }
     }
 
     /// The conditions that do not hold.
     pub fn closed(&self) -> Vec<&'static str> {
         let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.iter().filter(|(_, open)| !open).map(|(name, _)| *name).collect()
+        gates
+            .iter()
+            .filter(|(_, open)| !open)
+            .map(|(name, _)| *name)
+            .collect()
     }
 }
 
@@ -55,7 +62,10 @@ impl Gate {
 
 /// The admin listener's routes: `/livez` and `/readyz`.
 pub fn router(readiness: Readiness) -> Router {
-    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .with_state(readiness)
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> Response {
@@ -63,7 +73,11 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     if closed.is_empty() {
         return "ok\n".into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", closed.join(", "))).into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("waiting for: {}\n", closed.join(", ")),
+    )
+        .into_response()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 pub mod body;
 pub mod edge;
 pub mod listen;
+pub mod page;
+pub mod path;
 pub mod problem;
 mod request_id;
 

@@ -6,6 +6,7 @@ pub mod config;
 pub mod health;
 pub mod http;
 pub mod lifecycle;
+pub mod process;
 pub mod telemetry;
 
 pub use clock::Clock;

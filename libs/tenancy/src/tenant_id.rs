@@ -6,7 +6,17 @@ use serde::{Deserialize, Serialize};
 
 /// A tenant's id: 1 to 63 of `a-z 0-9 -`, no hyphen first or last. Chosen at creation, immutable.
 #[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema, sqlx::Type,
+    Clone,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    sqlx::Type,
 )]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -39,7 +49,9 @@ impl TryFrom<String> for TenantId {
     fn try_from(s: String) -> Result<Self, Self::Error> {
         let label = s.as_bytes();
         let fits = (1..=63).contains(&label.len())
-            && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && label
+                .iter()
+                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
             && label.first() != Some(&b'-')
             && label.last() != Some(&b'-');
         if fits { Ok(Self(s)) } else { Err(InvalidTenantId) }

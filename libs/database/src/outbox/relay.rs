@@ -79,22 +79,32 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         for row in &rows {
             match self.deliver.deliver(row).await {
                 Ok(()) => self.settle(row, Settlement::Done).await?,
-                Err(failure) => self.settle(row, self.after(row, failure)).await?,
+                Err(failure) => self.settle(row, self.after(row, &failure)).await?,
             }
         }
         Ok(rows.len())
     }
 
-    fn after(&self, row: &OutboxRow, failure: Failure) -> Settlement {
+    fn after(&self, row: &OutboxRow, failure: &Failure) -> Settlement {
         let park = matches!(failure, Failure::Never(_)) || row.attempts >= MAX_ATTEMPTS;
         tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
         let error = failure.to_string();
-        if park { Settlement::Parked { error } } else { Settlement::Later { due_at: self.clock.now() + back_off(row.attempts), error } }
+        if park {
+            Settlement::Parked { error }
+        } else {
+            Settlement::Later {
+                due_at: self.clock.now() + back_off(row.attempts),
+                error,
+            }
+        }
     }
 
     async fn claim(&self) -> Result<Vec<OutboxRow>, Error> {
         let now = self.clock.now();
-        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4)", self.outbox.schema);
+        let claim = format!(
+            "select * from {}.outbox_claim($1, $2, $3, $4)",
+            self.outbox.schema
+        );
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
@@ -111,7 +121,10 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
             Settlement::Later { due_at, error } => ("later", Some(due_at), Some(error)),
             Settlement::Parked { error } => ("parked", None, Some(error)),
         };
-        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox.schema);
+        let settle = format!(
+            "select {}.outbox_settle($1, $2, $3, $4, $5, $6)",
+            self.outbox.schema
+        );
         sqlx::query(sqlx::AssertSqlSafe(settle))
             .bind(row.outbox_id)
             .bind(row.fence)

@@ -18,11 +18,18 @@ const CLIENT: [&str; 8] = [
 pub fn unknown_names(environment: &Environment, known: &[Variable]) -> Vec<String> {
     let is_known = |name: &str| {
         CLIENT.contains(&name)
-            || known.iter().any(|v| v.name == name || (v.secret && name.strip_suffix("_FILE") == Some(v.name)))
+            || known
+                .iter()
+                .any(|v| v.name == name || (v.secret && name.strip_suffix("_FILE") == Some(v.name)))
     };
     // `SVC_TEST_…` belongs to the project's own test runs.
     let ours = |name: &&str| name.starts_with("SVC_") && !name.starts_with("SVC_TEST_");
-    environment.names().filter(ours).filter(|name| !is_known(name)).map(|name| describe(name, known)).collect()
+    environment
+        .names()
+        .filter(ours)
+        .filter(|name| !is_known(name))
+        .map(|name| describe(name, known))
+        .collect()
 }
 
 fn describe(name: &str, known: &[Variable]) -> String {
@@ -43,11 +50,23 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_told_with_its_nearest() {
-        const URL: Variable =
-            Variable { name: "SVC_NATS_URL", form: "URL", default: None, secret: true, meaning: "The broker." };
+        const URL: Variable = Variable {
+            name: "SVC_NATS_URL",
+            form: "URL",
+            default: None,
+            secret: true,
+            meaning: "The broker.",
+        };
         let environment = Environment::from_pairs(
-            ["SVC_NATS_URL", "SVC_NATS_URL_FILE", "SVC_NATSURL", "SVC_TENANT", "SVC_ZZZZZZZZZZZZZZZ", "HOME"]
-                .map(|name| (name, "x")),
+            [
+                "SVC_NATS_URL",
+                "SVC_NATS_URL_FILE",
+                "SVC_NATSURL",
+                "SVC_TENANT",
+                "SVC_ZZZZZZZZZZZZZZZ",
+                "HOME",
+            ]
+            .map(|name| (name, "x")),
         );
         assert_eq!(
             unknown_names(&environment, &[URL]),

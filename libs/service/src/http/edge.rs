@@ -35,7 +35,9 @@ pub async fn not_found() -> Problem {
 impl Edge {
     /// Knows the origin, without a slash at its end.
     pub fn new(public_url: &str) -> Self {
-        Self { public_url: public_url.trim_end_matches('/').into() }
+        Self {
+            public_url: public_url.trim_end_matches('/').into(),
+        }
     }
 
     /// Puts the edge around a router, which is complete by now.
@@ -55,11 +57,14 @@ impl Edge {
             code: kind.code().to_owned(),
             request_id: id.as_str().to_owned(),
             errors: problem.errors.clone(),
-            retry_after_ms: problem.retry_after.and_then(|after| after.as_millis().try_into().ok()),
+            retry_after_ms: problem
+                .retry_after
+                .and_then(|after| after.as_millis().try_into().ok()),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default(); // a struct of strings always serialises
         let mut response = Response::new(Body::from(body));
-        *response.status_mut() = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -82,7 +87,9 @@ async fn pass(State(edge): State<Edge>, mut request: Request, next: Next) -> Res
     let uri = request.uri().clone();
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
+        Err(panic) => Problem::new(ProblemKind::Internal)
+            .caused_by(panic_text(&*panic))
+            .into_response(),
     };
     let mut response = if let Some(problem) = problem_of(&response) {
         let mut rendered = edge.render(&problem, uri.path(), &id);
@@ -133,11 +140,16 @@ fn keep_headers(from: &Response, to: &mut Response) {
 
 fn log(problem: &Problem, path: &str, id: &RequestId) {
     let (code, request_id) = (problem.kind.code(), id.as_str());
-    match &problem.cause {
-        Some(cause) => {
-            tracing::error!(code, request_id, path, cause = chain(&**cause), "a request failed");
-        }
-        None => tracing::debug!(code, request_id, path, "a request was refused"),
+    if let Some(cause) = &problem.cause {
+        tracing::error!(
+            code,
+            request_id,
+            path,
+            cause = chain(&**cause),
+            "a request failed"
+        );
+    } else {
+        tracing::debug!(code, request_id, path, "a request was refused");
     }
 }
 
@@ -154,7 +166,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref().cloned());
     format!("the handler panicked: {}", text.unwrap_or_default())
 }
 
@@ -169,14 +184,27 @@ mod tests {
     async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {
         let router = Router::new()
             .route("/panic", get(async || -> () { panic!("secret cause") }))
-            .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
-            .route("/header", get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)))
+            .route(
+                "/busy",
+                get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")),
+            )
+            .route(
+                "/header",
+                get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)),
+            )
             .fallback(not_found);
         let router = Edge::new("https://svc.example/").around(router);
-        let (parts, body) = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().into_parts();
+        let (parts, body) = router
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains("secret cause"));
-        (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
+        (
+            Response::from_parts(parts, ()),
+            serde_json::from_slice(&body).unwrap(),
+        )
     }
 
     #[tokio::test]
@@ -189,8 +217,14 @@ mod tests {
             ("POST", "/busy", 405, "method_not_allowed"),
         ] {
             let (response, problem) = ask(Request::builder().method(method).uri(path)).await;
-            assert_eq!((response.status().as_u16(), problem.code.as_str()), (status, code));
-            assert_eq!(problem.type_uri, format!("https://svc.example/api/v1/problems/{code}"));
+            assert_eq!(
+                (response.status().as_u16(), problem.code.as_str()),
+                (status, code)
+            );
+            assert_eq!(
+                problem.type_uri,
+                format!("https://svc.example/api/v1/problems/{code}")
+            );
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
             assert_eq!(problem.instance, path);
         }
@@ -199,7 +233,10 @@ mod tests {
     #[tokio::test]
     async fn a_passing_fault_says_when_to_come_back_and_a_wrong_method_what_is_right() {
         let (response, problem) = ask(Request::builder().uri("/busy")).await;
-        assert_eq!((&response.headers()[RETRY_AFTER], problem.retry_after_ms), (&HeaderValue::from(1), Some(1000)));
+        assert_eq!(
+            (&response.headers()[RETRY_AFTER], problem.retry_after_ms),
+            (&HeaderValue::from(1), Some(1000))
+        );
         let (response, _) = ask(Request::builder().method("POST").uri("/busy")).await;
         assert_eq!(response.headers()["allow"], "GET,HEAD");
     }
@@ -207,7 +244,10 @@ mod tests {
     #[tokio::test]
     async fn a_fit_request_id_is_echoed_and_any_other_replaced() {
         let (response, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, "my-id.1_2")).await;
-        assert_eq!((&response.headers()[X_REQUEST_ID], problem.request_id.as_str()), (&"my-id.1_2".parse().unwrap(), "my-id.1_2"));
+        assert_eq!(
+            (&response.headers()[X_REQUEST_ID], problem.request_id.as_str()),
+            (&"my-id.1_2".parse().unwrap(), "my-id.1_2")
+        );
         for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
             let (_, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, bad)).await;
             assert_eq!(problem.request_id.len(), 32, "{bad}");

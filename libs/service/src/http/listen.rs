@@ -69,7 +69,10 @@ async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let place = Arc::clone(places)
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
     Ok((stream, peer, place))
@@ -79,8 +82,10 @@ fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-) -> http1::Connection<TokioIo<TcpStream>, impl hyper::service::HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send>>
-{
+) -> http1::Connection<
+    TokioIo<TcpStream>,
+    impl hyper::service::HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send>,
+> {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddress(peer));
         router.clone().oneshot(request.map(Body::new))

@@ -24,7 +24,13 @@ impl Problem {
     /// A problem with its standard words. One that passes by itself asks to be retried after a second.
     pub fn new(kind: ProblemKind) -> Self {
         let retry_after = kind.is_retryable().then_some(Duration::from_secs(1));
-        Self { kind, detail: None, errors: Vec::new(), retry_after, cause: None }
+        Self {
+            kind,
+            detail: None,
+            errors: Vec::new(),
+            retry_after,
+            cause: None,
+        }
     }
 
     /// Says what happened this time. The text is public.
@@ -36,8 +42,17 @@ impl Problem {
 
     /// Adds a field's fault. The text is public.
     #[must_use]
-    pub fn field(mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) -> Self {
-        self.errors.push(FieldError { pointer: pointer.into(), code: code.into(), message: message.into() });
+    pub fn field(
+        mut self,
+        pointer: impl Into<String>,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        self.errors.push(FieldError {
+            pointer: pointer.into(),
+            code: code.into(),
+            message: message.into(),
+        });
         self
     }
 

@@ -1,0 +1,112 @@
+//! The client of session's internal API.
+
+use std::time::Duration;
+
+use contract::internal::{INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject};
+use contract::session::IssuedSession;
+use hashing::TokenDigest;
+use http::StatusCode;
+use serde::Serialize;
+use service::config::Variable;
+use url::Url;
+
+use crate::{Authority, Unavailable};
+
+/// Where session's internal API is.
+pub const SESSION_URL: Variable = Variable {
+    name: "SVC_SESSION_URL",
+    form: "URL",
+    default: Some("http://session:8081"),
+    secret: false,
+    meaning: "The internal API of the session service.",
+};
+
+/// A look-up takes a millisecond; a caller who waits longer than this is better told to come back.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Asks session. Clones share their connections.
+#[derive(Clone)]
+pub struct SessionClient {
+    http: reqwest::Client,
+    origin: Url,
+    service_token: std::sync::Arc<str>,
+}
+
+/// A session was not issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// The standing that the login saw is over: the password was changed, the user disabled or the tenant suspended
+    /// meanwhile.
+    #[error("the login came too late")]
+    Overtaken,
+    /// Session cannot answer now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+impl SessionClient {
+    /// A client of the API at this origin.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
+        // Plain HTTP inside the cluster, never through a proxy.
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .connect_timeout(TIMEOUT)
+            .build()?;
+        Ok(Self {
+            http,
+            origin,
+            service_token: service_token.into(),
+        })
+    }
+
+    /// Issues a session for a person who has just proven themselves.
+    ///
+    /// # Errors
+    /// See [`IssueError`].
+    pub async fn issue(&self, request: &IssueSession) -> Result<IssuedSession, IssueError> {
+        let response = self.post(ISSUE_SESSION, request).await?;
+        if response.status() == StatusCode::CONFLICT {
+            return Err(IssueError::Overtaken);
+        }
+        let response = response.error_for_status().map_err(unavailable)?;
+        Ok(response.json().await.map_err(unavailable)?)
+    }
+
+    async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
+        let url = self
+            .origin
+            .join(path)
+            .map_err(|error| Unavailable(error.into()))?;
+        self.http
+            .post(url)
+            .bearer_auth(&self.service_token)
+            .json(body)
+            .send()
+            .await
+            .map_err(unavailable)
+    }
+}
+
+#[async_trait::async_trait]
+impl Authority for SessionClient {
+    async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable> {
+        let question = Introspect {
+            digests: vec![digest.to_hex()],
+        };
+        let response = self
+            .post(INTROSPECT, &question)
+            .await?
+            .error_for_status()
+            .map_err(unavailable)?;
+        let Introspected { subjects } = response.json().await.map_err(unavailable)?;
+        Ok(subjects.into_iter().next().flatten())
+    }
+}
+
+fn unavailable(error: reqwest::Error) -> Unavailable {
+    Unavailable(error.into())
+}

@@ -1,0 +1,48 @@
+//! The use cases, one file each.
+
+pub(crate) mod accept_invite;
+pub(crate) mod create_tenant;
+pub(crate) mod invite_user;
+pub(crate) mod log_in;
+pub(crate) mod mail_invite;
+pub(crate) mod read;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use authn::{Authority, OperatorSecret, SessionClient};
+use axum::extract::FromRef;
+use database::Database;
+use database::outbox::Outbox;
+use hashing::{Entropy, HashPool};
+use service::{Clock, Tasks};
+
+use crate::domain::password::PasswordPolicy;
+
+/// What every use case works with. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) database: Database,
+    pub(crate) outbox: Outbox,
+    pub(crate) sessions: SessionClient,
+    pub(crate) hashes: Arc<HashPool>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) tasks: Tasks,
+    pub(crate) policy: PasswordPolicy,
+    pub(crate) invite_ttl: Duration,
+    pub(crate) can_mail: bool,
+    pub(crate) operator_secret: OperatorSecret,
+}
+
+impl FromRef<App> for Arc<dyn Authority> {
+    fn from_ref(app: &App) -> Self {
+        Arc::new(app.sessions.clone())
+    }
+}
+
+impl FromRef<App> for OperatorSecret {
+    fn from_ref(app: &App) -> Self {
+        app.operator_secret.clone()
+    }
+}

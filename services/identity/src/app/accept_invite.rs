@@ -1,0 +1,90 @@
+//! Accept an invite: the token is spent in the transaction that writes the password, and never by a refused password.
+
+use contract::ProblemKind;
+use contract::identity::AcceptedInvite;
+use database::Error;
+use hashing::{Overloaded, RawToken, TokenKind};
+use service::Problem;
+use tenancy::TenantScope;
+
+use super::App;
+use crate::domain::email::EmailKey;
+use crate::domain::password::Refusal;
+use crate::store::{invite, user};
+
+/// Why an invite was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptInviteError {
+    #[error("the token cannot be used")]
+    Token,
+    #[error("the password was refused")]
+    Password(Refusal),
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
+    #[error(transparent)]
+    Database(#[from] Error),
+}
+
+impl From<AcceptInviteError> for Problem {
+    fn from(error: AcceptInviteError) -> Self {
+        match error {
+            AcceptInviteError::Token => ProblemKind::TokenInvalid.into(),
+            AcceptInviteError::Password(refusal) => refused_password("/password", refusal),
+            AcceptInviteError::Overloaded(_) => ProblemKind::Overloaded.into(),
+            AcceptInviteError::Database(error) => error.into(),
+        }
+    }
+}
+
+/// The problem of a refused password, at the field that held it.
+pub(crate) fn refused_password(pointer: &str, refusal: Refusal) -> Problem {
+    let kind = refusal.kind();
+    let message = match refusal {
+        Refusal::TooShort { least } => format!("at least {least} characters are needed"),
+        _ => kind.title().to_owned(),
+    };
+    Problem::new(kind).field(pointer, kind.code(), message)
+}
+
+impl App {
+    /// Looks at the token first, then at the password, and only then hashes.
+    pub(crate) async fn accept_invite(
+        &self,
+        raw_token: &str,
+        raw_password: &str,
+    ) -> Result<AcceptedInvite, AcceptInviteError> {
+        let token = RawToken::parse(TokenKind::Invite, raw_token).map_err(|_| AcceptInviteError::Token)?;
+        let digest = token.digest();
+        let found = invite::find_by_digest(&self.database, digest).await?;
+        let (invite_id, tenant_id) = found.ok_or(AcceptInviteError::Token)?;
+        let scope = TenantScope::of_token(tenant_id.clone());
+
+        let mut tx = self.database.tenant(&scope).await?;
+        let pending = invite::find_pending(&mut tx, invite_id, self.clock.now()).await?;
+        // Not held while the password is hashed: that takes longer than all else together.
+        drop(tx);
+        let pending = pending.ok_or(AcceptInviteError::Token)?;
+        let email_key = EmailKey::of_login(&pending.email_key);
+        let password = self
+            .policy
+            .accept(raw_password, &email_key, &tenant_id)
+            .map_err(AcceptInviteError::Password)?;
+        let password_digest = self.hashes.hash(password).await?;
+
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(&scope).await?;
+        let won = invite::mark_accepted(&mut tx, invite_id, digest, now).await?
+            && user::mark_active(&mut tx, pending.user_id, pending.role, &password_digest, now).await?;
+        if !won {
+            return Err(AcceptInviteError::Token);
+        }
+        tx.commit().await?;
+        tracing::info!(tenant_id = %tenant_id, user_id = %pending.user_id, "an invite was accepted");
+        Ok(AcceptedInvite {
+            user_id: pending.user_id,
+            tenant_id,
+            email: pending.email,
+            role: pending.role,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Invite a person into a tenant.
+
+use chrono::TimeDelta;
+use contract::identity::{Delivery, Invite, InviteStatus};
+use contract::{ProblemKind, Role, Secret, UserStatus};
+use database::{Error, TenantTx};
+use hashing::{RawToken, TokenKind};
+use serde_json::json;
+use service::Problem;
+use tenancy::{InviteId, TenantId, TenantScope, UserId};
+
+use super::App;
+use super::mail_invite::MAIL_INVITE;
+use crate::domain::email::Email;
+use crate::store::invite::{self, NewInvite};
+use crate::store::{tenant, user};
+
+/// Whom to invite, as what, and how they learn of it.
+pub(crate) struct Invitation {
+    pub(crate) email: Email,
+    pub(crate) role: Role,
+    pub(crate) delivery: Delivery,
+}
+
+/// Why nobody was invited.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InviteError {
+    #[error("there is no such tenant")]
+    NoTenant,
+    #[error("the user exists")]
+    UserExists,
+    #[error("an invite is pending")]
+    Pending,
+    #[error("no mail can be sent")]
+    MailUnavailable,
+    #[error(transparent)]
+    Database(Error),
+}
+
+impl From<Error> for InviteError {
+    /// Two who invite the same person at once: the second learns that an invite is pending.
+    fn from(error: Error) -> Self {
+        let lost = error.is_refused_by(user::EMAIL_KEY) || error.is_refused_by(invite::PENDING_KEY);
+        if lost {
+            Self::Pending
+        } else {
+            Self::Database(error)
+        }
+    }
+}
+
+impl From<InviteError> for Problem {
+    fn from(error: InviteError) -> Self {
+        match error {
+            InviteError::NoTenant => ProblemKind::NotFound.into(),
+            InviteError::UserExists => ProblemKind::UserExists.into(),
+            InviteError::Pending => ProblemKind::InvitePending.into(),
+            InviteError::MailUnavailable => ProblemKind::MailUnavailable.into(),
+            InviteError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl App {
+    /// Invites into the tenant that the inviter has proven a right to.
+    pub(crate) async fn invite_user(
+        &self,
+        scope: &TenantScope,
+        invitation: &Invitation,
+    ) -> Result<Invite, InviteError> {
+        let mut tx = self.database.tenant(scope).await?;
+        if tenant::find(&mut tx, scope.tenant_id()).await?.is_none() {
+            return Err(InviteError::NoTenant);
+        }
+        let invite = self.invite_in(&mut tx, scope.tenant_id(), invitation).await?;
+        tx.commit().await?;
+        self.outbox.wake();
+        Ok(invite)
+    }
+
+    /// Invites inside a transaction of the caller's, who wakes the outbox after the commit.
+    pub(super) async fn invite_in(
+        &self,
+        tx: &mut TenantTx,
+        tenant_id: &TenantId,
+        invitation: &Invitation,
+    ) -> Result<Invite, InviteError> {
+        let Invitation {
+            email,
+            role,
+            delivery,
+        } = invitation;
+        if *delivery == Delivery::Email && !self.can_mail {
+            return Err(InviteError::MailUnavailable);
+        }
+        let now = self.clock.now();
+        let user_id = match user::find_by_email(tx, email.key()).await? {
+            Some((_, UserStatus::Active | UserStatus::Disabled)) => return Err(InviteError::UserExists),
+            Some((user_id, UserStatus::Invited)) => {
+                invite::mark_expired(tx, user_id, now).await?;
+                user::mark_reinvited(tx, user_id, email, *role, now).await?;
+                user_id
+            }
+            None => {
+                let user_id = UserId::generate();
+                user::insert_invited(tx, user_id, tenant_id, email, *role, now).await?;
+                user_id
+            }
+        };
+        let token = match delivery {
+            Delivery::Response => Some(RawToken::generate(TokenKind::Invite, &*self.entropy)),
+            Delivery::Email => None,
+        };
+        let new = NewInvite {
+            invite_id: InviteId::generate(),
+            tenant_id,
+            user_id,
+            role: *role,
+            digest: token.as_ref().map(RawToken::digest),
+            // Bounded by the configuration to a week.
+            expires_at: now + TimeDelta::from_std(self.invite_ttl).unwrap_or(TimeDelta::days(7)),
+            created_at: now,
+        };
+        invite::insert(tx, &new).await?;
+        if *delivery == Delivery::Email {
+            let payload = json!({ "invite_id": new.invite_id });
+            self.outbox
+                .write(tx, tenant_id, MAIL_INVITE, &payload, now)
+                .await?;
+        }
+        Ok(Invite {
+            invite_id: new.invite_id,
+            email: email.typed().to_owned(),
+            role: *role,
+            status: InviteStatus::Pending,
+            expires_at: new.expires_at,
+            created_at: now,
+            token: token.map(|token| Secret::new(token.expose())),
+        })
+    }
+}

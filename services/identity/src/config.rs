@@ -1,0 +1,194 @@
+//! What the identity service can be told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use authn::{
+    OPERATOR_TOKEN, OPERATOR_TOKEN_PREVIOUS, OperatorSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS,
+    SESSION_URL,
+};
+use database::DATABASE_URL;
+use hashing::{Argon2Settings, PoolSize};
+use lettre::message::Mailbox;
+use service::config::{Environment, Faults, Reader, Variable};
+use service::process::PUBLIC_URL;
+use url::Url;
+
+const TIME_COST: Variable = plain(
+    "SVC_ARGON2_TIME_COST",
+    "iterations, 1 to 10",
+    "3",
+    "Iterations of Argon2id.",
+);
+const MEMORY_COST: Variable = plain(
+    "SVC_ARGON2_MEMORY_COST",
+    "KiB, up to 524288",
+    "65536",
+    "Memory of one Argon2id hash.",
+);
+const PARALLELISM: Variable = plain(
+    "SVC_ARGON2_PARALLELISM",
+    "lanes, 1 to 16",
+    "4",
+    "Lanes of Argon2id.",
+);
+const HASH_LEN: Variable = plain(
+    "SVC_ARGON2_HASH_LEN",
+    "bytes, 16 to 64",
+    "32",
+    "Output of Argon2id.",
+);
+const SALT_LEN: Variable = plain("SVC_ARGON2_SALT_LEN", "bytes, 8 to 48", "16", "Salt of Argon2id.");
+const HASH_WORKERS: Variable = Variable {
+    name: "SVC_HASH_WORKERS",
+    form: "number",
+    default: None,
+    secret: false,
+    meaning: "How many passwords are hashed at once; by default one a core, as far as half of the memory limit allows.",
+};
+const MIN_LENGTH: Variable = plain(
+    "SVC_PASSWORD_MIN_LENGTH",
+    "characters, 12 to 128",
+    "12",
+    "How long a new password must be; it can be raised, never lowered.",
+);
+const INVITE_TTL: Variable = plain(
+    "SVC_INVITE_TTL",
+    "duration, 1h to 7d",
+    "72h",
+    "How long an invite can be accepted.",
+);
+const MAIL_DIR: Variable = Variable {
+    name: "SVC_MAIL_DIR",
+    form: "directory",
+    default: None,
+    secret: false,
+    meaning: "Mails are written into this directory, a file each. Without it no mail can be sent.",
+};
+const MAIL_FROM: Variable = plain(
+    "SVC_MAIL_FROM",
+    "mailbox",
+    "svc <no-reply@localhost>",
+    "Who mails come from.",
+);
+
+const fn plain(
+    name: &'static str,
+    form: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> Variable {
+    Variable {
+        name,
+        form,
+        default: Some(default),
+        secret: false,
+        meaning,
+    }
+}
+
+/// Every variable that the service reads.
+pub const VARIABLES: &[Variable] = &[
+    DATABASE_URL,
+    PUBLIC_URL,
+    SESSION_URL,
+    SERVICE_TOKEN,
+    SERVICE_TOKEN_PREVIOUS,
+    OPERATOR_TOKEN,
+    OPERATOR_TOKEN_PREVIOUS,
+    TIME_COST,
+    MEMORY_COST,
+    PARALLELISM,
+    HASH_LEN,
+    SALT_LEN,
+    HASH_WORKERS,
+    MIN_LENGTH,
+    INVITE_TTL,
+    MAIL_DIR,
+    MAIL_FROM,
+];
+
+/// The service's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Postgres, as the runtime role.
+    pub database_url: String,
+    /// The origin that people see.
+    pub public_url: Url,
+    /// Session's internal API.
+    pub session_url: Url,
+    pub(crate) service_token: contract::Secret,
+    pub(crate) operator_secret: OperatorSecret,
+    pub(crate) argon2: Argon2Settings,
+    pub(crate) pool_size: PoolSize,
+    pub(crate) min_length: usize,
+    pub(crate) invite_ttl: Duration,
+    pub(crate) mail_dir: Option<PathBuf>,
+    pub(crate) mail_from: Mailbox,
+}
+
+impl Config {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+        let mut read = Reader::new(environment);
+        let database_url = read.required(&DATABASE_URL);
+        let public_url = read.required(&PUBLIC_URL);
+        let session_url = read.required(&SESSION_URL);
+        let service_token = read.required_with(&SERVICE_TOKEN, |text| {
+            authn::SharedSecret::service(text).map(|_| contract::Secret::new(text))
+        });
+        let operator_secret = OperatorSecret::read(&mut read);
+        let argon2 = argon2(&mut read);
+        let workers = read.optional::<usize>(&HASH_WORKERS);
+        let min_length = read.required_with(&MIN_LENGTH, |text| match text.parse() {
+            Ok(length @ 12..=128) => Ok(length),
+            _ => Err("must be 12 to 128"),
+        });
+        let invite_ttl = read.duration(&INVITE_TTL, Duration::from_hours(1), Duration::from_hours(7 * 24));
+        let mail_dir = read.optional(&MAIL_DIR);
+        let mail_from = read.required(&MAIL_FROM);
+        read.finish(|| {
+            let argon2 = argon2?;
+            let pool_size = match workers? {
+                Some(workers) => PoolSize::new(workers),
+                None => PoolSize::from_machine(&argon2, service::process::memory_limit()),
+            };
+            Some(Self {
+                database_url: database_url?,
+                public_url: public_url?,
+                session_url: session_url?,
+                service_token: service_token?,
+                operator_secret: operator_secret?,
+                argon2,
+                pool_size,
+                min_length: min_length?,
+                invite_ttl: invite_ttl?,
+                mail_dir: mail_dir?,
+                mail_from: mail_from?,
+            })
+        })
+    }
+}
+
+fn argon2(read: &mut Reader<'_>) -> Option<Argon2Settings> {
+    let (time_cost, memory_cost) = (read.required(&TIME_COST), read.required(&MEMORY_COST));
+    let (parallelism, hash_len, salt_len) = (
+        read.required(&PARALLELISM),
+        read.required(&HASH_LEN),
+        read.required(&SALT_LEN),
+    );
+    let settings = Argon2Settings {
+        time_cost: time_cost?,
+        memory_cost: memory_cost?,
+        parallelism: parallelism?,
+        hash_len: hash_len?,
+        salt_len: salt_len?,
+    };
+    if let Err(fault) = settings.validate() {
+        read.fault(format!("SVC_ARGON2_…: {fault}"));
+    }
+    Some(settings)
+}

@@ -1,0 +1,5 @@
+//! What the context knows by itself, without HTTP, SQL or NATS.
+
+pub(crate) mod account;
+pub(crate) mod email;
+pub(crate) mod password;

@@ -1,0 +1,134 @@
+//! E-mail addresses: kept as typed, compared trimmed, in NFC, with the domain in its ASCII form and all in lower case.
+
+use std::str::FromStr;
+
+use unicode_normalization::UnicodeNormalization as _;
+
+/// RFC 5321, section 4.5.3.1: octets of the local part, and of the whole path without its brackets.
+const MAX_LOCAL: usize = 64;
+const MAX_ADDRESS: usize = 254;
+
+/// An address that mail can be sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Email {
+    typed: String,
+    key: EmailKey,
+}
+
+/// What addresses are compared by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EmailKey(String);
+
+/// The text is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an e-mail address is needed: name@example.com")]
+pub(crate) struct InvalidEmail;
+
+impl Email {
+    /// As typed, without outer white space.
+    pub(crate) fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    pub(crate) fn key(&self) -> &EmailKey {
+        &self.key
+    }
+}
+
+impl FromStr for Email {
+    type Err = InvalidEmail;
+
+    fn from_str(text: &str) -> Result<Self, InvalidEmail> {
+        let typed: String = text.trim().nfc().collect();
+        let (local, domain) = typed.rsplit_once('@').ok_or(InvalidEmail)?;
+        let unusable = |c: char| {
+            c.is_control() || c.is_whitespace() || matches!(c, '<' | '>' | '"' | ',' | ';' | '@' | '\\')
+        };
+        if local.is_empty() || local.chars().any(unusable) || domain.chars().any(unusable) {
+            return Err(InvalidEmail);
+        }
+        let domain = idna::domain_to_ascii_strict(domain).map_err(|_| InvalidEmail)?;
+        let key = format!("{}@{}", local.to_lowercase(), domain.to_lowercase());
+        if domain.is_empty()
+            || local.len() > MAX_LOCAL
+            || key.len() > MAX_ADDRESS
+            || typed.len() > MAX_ADDRESS
+        {
+            return Err(InvalidEmail);
+        }
+        Ok(Self {
+            typed,
+            key: EmailKey(key),
+        })
+    }
+}
+
+impl EmailKey {
+    /// The key of whatever somebody typed at a login: what is no address has a key that no account has, so that the
+    /// login takes the same path.
+    pub(crate) fn of_login(text: &str) -> Self {
+        text.parse::<Email>()
+            .map_or_else(|_| Self("unusable".to_owned()), |email| email.key)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part before the `@`.
+    pub(crate) fn local_part(&self) -> &str {
+        self.0.split('@').next().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_that_people_take_for_the_same_are_the_same() {
+        let key = |text: &str| text.parse::<Email>().unwrap().key;
+        assert_eq!(key(" Ada@Example.COM "), key("ada@example.com"));
+        assert_eq!(key("ada@bücher.example"), key("ada@xn--bcher-kva.example"));
+        assert_eq!(key("jose\u{301}@example.com"), key("jos\u{e9}@example.com"));
+        assert_ne!(key("ada@example.com"), key("ada@example.org"));
+        assert_eq!(
+            " Ada@Example.COM ".parse::<Email>().unwrap().typed(),
+            "Ada@Example.COM"
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_has_nobodys_key() {
+        let long = format!("{}@example.com", "a".repeat(65));
+        for bad in [
+            "",
+            "ada",
+            "@example.com",
+            "ada@",
+            "a b@example.com",
+            "ada@exa mple.com",
+            "a@b@c",
+            "a\0@b.c",
+            "<a@b.c>",
+            "a,b@c.d",
+            &long,
+        ] {
+            assert!(bad.parse::<Email>().is_err(), "{bad}");
+            assert!(!EmailKey::of_login(bad).as_str().contains('@'), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_its_own_key_and_never_holds_a_control_character(text in "\\PC{0,40}@?\\PC{0,40}") {
+            if let Ok(email) = text.parse::<Email>() {
+                let key = email.key().as_str().to_owned();
+                prop_assert!(!key.contains(char::is_control));
+                prop_assert_eq!(EmailKey::of_login(&key), email.key);
+            }
+        }
+    }
+}

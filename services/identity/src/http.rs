@@ -1,0 +1,25 @@
+//! The routes of the context, a line each.
+
+mod auth_password;
+mod callers;
+mod tenants;
+mod users;
+
+use axum::Router;
+use axum::routing::{get, post};
+use service::http::not_found;
+
+use crate::app::App;
+
+/// The public API.
+pub(crate) fn public(app: App) -> Router {
+    Router::new()
+        .route("/api/v1/tenants", post(tenants::create).get(tenants::list))
+        .route("/api/v1/tenants/{tenant_id}", get(tenants::read))
+        .route("/api/v1/users/invite", post(users::invite))
+        .route("/api/v1/users/accept-invite", post(users::accept_invite))
+        .route("/api/v1/users/{user_id}", get(users::read))
+        .route("/api/v1/auth/password/login", post(auth_password::login))
+        .fallback(not_found)
+        .with_state(app)
+}

@@ -1,0 +1,78 @@
+//! Who may call what, as extractors: a handler's signature shows what it demands.
+
+use authn::{Bearer, Caller, Operator, bearer};
+use axum::extract::FromRequestParts;
+use contract::{ProblemKind, Role, Scope};
+use hashing::TokenKind;
+use http::request::Parts;
+use service::Problem;
+use tenancy::{TenantHeader, TenantScope};
+
+use crate::app::App;
+
+/// The operator, or a caller who belongs to a tenant.
+pub(super) enum Anybody {
+    Operator,
+    Caller(Caller),
+}
+
+impl FromRequestParts<App> for Anybody {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match bearer(&parts.headers, &[TokenKind::Operator]) {
+            Bearer::Token(_) => Operator::from_request_parts(parts, app)
+                .await
+                .map(|_| Self::Operator),
+            Bearer::Missing | Bearer::Malformed => {
+                Caller::from_request_parts(parts, app).await.map(Self::Caller)
+            }
+        }
+    }
+}
+
+/// Whoever may invite into a tenant: its administrators, its keys with `users:write`, and the operator who names it.
+pub(super) struct Inviter {
+    pub(super) scope: TenantScope,
+    /// A key invites members only: it shall not make itself an administrator.
+    pub(super) highest_role: Role,
+}
+
+impl FromRequestParts<App> for Inviter {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Anybody::from_request_parts(parts, app).await? {
+            Anybody::Operator => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
+                Ok(Self {
+                    scope: TenantScope::of_operator(tenant_id),
+                    highest_role: Role::Admin,
+                })
+            }
+            Anybody::Caller(caller) => {
+                caller.require(Scope::UsersWrite)?;
+                let highest_role = if caller.is_admin() {
+                    Role::Admin
+                } else {
+                    Role::Member
+                };
+                Ok(Self {
+                    scope: caller.scope(),
+                    highest_role,
+                })
+            }
+        }
+    }
+}
+
+impl Inviter {
+    /// Demands the right to give this role.
+    pub(super) fn may_give(&self, role: Role) -> Result<(), Problem> {
+        if role <= self.highest_role {
+            Ok(())
+        } else {
+            Err(ProblemKind::Forbidden.into())
+        }
+    }
+}

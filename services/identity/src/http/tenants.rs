@@ -1,0 +1,53 @@
+//! `/tenants`.
+
+use authn::Operator;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use contract::identity::{CreateTenant, Tenant};
+use contract::{Page, ProblemKind};
+use http::StatusCode;
+use http::header::CACHE_CONTROL;
+use service::Problem;
+use service::http::JsonBody;
+use service::http::page::Paging;
+use service::http::path::Id;
+use tenancy::{TenantId, TenantScope};
+
+use super::callers::Anybody;
+use crate::app::App;
+
+/// `POST`: the operator.
+pub(super) async fn create(
+    _: Operator,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CreateTenant>,
+) -> Result<Response, Problem> {
+    let tenant = app.create_tenant(&request).await?;
+    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(tenant)).into_response())
+}
+
+/// `GET`: the operator.
+pub(super) async fn list(
+    _: Operator,
+    State(app): State<App>,
+    paging: Paging<TenantId>,
+) -> Result<Json<Page<Tenant>>, Problem> {
+    Ok(Json(app.tenants(&paging).await?))
+}
+
+/// `GET …/{tenant_id}`: the operator, and the tenant's own people.
+pub(super) async fn read(
+    caller: Anybody,
+    State(app): State<App>,
+    Id(tenant_id): Id<TenantId>,
+) -> Result<Json<Tenant>, Problem> {
+    let scope = match caller {
+        Anybody::Operator => TenantScope::of_operator(tenant_id),
+        Anybody::Caller(caller) if caller.user_id().is_some() && *caller.tenant_id() == tenant_id => {
+            caller.scope()
+        }
+        Anybody::Caller(_) => return Err(ProblemKind::NotFound.into()),
+    };
+    Ok(Json(app.tenant(&scope).await?))
+}

@@ -1,0 +1,63 @@
+//! `/users`.
+
+use authn::Caller;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use contract::identity::{AcceptInvite, AcceptedInvite, InviteUser, User};
+use contract::{ProblemKind, Scope};
+use http::StatusCode;
+use http::header::CACHE_CONTROL;
+use service::Problem;
+use service::http::JsonBody;
+use service::http::path::Id;
+use tenancy::UserId;
+
+use super::callers::Inviter;
+use crate::app::App;
+use crate::app::invite_user::Invitation;
+
+/// `POST …/invite`: an administrator, a key with `users:write`, the operator.
+pub(super) async fn invite(
+    inviter: Inviter,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<InviteUser>,
+) -> Result<Response, Problem> {
+    inviter.may_give(request.role)?;
+    let email = request
+        .email
+        .parse()
+        .map_err(|error: crate::domain::email::InvalidEmail| {
+            Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
+        })?;
+    let invitation = Invitation {
+        email,
+        role: request.role,
+        delivery: request.delivery,
+    };
+    let invite = app.invite_user(&inviter.scope, &invitation).await?;
+    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+}
+
+/// `POST …/accept-invite`: whoever holds the token.
+pub(super) async fn accept_invite(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<AcceptInvite>,
+) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
+    let accepted = app
+        .accept_invite(request.token.expose(), request.password.expose())
+        .await?;
+    Ok((StatusCode::CREATED, Json(accepted)))
+}
+
+/// `GET …/{user_id}`: the user, an administrator, a key with `users:read`.
+pub(super) async fn read(
+    caller: Caller,
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+) -> Result<Json<User>, Problem> {
+    if caller.user_id() != Some(user_id) && caller.require(Scope::UsersRead).is_err() {
+        return Err(ProblemKind::NotFound.into());
+    }
+    Ok(Json(app.user(&caller.scope(), user_id).await?))
+}

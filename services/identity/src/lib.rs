@@ -1,0 +1,13 @@
+//! The identity context: who is this, and do they know the password? It owns tenants, users, invites, passwords and the
+//! mail that goes with them.
+
+mod app;
+mod config;
+mod domain;
+mod http;
+mod store;
+mod tasks;
+mod wiring;
+
+pub use config::{Config, VARIABLES};
+pub use wiring::{Identity, MIGRATIONS, Parts, build};

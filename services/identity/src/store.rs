@@ -1,0 +1,5 @@
+//! SQL, one file an aggregate. Nothing is decided here.
+
+pub(crate) mod invite;
+pub(crate) mod tenant;
+pub(crate) mod user;

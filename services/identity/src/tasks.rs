@@ -1,0 +1,3 @@
+//! Queued and periodic work.
+
+pub(crate) mod mailer;

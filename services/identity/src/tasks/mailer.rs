@@ -1,0 +1,101 @@
+//! Works the outbox off: composes each mail that is due and hands it over.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use database::outbox::{Deliver, Failure, OutboxRow};
+use lettre::Message;
+use lettre::message::Mailbox;
+use lettre::message::header::ContentType;
+use serde::Deserialize;
+use tenancy::InviteId;
+use url::Url;
+
+use crate::app::App;
+use crate::app::mail_invite::MAIL_INVITE;
+
+/// A mail to one person. It holds a token.
+pub(crate) struct Mail {
+    pub(crate) to: String,
+    pub(crate) subject: String,
+    pub(crate) text: String,
+}
+
+/// Composes and writes mails.
+pub(crate) struct Mailer {
+    pub(crate) app: App,
+    pub(crate) public_url: Url,
+    pub(crate) from: Mailbox,
+    /// Where mails are written, a file each.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct MailInvite {
+    invite_id: InviteId,
+}
+
+impl Deliver for Mailer {
+    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+        if row.kind != MAIL_INVITE {
+            // A newer version wrote it; that version's relay will come by.
+            return Err(Failure::Later(format!("the kind {} is not known here", row.kind)));
+        }
+        let MailInvite { invite_id } =
+            serde_json::from_value(row.payload.clone()).map_err(|error| Failure::Never(error.to_string()))?;
+        let mail = self
+            .app
+            .compose_invite(&self.public_url, &row.tenant_id, invite_id)
+            .await;
+        match mail.map_err(|error| Failure::Later(error.to_string()))? {
+            Some(mail) => self.send(row, mail).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Mailer {
+    async fn send(&self, row: &OutboxRow, mail: Mail) -> Result<(), Failure> {
+        let never = |error: &dyn std::fmt::Display| Failure::Never(error.to_string());
+        let directory = self
+            .directory
+            .clone()
+            .ok_or_else(|| Failure::Later("no mail can be sent".to_owned()))?;
+        let to: Mailbox = mail.to.parse().map_err(|error| never(&error))?;
+        let message = Message::builder()
+            .from(self.from.clone())
+            .to(to)
+            .subject(mail.subject)
+            .message_id(Some(format!("<{}@svc>", row.outbox_id)))
+            .date(std::time::SystemTime::from(self.app.clock.now()))
+            .header(ContentType::TEXT_PLAIN)
+            .body(mail.text)
+            .map_err(|error| never(&error))?;
+        let name = format!(
+            "{}-{}.eml",
+            self.app.clock.now().format("%Y%m%dT%H%M%S%6f"),
+            row.outbox_id
+        );
+        let written = tokio::task::spawn_blocking(move || write(&directory, &name, &message.formatted()));
+        match written.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failure::Later(format!("the mail cannot be written: {error}"))),
+            Err(error) => Err(Failure::Later(error.to_string())),
+        }
+    }
+}
+
+/// Writes a file that its owner alone can read, whole or not at all.
+fn write(directory: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let partial = directory.join(format!(".{name}.partial"));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&partial, directory.join(name))
+}

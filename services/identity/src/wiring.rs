@@ -1,0 +1,124 @@
+//! The composition root: the only place that knows everything.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use authn::SessionClient;
+use database::Database;
+use database::migrations::Migrations;
+use database::outbox::{Outbox, Relay};
+use hashing::{Entropy, HashPool, SystemEntropy};
+use service::clock::SystemClock;
+use service::config::{Environment, Faults, Variable};
+use service::health::Readiness;
+use service::http::Edge;
+use service::process::{Program, Routers};
+use service::{Clock, Tasks};
+
+use crate::app::App;
+use crate::config::{Config, VARIABLES};
+use crate::domain::password::PasswordPolicy;
+use crate::http;
+use crate::tasks::mailer::Mailer;
+
+/// The migrations of the schema `identity`.
+pub const MIGRATIONS: Migrations = Migrations {
+    schema: "identity",
+    migrator: &MIGRATOR,
+};
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// The service as a program.
+pub struct Identity;
+
+impl Program for Identity {
+    const NAME: &'static str = "identity";
+    type Config = Config;
+
+    fn variables() -> Vec<Variable> {
+        VARIABLES.to_vec()
+    }
+
+    fn load(environment: &Environment) -> Result<Config, Faults> {
+        Config::load(environment)
+    }
+
+    async fn start(
+        config: Config,
+        tasks: &Tasks,
+        readiness: &Readiness,
+    ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+        let database = Database::new(&config.database_url, "svc-identity")?;
+        MIGRATIONS.gate(&database, tasks, readiness);
+        let parts = Parts {
+            database,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            tasks: tasks.clone(),
+        };
+        build(config, parts)
+    }
+}
+
+/// What is injected.
+pub struct Parts {
+    /// The context's database.
+    pub database: Database,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives random bytes.
+    pub entropy: Arc<dyn Entropy>,
+    /// Tracks background work.
+    pub tasks: Tasks,
+}
+
+/// Puts the context together and starts its background work.
+///
+/// # Errors
+/// A client or the hash pool cannot be made, or the directory of mails cannot be used.
+pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+    let Parts {
+        database,
+        clock,
+        entropy,
+        tasks,
+    } = parts;
+    if let Some(directory) = &config.mail_dir {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
+    }
+    let edge = Edge::new(config.public_url.as_str());
+    let outbox = Outbox::new("identity");
+    let app = App {
+        database: database.clone(),
+        outbox: outbox.clone(),
+        sessions: SessionClient::new(config.session_url, config.service_token.expose())?,
+        hashes: Arc::new(HashPool::start(config.argon2, config.pool_size, &entropy)?),
+        clock: Arc::clone(&clock),
+        entropy,
+        tasks: tasks.clone(),
+        policy: PasswordPolicy {
+            min_length: config.min_length,
+        },
+        invite_ttl: config.invite_ttl,
+        can_mail: config.mail_dir.is_some(),
+        operator_secret: config.operator_secret,
+    };
+    let mailer = Mailer {
+        app: app.clone(),
+        public_url: config.public_url,
+        from: config.mail_from,
+        directory: config.mail_dir,
+    };
+    let relay = Relay {
+        database,
+        outbox,
+        deliver: mailer,
+        clock,
+    };
+    tasks.spawn("outbox relay", relay.run(tasks.clone()));
+    Ok(Routers {
+        public: edge.around(http::public(app)),
+        internal: None,
+    })
+}

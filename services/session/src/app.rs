@@ -1,0 +1,38 @@
+//! The use cases, one file each.
+
+pub(crate) mod introspect;
+pub(crate) mod issue_session;
+pub(crate) mod list_sessions;
+pub(crate) mod revoke_session;
+
+use std::sync::Arc;
+
+use authn::{Authority, ServiceSecret};
+use axum::extract::FromRef;
+use database::Database;
+use hashing::Entropy;
+use service::Clock;
+
+use crate::domain::session::Lifetimes;
+
+/// What every use case works with.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) database: Database,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) lifetimes: Lifetimes,
+    pub(crate) service_secret: ServiceSecret,
+}
+
+impl FromRef<App> for Arc<dyn Authority> {
+    fn from_ref(app: &App) -> Self {
+        Arc::new(app.clone())
+    }
+}
+
+impl FromRef<App> for ServiceSecret {
+    fn from_ref(app: &App) -> Self {
+        app.service_secret.clone()
+    }
+}

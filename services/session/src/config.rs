@@ -1,0 +1,96 @@
+//! What the session service can be told.
+
+use std::time::Duration;
+
+use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, ServiceSecret};
+use database::DATABASE_URL;
+use service::config::{Environment, Faults, Reader, Variable};
+use service::process::PUBLIC_URL;
+
+use crate::domain::session::Lifetimes;
+
+const SESSION_IDLE: Variable = lifetime(
+    "SVC_SESSION_IDLE",
+    "1h",
+    "A session made with a password ends when it was not used for this long.",
+);
+const SESSION_MAX: Variable = lifetime(
+    "SVC_SESSION_MAX",
+    "12h",
+    "A session made with a password ends after this time in any case.",
+);
+const DEVICE_IDLE: Variable = lifetime(
+    "SVC_DEVICE_IDLE",
+    "7d",
+    "A session made with a device code ends when it was not used for this long.",
+);
+const DEVICE_MAX: Variable = lifetime(
+    "SVC_DEVICE_MAX",
+    "30d",
+    "A session made with a device code ends after this time in any case.",
+);
+
+const fn lifetime(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
+    Variable {
+        name,
+        form: "duration, 5min to 30d",
+        default: Some(default),
+        secret: false,
+        meaning,
+    }
+}
+
+/// Every variable that the service reads.
+pub const VARIABLES: &[Variable] = &[
+    DATABASE_URL,
+    PUBLIC_URL,
+    SERVICE_TOKEN,
+    SERVICE_TOKEN_PREVIOUS,
+    SESSION_IDLE,
+    SESSION_MAX,
+    DEVICE_IDLE,
+    DEVICE_MAX,
+];
+
+const LEAST: Duration = Duration::from_mins(5);
+const MOST: Duration = Duration::from_hours(30 * 24);
+
+/// The service's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Postgres, as the runtime role.
+    pub database_url: String,
+    /// The origin that people see.
+    pub public_url: String,
+    /// What lets the other services in.
+    pub service_secret: ServiceSecret,
+    pub(crate) lifetimes: Lifetimes,
+}
+
+impl Config {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+        let mut read = Reader::new(environment);
+        let database_url = read.required(&DATABASE_URL);
+        let public_url = read.required(&PUBLIC_URL);
+        let service_secret = ServiceSecret::read(&mut read);
+        let [password_idle, password_max, device_idle, device_max] =
+            [SESSION_IDLE, SESSION_MAX, DEVICE_IDLE, DEVICE_MAX].map(|v| read.duration(&v, LEAST, MOST));
+        read.finish(|| {
+            Some(Self {
+                database_url: database_url?,
+                public_url: public_url?,
+                service_secret: service_secret?,
+                lifetimes: Lifetimes {
+                    password_idle: password_idle?,
+                    password_max: password_max?,
+                    device_idle: device_idle?,
+                    device_max: device_max?,
+                },
+            })
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! What the context knows by itself, without HTTP, SQL or NATS.
+
+pub(crate) mod session;

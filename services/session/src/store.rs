@@ -1,0 +1,4 @@
+//! SQL, one file an aggregate. Nothing is decided here.
+
+pub(crate) mod session;
+pub(crate) mod standing;

@@ -1,0 +1,208 @@
+//! Sessions. Only the digest of a token is ever written.
+
+use chrono::{DateTime, Utc};
+use contract::internal::IssueSession;
+use contract::session::{Session, SessionMethod};
+use database::{Database, Error, TenantTx};
+use hashing::TokenDigest;
+use tenancy::{SessionId, TenantId, UserId};
+use uuid::Uuid;
+
+use crate::domain::session::Expiry;
+
+/// A session that is live, as introspection finds it.
+pub(crate) struct LiveSession {
+    /// Which of the digests that were asked it answers, from 1.
+    pub(crate) place: i64,
+    pub(crate) session_id: SessionId,
+    pub(crate) user_id: UserId,
+    pub(crate) tenant_id: TenantId,
+    pub(crate) role: String,
+    pub(crate) method: String,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) last_seen_at: DateTime<Utc>,
+    pub(crate) idle_expires_at: DateTime<Utc>,
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) events_per_second: Option<i32>,
+    pub(crate) bytes_per_second: Option<i32>,
+}
+
+/// Writes a new session.
+pub(crate) async fn insert(
+    tx: &mut TenantTx,
+    session_id: SessionId,
+    digest: TokenDigest,
+    request: &IssueSession,
+    expiry: &Expiry,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.insert
+        insert into session.sessions (
+            session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent,
+            created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
+        )
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13)",
+        session_id.0,
+        request.tenant.tenant_id.as_str(),
+        request.subject.user_id.0,
+        digest.as_bytes(),
+        method_as_str(request.method),
+        request.subject.credential_version,
+        request.tenant.session_version,
+        request.ip.map(|ip| ip.to_string()),
+        request.user_agent,
+        now,
+        i32::try_from(expiry.idle.num_seconds()).unwrap_or(i32::MAX),
+        expiry.idle_expires_at,
+        expiry.expires_at,
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// The live sessions behind these digests.
+pub(crate) async fn introspect(
+    database: &Database,
+    digests: &[TokenDigest],
+    now: DateTime<Utc>,
+) -> Result<Vec<LiveSession>, Error> {
+    let digests: Vec<Vec<u8>> = digests.iter().map(|digest| digest.as_bytes().to_vec()).collect();
+    let sessions = sqlx::query_as!(
+        LiveSession,
+        r#"-- session.introspect
+        select
+            place as "place!",
+            session_id as "session_id!: SessionId",
+            user_id as "user_id!: UserId",
+            tenant_id as "tenant_id!: TenantId",
+            role as "role!",
+            method as "method!",
+            created_at as "created_at!",
+            last_seen_at as "last_seen_at!",
+            idle_expires_at as "idle_expires_at!",
+            expires_at as "expires_at!",
+            events_per_second,
+            bytes_per_second
+        from session.introspect($1, $2)"#,
+        &digests,
+        now
+    )
+    .fetch_all(database.pool())
+    .await?;
+    Ok(sessions)
+}
+
+/// Notes that sessions were used now.
+pub(crate) async fn touch(
+    database: &Database,
+    session_ids: &[Uuid],
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!("select session.touch($1, $2)", session_ids, now)
+        .execute(database.pool())
+        .await?;
+    Ok(())
+}
+
+/// Revokes the session with this token. Tells whether there ever was one.
+pub(crate) async fn mark_revoked_by_digest(
+    database: &Database,
+    digest: TokenDigest,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let found = sqlx::query_scalar!("select session.revoke_by_digest($1, $2)", digest.as_bytes(), now)
+        .fetch_one(database.pool())
+        .await?;
+    Ok(found == Some(true))
+}
+
+/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. Tells whether it is there.
+pub(crate) async fn mark_revoked(
+    tx: &mut TenantTx,
+    session_id: SessionId,
+    owner: Option<UserId>,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let found = sqlx::query_scalar!(
+        "-- session.mark_revoked
+        update session.sessions
+        set revoked_at = coalesce(revoked_at, $3)
+        where session_id = $1 and ($2::uuid is null or user_id = $2)
+        returning session_id",
+        session_id.0,
+        owner.map(|id| id.0),
+        now
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(found.is_some())
+}
+
+/// A user's live sessions after a given one, oldest first.
+pub(crate) async fn list(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    after: Option<SessionId>,
+    limit: i64,
+    now: DateTime<Utc>,
+) -> Result<Vec<Session>, Error> {
+    let rows = sqlx::query!(
+        "-- session.list
+        select
+            session_id, created_at, last_seen_at, expires_at, idle_expires_at, method, ip, user_agent
+        from session.sessions
+        join session.subjects using (user_id)
+        join session.tenants on tenants.tenant_id = sessions.tenant_id
+        where sessions.user_id = $1
+            and ($2::uuid is null or session_id > $2)
+            and revoked_at is null
+            and expires_at > $4
+            and idle_expires_at > $4
+            and subjects.status = 'active'
+            and tenants.session_version = sessions.session_version
+            and (
+                subjects.credential_version = sessions.credential_version
+                or subjects.kept_session_id = sessions.session_id
+            )
+        order by session_id
+        limit $3",
+        user_id.0,
+        after.map(|id| id.0),
+        limit,
+        now
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Session {
+            id: SessionId(row.session_id),
+            created_at: row.created_at,
+            last_seen_at: row.last_seen_at,
+            expires_at: row.expires_at,
+            idle_expires_at: row.idle_expires_at,
+            method: method_from_str(&row.method),
+            ip: row.ip,
+            user_agent: row.user_agent,
+            current: false,
+        })
+        .collect())
+}
+
+const fn method_as_str(method: SessionMethod) -> &'static str {
+    match method {
+        SessionMethod::Password => "password",
+        SessionMethod::Device => "device",
+    }
+}
+
+/// A constraint of the table keeps anything else out.
+pub(crate) fn method_from_str(text: &str) -> SessionMethod {
+    if text == "device" {
+        SessionMethod::Device
+    } else {
+        SessionMethod::Password
+    }
+}

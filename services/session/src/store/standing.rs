@@ -1,0 +1,101 @@
+//! The projection of users' and tenants' standing. An older version never overwrites a newer one.
+
+use contract::internal::{SubjectRecord, TenantRecord};
+use database::{Error, TenantTx};
+use sqlx::types::Json;
+use tenancy::UserId;
+
+/// Takes a tenant's record over, unless a newer one is known.
+pub(crate) async fn take_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<(), Error> {
+    sqlx::query!(
+        "-- standing.take_tenant
+        insert into session.tenants as known
+            (tenant_id, status, session_version, events_per_second, bytes_per_second, producers, version)
+        values ($1, $2, $3, $4, $5, $6, $7)
+        on conflict (tenant_id) do update set
+            status = excluded.status,
+            session_version = excluded.session_version,
+            events_per_second = excluded.events_per_second,
+            bytes_per_second = excluded.bytes_per_second,
+            producers = excluded.producers,
+            version = excluded.version
+        where excluded.version > known.version",
+        record.tenant_id.as_str(),
+        record.status.as_str(),
+        record.session_version,
+        record.quota.events_per_second.map(u32::cast_signed),
+        record.quota.bytes_per_second.map(u32::cast_signed),
+        Json(&record.producers) as _,
+        record.version,
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Takes a user's record over, unless a newer one is known.
+pub(crate) async fn take_subject(tx: &mut TenantTx, record: &SubjectRecord) -> Result<(), Error> {
+    sqlx::query!(
+        "-- standing.take_subject
+        insert into session.subjects as known
+            (user_id, tenant_id, role, status, credential_version, kept_session_id, version)
+        values ($1, $2, $3, $4, $5, $6, $7)
+        on conflict (user_id) do update set
+            role = excluded.role,
+            status = excluded.status,
+            credential_version = excluded.credential_version,
+            kept_session_id = excluded.kept_session_id,
+            version = excluded.version
+        where excluded.version > known.version",
+        record.user_id.0,
+        record.tenant_id.as_str(),
+        record.role.as_str(),
+        record.status.as_str(),
+        record.credential_version,
+        record.kept_session_id.map(|id| id.0),
+        record.version,
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Whether a session may be made under this standing, as it is known now: both are active, and neither has moved on.
+/// Locks the user's row, so that two logins of one user are counted one after the other.
+pub(crate) async fn allows_issue(
+    tx: &mut TenantTx,
+    subject: &SubjectRecord,
+    tenant: &TenantRecord,
+) -> Result<bool, Error> {
+    let allowed = sqlx::query_scalar!(
+        r#"-- standing.allows_issue
+        select (
+            subjects.status = 'active'
+            and tenants.status = 'active'
+            and subjects.credential_version = $2
+            and tenants.session_version = $3
+        ) as "allowed!"
+        from session.subjects
+        join session.tenants using (tenant_id)
+        where subjects.user_id = $1
+        for update of subjects"#,
+        subject.user_id.0,
+        subject.credential_version,
+        tenant.session_version,
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(allowed == Some(true))
+}
+
+/// Whether the tenant has ever had a login of this user: enough to tell a user of ours from one that does not exist.
+pub(crate) async fn knows_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
+    let known = sqlx::query_scalar!(
+        r#"-- standing.knows_subject
+        select exists (select from session.subjects where user_id = $1) as "known!""#,
+        user_id.0
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(known)
+}

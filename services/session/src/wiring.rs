@@ -1,0 +1,77 @@
+//! The composition root: the only place that knows everything.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use database::Database;
+use database::migrations::Migrations;
+use hashing::{Entropy, SystemEntropy};
+use service::clock::SystemClock;
+use service::config::{Environment, Faults, Variable};
+use service::health::Readiness;
+use service::http::Edge;
+use service::process::{Program, Routers};
+use service::{Clock, Tasks};
+
+use crate::app::App;
+use crate::config::{Config, VARIABLES};
+use crate::http;
+
+/// The migrations of the schema `session`.
+pub const MIGRATIONS: Migrations = Migrations {
+    schema: "session",
+    migrator: &MIGRATOR,
+};
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// The service as a program.
+pub struct Session;
+
+impl Program for Session {
+    const NAME: &'static str = "session";
+    type Config = Config;
+
+    fn variables() -> Vec<Variable> {
+        VARIABLES.to_vec()
+    }
+
+    fn load(environment: &Environment) -> Result<Config, Faults> {
+        Config::load(environment)
+    }
+
+    async fn start(
+        config: Config,
+        tasks: &Tasks,
+        readiness: &Readiness,
+    ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+        let database = Database::new(&config.database_url, "svc-session")?;
+        MIGRATIONS.gate(&database, tasks, readiness);
+        Ok(build(
+            config,
+            database,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        ))
+    }
+}
+
+/// Puts the context together over its injected clock and randomness.
+pub fn build(
+    config: Config,
+    database: Database,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+) -> Routers {
+    let edge = Edge::new(&config.public_url);
+    let app = App {
+        database,
+        clock,
+        entropy,
+        lifetimes: config.lifetimes,
+        service_secret: config.service_secret,
+    };
+    Routers {
+        public: edge.around(http::public(app.clone())),
+        internal: Some(edge.around(http::internal(app))),
+    }
+}
