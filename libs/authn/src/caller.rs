@@ -50,24 +50,14 @@ impl Caller {
 
     /// Whether it is an administrator of its tenant.
     pub fn is_admin(&self) -> bool {
-        matches!(
-            self.0.credential,
-            Credential::Session {
-                role: Role::Admin,
-                ..
-            }
-        )
+        matches!(self.0.credential, Credential::Session { role: Role::Admin, .. })
     }
 
     /// What the credential may be used for, beyond managing its own person.
     pub fn scopes(&self) -> &[Scope] {
         match &self.0.credential {
-            Credential::Session {
-                role: Role::Member, ..
-            } => &[Scope::EventsWrite],
-            Credential::Session {
-                role: Role::Admin, ..
-            } => Scope::ALL,
+            Credential::Session { role: Role::Member, .. } => &[Scope::EventsWrite],
+            Credential::Session { role: Role::Admin, .. } => Scope::ALL,
             Credential::ApiKey { scopes, .. } => scopes,
         }
     }
@@ -119,10 +109,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let token = bearer(&parts.headers, &[TokenKind::Session, TokenKind::ApiKey]).required()?;
         let authority = <Arc<dyn Authority>>::from_ref(state);
-        let subject = authority
-            .introspect(token.digest())
-            .await?
-            .ok_or(ProblemKind::CredentialInvalid)?;
+        let subject = authority.introspect(token.digest()).await?.ok_or(ProblemKind::CredentialInvalid)?;
         let named = <Option<TenantHeader>>::from_request_parts(parts, state).await?;
         if named.is_some_and(|TenantHeader(tenant_id)| tenant_id != subject.tenant_id) {
             return Err(ProblemKind::TenantMismatch.into());
@@ -143,10 +130,6 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, state).await?;
-        if caller.is_admin() {
-            Ok(Self(caller))
-        } else {
-            Err(ProblemKind::Forbidden.into())
-        }
+        if caller.is_admin() { Ok(Self(caller)) } else { Err(ProblemKind::Forbidden.into()) }
     }
 }

@@ -88,9 +88,7 @@ impl SharedSecret {
 
     /// Compares in constant time.
     pub fn matches(&self, digest: &TokenDigest) -> bool {
-        self.0
-            .iter()
-            .fold(false, |found, known| found | known.matches(digest))
+        self.0.iter().fold(false, |found, known| found | known.matches(digest))
     }
 }
 
@@ -109,10 +107,8 @@ impl ServiceSecret {
 
 /// Middleware of the internal listener: nothing passes without the service token.
 pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request, next: Next) -> Response {
-    let shown = request
-        .headers()
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let shown =
+        request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     match shown.map(TokenDigest::of_text) {
         Some(digest) if secret.0.matches(&digest) => next.run(request).await,
         Some(_) => Problem::new(ProblemKind::CredentialInvalid).into_response(),

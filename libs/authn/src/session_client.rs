@@ -51,16 +51,8 @@ impl SessionClient {
     /// The HTTP client cannot be made.
     pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
         // Plain HTTP inside the cluster, never through a proxy.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(TIMEOUT)
-            .connect_timeout(TIMEOUT)
-            .build()?;
-        Ok(Self {
-            http,
-            origin,
-            service_token: service_token.into(),
-        })
+        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).connect_timeout(TIMEOUT).build()?;
+        Ok(Self { http, origin, service_token: service_token.into() })
     }
 
     /// Issues a session for a person who has just proven themselves.
@@ -77,31 +69,16 @@ impl SessionClient {
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
-        let url = self
-            .origin
-            .join(path)
-            .map_err(|error| Unavailable(error.into()))?;
-        self.http
-            .post(url)
-            .bearer_auth(&self.service_token)
-            .json(body)
-            .send()
-            .await
-            .map_err(unavailable)
+        let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
+        self.http.post(url).bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
     }
 }
 
 #[async_trait::async_trait]
 impl Authority for SessionClient {
     async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable> {
-        let question = Introspect {
-            digests: vec![digest.to_hex()],
-        };
-        let response = self
-            .post(INTROSPECT, &question)
-            .await?
-            .error_for_status()
-            .map_err(unavailable)?;
+        let question = Introspect { digests: vec![digest.to_hex()] };
+        let response = self.post(INTROSPECT, &question).await?.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
         Ok(subjects.into_iter().next().flatten())
     }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenancy::{InviteId, TenantId, UserId};
 
+pub use crate::role::InviteStatus;
 use crate::{Role, Secret, TenantStatus, UserStatus};
 
 /// How an invite reaches the person.
@@ -78,20 +79,6 @@ pub struct InviteUser {
 
 const fn member() -> Role {
     Role::Member
-}
-
-/// The state of an invite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum InviteStatus {
-    /// Its token can be used.
-    Pending,
-    /// The person has set a password.
-    Accepted,
-    /// Its time is over.
-    Expired,
-    /// It was taken back, or replaced by a newer one.
-    Revoked,
 }
 
 /// An invite.

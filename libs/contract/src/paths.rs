@@ -50,9 +50,7 @@ pub fn upstream_of(path: &str) -> Upstream {
     PREFIXES
         .iter()
         .filter(|(prefix, _)| {
-            below
-                .strip_prefix(prefix)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            below.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
         .max_by_key(|(prefix, _)| prefix.len())
         .map_or(Upstream::Identity, |(_, upstream)| *upstream)

@@ -153,11 +153,8 @@ mod tests {
 
     #[test]
     fn what_can_be_retried_is_what_passes_by_itself() {
-        let retryable: Vec<_> = ProblemKind::ALL
-            .iter()
-            .filter(|kind| kind.is_retryable())
-            .map(|kind| kind.code())
-            .collect();
+        let retryable: Vec<_> =
+            ProblemKind::ALL.iter().filter(|kind| kind.is_retryable()).map(|kind| kind.code()).collect();
         assert_eq!(
             retryable,
             [

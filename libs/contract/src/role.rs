@@ -96,3 +96,16 @@ vocabulary!(
         Suspended = "suspended",
     }
 );
+vocabulary!(
+    /// The state of an invite.
+    InviteStatus {
+        /// Its token can be used.
+        Pending = "pending",
+        /// The person has set a password.
+        Accepted = "accepted",
+        /// Its time is over.
+        Expired = "expired",
+        /// It was taken back.
+        Revoked = "revoked",
+    }
+);

@@ -73,10 +73,7 @@ impl std::fmt::Display for Version {
         match self {
             Self::Accepted(applied) => write!(f, "schema version {applied}: accepted"),
             Self::Behind { applied, needed } => {
-                write!(
-                    f,
-                    "schema version {applied}, but {needed} is needed: run `migrate up`"
-                )
+                write!(f, "schema version {applied}, but {needed} is needed: run `migrate up`")
             }
             Self::Ahead { applied, needed } => {
                 write!(
@@ -144,11 +141,7 @@ impl Migrations {
         command: Command,
         environment: &Environment,
     ) -> Result<Version, CommandError> {
-        let variable = if matches!(command, Command::Up) {
-            MIGRATOR_DATABASE_URL
-        } else {
-            DATABASE_URL
-        };
+        let variable = if matches!(command, Command::Up) { MIGRATOR_DATABASE_URL } else { DATABASE_URL };
         let mut read = Reader::new(environment);
         let url = read.required::<String>(&variable);
         let url = read.finish(|| url)?;
@@ -157,23 +150,15 @@ impl Migrations {
         }
         let database = Database::new(&url, "migrate").map_err(MigrationError::from)?;
         if matches!(command, Command::Wait) {
-            self.wait(&database, |state| eprintln!("{}: waiting: {state}", self.schema))
-                .await;
+            self.wait(&database, |state| eprintln!("{}: waiting: {state}", self.schema)).await;
         }
         let mut connection = database.pool().acquire().await.map_err(MigrationError::from)?;
-        Ok(self
-            .version(&mut connection)
-            .await
-            .map_err(MigrationError::from)?)
+        Ok(self.version(&mut connection).await.map_err(MigrationError::from)?)
     }
 
     /// The version that the binary was built for.
     pub fn needed(&self) -> i64 {
-        self.migrator
-            .iter()
-            .map(|migration| migration.version)
-            .max()
-            .unwrap_or(0)
+        self.migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
     }
 
     fn table(&self) -> String {
@@ -214,9 +199,7 @@ impl Migrations {
             .await?;
         let applied = if exists {
             let latest = format!("select coalesce(max(version), 0) from {table} where success");
-            sqlx::query_scalar(sqlx::AssertSqlSafe(latest))
-                .fetch_one(connection)
-                .await?
+            sqlx::query_scalar(sqlx::AssertSqlSafe(latest)).fetch_one(connection).await?
         } else {
             0
         };

@@ -46,10 +46,7 @@ pub struct OutboxRow {
 impl Outbox {
     /// The outbox of a schema.
     pub fn new(schema: &'static str) -> Self {
-        Self {
-            schema,
-            wake: Arc::default(),
-        }
+        Self { schema, wake: Arc::default() }
     }
 
     /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then.

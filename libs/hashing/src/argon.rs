@@ -28,13 +28,7 @@ pub struct Argon2Settings {
 
 impl Default for Argon2Settings {
     fn default() -> Self {
-        Self {
-            time_cost: 3,
-            memory_cost: 64 * 1024,
-            parallelism: 4,
-            hash_len: 32,
-            salt_len: 16,
-        }
+        Self { time_cost: 3, memory_cost: 64 * 1024, parallelism: 4, hash_len: 32, salt_len: 16 }
     }
 }
 
@@ -88,13 +82,7 @@ impl Argon2Settings {
     }
 
     fn params(&self) -> Option<Params> {
-        Params::new(
-            self.memory_cost,
-            self.time_cost,
-            self.parallelism,
-            Some(self.hash_len),
-        )
-        .ok()
+        Params::new(self.memory_cost, self.time_cost, self.parallelism, Some(self.hash_len)).ok()
     }
 }
 
@@ -206,12 +194,7 @@ impl Arena {
     pub(crate) fn dummy(&mut self, settings: &Argon2Settings, password: &Password) {
         let Some(params) = settings.params() else { return };
         let mut out = [0; 64];
-        self.compute(
-            params,
-            password,
-            &[0; 48][..settings.salt_len],
-            &mut out[..settings.hash_len],
-        );
+        self.compute(params, password, &[0; 48][..settings.salt_len], &mut out[..settings.hash_len]);
         std::hint::black_box(&out);
     }
 }
@@ -232,24 +215,14 @@ mod tests {
     use super::*;
     use crate::SeededEntropy;
 
-    const CHEAP: Argon2Settings = Argon2Settings {
-        time_cost: 1,
-        memory_cost: 64,
-        parallelism: 2,
-        hash_len: 24,
-        salt_len: 12,
-    };
+    const CHEAP: Argon2Settings =
+        Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 2, hash_len: 24, salt_len: 12 };
 
     #[test]
     fn a_digest_is_a_phc_string_that_other_implementations_verify() {
-        let digest = Arena::default()
-            .hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse"))
-            .unwrap();
-        assert!(
-            digest.as_str().starts_with("$argon2id$v=19$m=64,t=1,p=2$"),
-            "{}",
-            digest.as_str()
-        );
+        let digest =
+            Arena::default().hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
+        assert!(digest.as_str().starts_with("$argon2id$v=19$m=64,t=1,p=2$"), "{}", digest.as_str());
         let phc = PasswordHash::new(digest.as_str()).unwrap();
         assert!(Argon2::default().verify_password(b"correct horse", &phc).is_ok());
     }
@@ -257,29 +230,18 @@ mod tests {
     #[test]
     fn only_the_right_password_verifies_whatever_the_settings_were() {
         let mut arena = Arena::default();
-        let digest = arena
-            .hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse"))
-            .unwrap();
-        let dearer = Argon2Settings {
-            memory_cost: 128,
-            time_cost: 2,
-            ..CHEAP
-        };
+        let digest = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
+        let dearer = Argon2Settings { memory_cost: 128, time_cost: 2, ..CHEAP };
         assert!(arena.verify(&dearer, &Password::new("correct horse"), &digest));
         assert!(!arena.verify(&dearer, &Password::new("wrong horse"), &digest));
         assert!(digest.is_outdated(&dearer) && !digest.is_outdated(&CHEAP));
-        assert!(digest.is_outdated(&Argon2Settings {
-            salt_len: 16,
-            ..CHEAP
-        }));
+        assert!(digest.is_outdated(&Argon2Settings { salt_len: 16, ..CHEAP }));
     }
 
     #[test]
     fn a_damaged_or_greedy_digest_never_matches() {
         let mut arena = Arena::default();
-        let good = arena
-            .hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse"))
-            .unwrap();
+        let good = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         for stored in [
             String::new(),
             "no digest".into(),
@@ -288,24 +250,15 @@ mod tests {
             good.as_str().replace("argon2id", "argon2i"),
         ] {
             let stored = PasswordDigest::from_stored(stored);
-            assert!(
-                !arena.verify(&CHEAP, &Password::new("correct horse"), &stored),
-                "{}",
-                stored.as_str()
-            );
+            assert!(!arena.verify(&CHEAP, &Password::new("correct horse"), &stored), "{}", stored.as_str());
         }
     }
 
     #[test]
     fn an_arena_gives_back_what_larger_settings_needed() {
         let mut arena = Arena::default();
-        let large = Argon2Settings {
-            memory_cost: 256,
-            ..CHEAP
-        };
-        arena
-            .hash(&large, &SeededEntropy::new(1), &Password::new("correct horse"))
-            .unwrap();
+        let large = Argon2Settings { memory_cost: 256, ..CHEAP };
+        arena.hash(&large, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         arena.shrink_to(&CHEAP);
         assert!(arena.0.capacity() <= 64);
     }
@@ -313,41 +266,10 @@ mod tests {
     #[test]
     fn unusable_settings_are_named() {
         assert_eq!(Argon2Settings::default().validate(), Ok(()));
-        assert_eq!(
-            Argon2Settings {
-                time_cost: 0,
-                ..CHEAP
-            }
-            .validate(),
-            Err(SettingsFault::Time)
-        );
-        assert_eq!(
-            Argon2Settings {
-                memory_cost: 15,
-                ..CHEAP
-            }
-            .validate(),
-            Err(SettingsFault::Memory)
-        );
-        assert_eq!(
-            Argon2Settings {
-                parallelism: 17,
-                ..CHEAP
-            }
-            .validate(),
-            Err(SettingsFault::Parallelism)
-        );
-        assert_eq!(
-            Argon2Settings {
-                hash_len: 65,
-                ..CHEAP
-            }
-            .validate(),
-            Err(SettingsFault::HashLength)
-        );
-        assert_eq!(
-            Argon2Settings { salt_len: 7, ..CHEAP }.validate(),
-            Err(SettingsFault::SaltLength)
-        );
+        assert_eq!(Argon2Settings { time_cost: 0, ..CHEAP }.validate(), Err(SettingsFault::Time));
+        assert_eq!(Argon2Settings { memory_cost: 15, ..CHEAP }.validate(), Err(SettingsFault::Memory));
+        assert_eq!(Argon2Settings { parallelism: 17, ..CHEAP }.validate(), Err(SettingsFault::Parallelism));
+        assert_eq!(Argon2Settings { hash_len: 65, ..CHEAP }.validate(), Err(SettingsFault::HashLength));
+        assert_eq!(Argon2Settings { salt_len: 7, ..CHEAP }.validate(), Err(SettingsFault::SaltLength));
     }
 }

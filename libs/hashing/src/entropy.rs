@@ -37,9 +37,6 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .fill_bytes(buffer);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(buffer);
     }
 }

@@ -102,9 +102,7 @@ const GIVEN_UP: u8 = 2;
 
 impl Claim {
     fn take(&self, state: u8) -> bool {
-        self.0
-            .compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.0.compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -185,11 +183,7 @@ impl HashPool {
         let deadline = Instant::now() + QUEUE_LIMIT;
         let claim = Arc::new(Claim::default());
         let _caller = Caller(Arc::clone(&claim));
-        self.shared.push(Job {
-            claim: Arc::clone(&claim),
-            password,
-            work,
-        })?;
+        self.shared.push(Job { claim: Arc::clone(&claim), password, work })?;
         if let Ok(done) = tokio::time::timeout_at(deadline, &mut result).await {
             return done.map_err(|_| Overloaded);
         }
@@ -216,9 +210,7 @@ impl Shared {
         let mut queue = self.lock();
         if queue.jobs.len() >= self.capacity {
             // What was given up holds no place against somebody who still waits.
-            queue
-                .jobs
-                .retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
+            queue.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
         }
         if queue.jobs.len() >= self.capacity {
             return Err(Overloaded);
@@ -261,11 +253,7 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
             }
             Work::Verify(Some(stored), done) => {
                 let matches = arena.verify(settings, &password, &stored);
-                let _ = done.send(if matches {
-                    Verdict::Match
-                } else {
-                    Verdict::Mismatch
-                });
+                let _ = done.send(if matches { Verdict::Match } else { Verdict::Mismatch });
                 arena.shrink_to(settings);
             }
             Work::Verify(None, done) => {
@@ -282,27 +270,16 @@ mod tests {
     use crate::SystemEntropy;
 
     fn pool(workers: usize) -> HashPool {
-        let cheap = Argon2Settings {
-            time_cost: 1,
-            memory_cost: 64,
-            parallelism: 1,
-            ..Argon2Settings::default()
-        };
+        let cheap =
+            Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 1, ..Argon2Settings::default() };
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         HashPool::start(cheap, PoolSize::new(workers), &entropy).unwrap()
     }
 
     /// A pool whose only worker never comes, so that what is queued stays queued.
     fn stuck() -> HashPool {
-        let shared = Shared {
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-            capacity: 2,
-        };
-        HashPool {
-            settings: Argon2Settings::default(),
-            shared: Arc::new(shared),
-        }
+        let shared = Shared { queue: Mutex::default(), wake: Condvar::new(), capacity: 2 };
+        HashPool { settings: Argon2Settings::default(), shared: Arc::new(shared) }
     }
 
     #[tokio::test]
@@ -310,10 +287,7 @@ mod tests {
         let pool = pool(2);
         let digest = pool.hash(Password::new("correct horse")).await.unwrap();
         let verdict = |text: &'static str, stored| pool.verify(Password::new(text), stored);
-        assert_eq!(
-            verdict("correct horse", Some(digest.clone())).await,
-            Ok(Verdict::Match)
-        );
+        assert_eq!(verdict("correct horse", Some(digest.clone())).await, Ok(Verdict::Match));
         assert_eq!(verdict("wrong horse", Some(digest)).await, Ok(Verdict::Mismatch));
         assert_eq!(verdict("correct horse", None).await, Ok(Verdict::Mismatch));
     }

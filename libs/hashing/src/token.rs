@@ -32,14 +32,8 @@ pub enum TokenKind {
 
 impl TokenKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::Session,
-        Self::ApiKey,
-        Self::Invite,
-        Self::PasswordReset,
-        Self::DeviceCode,
-        Self::Operator,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::Operator];
 
     /// What every token of the kind begins with.
     pub const fn prefix(self) -> &'static str {
@@ -98,10 +92,7 @@ impl RawToken {
         if checksum(&text[..text.len() - CHECKSUM_LEN - 1]) != sum {
             return Err(NotAToken);
         }
-        Ok(Self {
-            kind,
-            text: Zeroizing::new(text.to_owned()),
-        })
+        Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
     }
 
     /// Takes a token of any of the kinds, told apart by its prefix.
@@ -109,10 +100,7 @@ impl RawToken {
     /// # Errors
     /// [`NotAToken`] when it is none of them.
     pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, NotAToken> {
-        kinds
-            .iter()
-            .find_map(|kind| Self::parse(*kind, text).ok())
-            .ok_or(NotAToken)
+        kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(NotAToken)
     }
 
     /// What the token is for.
@@ -183,11 +171,7 @@ impl std::fmt::Debug for TokenDigest {
 
 fn checksum(of: &str) -> String {
     let mut text = String::with_capacity(CHECKSUM_LEN);
-    push_base62(
-        &mut text,
-        &mut crc32fast::hash(of.as_bytes()).to_be_bytes(),
-        CHECKSUM_LEN,
-    );
+    push_base62(&mut text, &mut crc32fast::hash(of.as_bytes()).to_be_bytes(), CHECKSUM_LEN);
     text
 }
 
@@ -228,10 +212,7 @@ mod tests {
         assert_eq!(&zero.expose()[..50], format!("svc_st_{}", "0".repeat(43)));
         let full = RawToken::generate(TokenKind::Invite, &Fixed(0xff));
         // 2^256 - 1 in base 62.
-        assert_eq!(
-            &full.expose()[7..50],
-            "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1"
-        );
+        assert_eq!(&full.expose()[7..50], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
         assert_eq!(full.expose().len(), 57);
     }
 
@@ -239,10 +220,7 @@ mod tests {
     fn kinds_are_never_mixed_up() {
         let token = RawToken::generate(TokenKind::Invite, &SeededEntropy::new(1));
         for kind in TokenKind::ALL {
-            assert_eq!(
-                RawToken::parse(kind, token.expose()).is_ok(),
-                kind == TokenKind::Invite
-            );
+            assert_eq!(RawToken::parse(kind, token.expose()).is_ok(), kind == TokenKind::Invite);
         }
         assert!(RawToken::parse_any(&[TokenKind::Session, TokenKind::Invite], token.expose()).is_ok());
         assert!(RawToken::parse_any(&[TokenKind::Session], token.expose()).is_err());

@@ -40,10 +40,7 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// This process's environment. Variables that are not UTF-8 are passed over.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one home of the environment"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one home of the environment")]
     pub fn of_process() -> Self {
         Self(
             std::env::vars_os()
@@ -57,20 +54,20 @@ impl Environment {
         Self(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
     }
 
-    /// The same with further variables, which win.
+    /// The same with further variables, which win, also over a file of the same name.
     #[must_use]
     pub fn with<K: Into<String>, V: Into<String>>(mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        self.0
-            .extend(pairs.into_iter().map(|(k, v)| (k.into(), v.into())));
+        for (name, value) in pairs {
+            let name = name.into();
+            self.0.remove(&format!("{name}_FILE"));
+            self.0.insert(name, value.into());
+        }
         self
     }
 
     /// A variable's value. An empty one counts as not set.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .get(name)
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// The names of all variables.

@@ -3,7 +3,7 @@
 //! Neither answer depends on Postgres or NATS. A dependency that fails later is answered by typed 503s instead: taking
 //! every pod out of the endpoints at once would turn a pause into an outage.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
 
-/// What still stands between the process and its first request.
-#[derive(Clone, Default)]
-pub struct Readiness(Arc<Mutex<Vec<(&'static str, bool)>>>);
+/// What still stands between the process and its first request. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Readiness(watch::Sender<Vec<(&'static str, bool)>>);
 
 /// One condition of readiness. It is closed until it is opened.
 pub struct Gate {
@@ -21,25 +21,28 @@ pub struct Gate {
     index: usize,
 }
 
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(watch::Sender::new(Vec::new()))
+    }
+}
+
 impl Readiness {
     /// Adds a condition.
     pub fn gate(&self, name: &'static str) -> Gate {
-        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.push((name, false));
-        Gate {
-            readiness: self.clone(),
-            index: gates.len() - 1,
-        }
+        self.0.send_modify(|gates| gates.push((name, false)));
+        Gate { readiness: self.clone(), index: self.0.borrow().len() - 1 }
     }
 
     /// The conditions that do not hold.
     pub fn closed(&self) -> Vec<&'static str> {
-        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates
-            .iter()
-            .filter(|(_, open)| !open)
-            .map(|(name, _)| *name)
-            .collect()
+        self.0.borrow().iter().filter(|(_, open)| !open).map(|(name, _)| *name).collect()
+    }
+
+    /// Waits until every condition holds.
+    pub async fn opened(&self) {
+        // The sender lives as long as `self`, so this ends only when they all do.
+        let _ = self.0.subscribe().wait_for(|gates| gates.iter().all(|(_, open)| *open)).await;
     }
 }
 
@@ -55,17 +58,13 @@ impl Gate {
     }
 
     fn set(&self, open: bool) {
-        let mut gates = self.readiness.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates[self.index].1 = open;
+        self.readiness.0.send_modify(|gates| gates[self.index].1 = open);
     }
 }
 
 /// The admin listener's routes: `/livez` and `/readyz`.
 pub fn router(readiness: Readiness) -> Router {
-    Router::new()
-        .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .with_state(readiness)
+    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> Response {
@@ -73,11 +72,7 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     if closed.is_empty() {
         return "ok\n".into_response();
     }
-    (
-        StatusCode::SERVICE_UNAVAILABLE,
-        format!("waiting for: {}\n", closed.join(", ")),
-    )
-        .into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", closed.join(", "))).into_response()
 }
 
 #[cfg(test)]

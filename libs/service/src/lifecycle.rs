@@ -92,29 +92,19 @@ impl Tasks {
                 return ExitCode::from(130);
             }
         }
-        if self.failed.load(Ordering::Acquire) {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        }
+        if self.failed.load(Ordering::Acquire) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
     /// Drains and stops, each within its budget.
     pub async fn end(&self) {
         self.drain.cancel();
         self.listeners.close();
-        if tokio::time::timeout(DRAIN_BUDGET, self.listeners.wait())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(DRAIN_BUDGET, self.listeners.wait()).await.is_err() {
             tracing::warn!("some answers did not go out in time");
         }
         self.stop.cancel();
         self.background.close();
-        if tokio::time::timeout(STOP_BUDGET, self.background.wait())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(STOP_BUDGET, self.background.wait()).await.is_err() {
             tracing::warn!(left = self.background.len(), "some tasks did not end in time");
         }
     }
@@ -141,20 +131,14 @@ mod tests {
     async fn a_task_that_ends_by_itself_takes_the_process_down() {
         let tasks = Tasks::default();
         tasks.spawn("short-lived", async {});
-        assert_eq!(
-            format!("{:?}", tasks.run_to_end().await),
-            format!("{:?}", ExitCode::FAILURE)
-        );
+        assert_eq!(format!("{:?}", tasks.run_to_end().await), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[tokio::test]
     async fn a_panic_takes_the_process_down() {
         let tasks = Tasks::default();
         tasks.spawn("panicking", async { panic!("on purpose") });
-        assert_eq!(
-            format!("{:?}", tasks.run_to_end().await),
-            format!("{:?}", ExitCode::FAILURE)
-        );
+        assert_eq!(format!("{:?}", tasks.run_to_end().await), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[tokio::test(start_paused = true)]

@@ -36,13 +36,7 @@ pub const PUBLIC_URL: Variable = Variable {
 };
 
 const fn listen(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable {
-        name,
-        form: "address:port",
-        default: Some(default),
-        secret: false,
-        meaning,
-    }
+    Variable { name, form: "address:port", default: Some(default), secret: false, meaning }
 }
 
 /// The variables of every process.
@@ -98,10 +92,7 @@ pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
         Ok(config) => config,
         Err(faults) => return refuse(&faults),
     };
-    telemetry::start(
-        environment.get(LOG.name).unwrap_or("info"),
-        telemetry::Output::Stdout,
-    );
+    telemetry::start(environment.get(LOG.name).unwrap_or("info"), telemetry::Output::Stdout);
     for warning in unknown_names(environment, &[VARIABLES, &P::variables()].concat()) {
         tracing::warn!("{warning}");
     }
@@ -129,30 +120,15 @@ async fn serve<P: Program>(
     // Not drained with the others: the platform goes on asking during the drain.
     tasks.spawn(
         "admin",
-        http::serve(
-            admin,
-            health::router(readiness.clone()),
-            tasks.clone(),
-            tasks.stopping().clone(),
-        ),
+        http::serve(admin, health::router(readiness.clone()), tasks.clone(), tasks.stopping().clone()),
     );
     let routers = P::start(config, tasks, &readiness).await?;
     if let Some(internal) = routers.internal {
         let listener = bind(environment, &LISTEN_INTERNAL).await?;
-        tasks.spawn_listener(http::serve(
-            listener,
-            internal,
-            tasks.clone(),
-            tasks.draining().clone(),
-        ));
+        tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
     }
     tracing::info!(service = P::NAME, address = %public.local_addr()?, "serving");
-    tasks.spawn_listener(http::serve(
-        public,
-        routers.public,
-        tasks.clone(),
-        tasks.draining().clone(),
-    ));
+    tasks.spawn_listener(http::serve(public, routers.public, tasks.clone(), tasks.draining().clone()));
     started.open();
     close_when_draining(tasks, started);
     Ok(())
@@ -189,11 +165,8 @@ pub fn refuse(faults: &Faults) -> ExitCode {
 /// The memory limit of the container that the process runs in, in bytes; `None` without one.
 pub fn memory_limit() -> Option<u64> {
     // Version 2 of control groups, then version 1; "max" and the kernel's own huge default mean that there is none.
-    [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    .iter()
-    .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
-    .filter(|bytes| *bytes < 1 << 60)
+    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
+        .filter(|bytes| *bytes < 1 << 60)
 }

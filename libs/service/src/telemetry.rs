@@ -26,17 +26,10 @@ pub enum Output {
 /// Starts logging. A second call in one process does nothing.
 pub fn start(directives: &str, output: Output) {
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
-    let json = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_current_span(true)
-        .with_span_list(false);
+    let json =
+        tracing_subscriber::fmt().json().flatten_event(true).with_current_span(true).with_span_list(false);
     let _ = match output {
         Output::Stdout => json.with_env_filter(filter).finish().try_init(),
-        Output::Stderr => json
-            .with_writer(std::io::stderr)
-            .with_env_filter(filter)
-            .finish()
-            .try_init(),
+        Output::Stderr => json.with_writer(std::io::stderr).with_env_filter(filter).finish().try_init(),
     };
 }

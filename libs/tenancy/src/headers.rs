@@ -53,9 +53,7 @@ macro_rules! extractor {
             type Rejection = HeaderFault;
 
             async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-                single(parts, &$header, $parse)?
-                    .map(Self)
-                    .ok_or(HeaderFault::Missing($header))
+                single(parts, &$header, $parse)?.map(Self).ok_or(HeaderFault::Missing($header))
             }
         }
 
@@ -69,10 +67,8 @@ macro_rules! extractor {
     };
 }
 
-extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s)
-    .map_err(|e| e.to_string()));
-extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s)
-    .map_err(|_| "a user id is a UUID".to_owned()));
+extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
+extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
 extractor!(SessionHeader, X_SESSION_ID, |s| Ok(s.to_owned()));
 
 /// Reads a header that may stand once at most.
@@ -89,9 +85,7 @@ fn single<T>(
     if values.next().is_some() {
         return Err(invalid("it may be sent once".to_owned()));
     }
-    let text = value
-        .to_str()
-        .map_err(|_| invalid("it must be visible ASCII".to_owned()))?;
+    let text = value.to_str().map_err(|_| invalid("it must be visible ASCII".to_owned()))?;
     parse(text).map(Some).map_err(invalid)
 }
 
@@ -107,22 +101,14 @@ mod tests {
             request = request.header(X_TENANT_ID, *value);
         }
         let mut parts = request.body(()).unwrap().into_parts().0;
-        <TenantHeader as FromRequestParts<()>>::from_request_parts(&mut parts, &())
-            .await
-            .map(|h| h.0)
+        <TenantHeader as FromRequestParts<()>>::from_request_parts(&mut parts, &()).await.map(|h| h.0)
     }
 
     #[tokio::test]
     async fn a_header_is_read_once_and_in_its_form() {
         assert_eq!(tenant(&["acme"]).await.unwrap().as_str(), "acme");
         assert_eq!(tenant(&[]).await, Err(HeaderFault::Missing(X_TENANT_ID)));
-        assert!(matches!(
-            tenant(&["Not a label"]).await,
-            Err(HeaderFault::Invalid(..))
-        ));
-        assert!(matches!(
-            tenant(&["acme", "other"]).await,
-            Err(HeaderFault::Invalid(..))
-        ));
+        assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderFault::Invalid(..))));
+        assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderFault::Invalid(..))));
     }
 }

@@ -49,9 +49,7 @@ impl TryFrom<String> for TenantId {
     fn try_from(s: String) -> Result<Self, Self::Error> {
         let label = s.as_bytes();
         let fits = (1..=63).contains(&label.len())
-            && label
-                .iter()
-                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
             && label.first() != Some(&b'-')
             && label.last() != Some(&b'-');
         if fits { Ok(Self(s)) } else { Err(InvalidTenantId) }

@@ -5,13 +5,14 @@ pub(crate) mod create_tenant;
 pub(crate) mod invite_user;
 pub(crate) mod log_in;
 pub(crate) mod mail_invite;
+pub(crate) mod manage_invites;
 pub(crate) mod read;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use authn::{Authority, OperatorSecret, SessionClient};
 use axum::extract::FromRef;
+use chrono::TimeDelta;
 use database::Database;
 use database::outbox::Outbox;
 use hashing::{Entropy, HashPool};
@@ -30,7 +31,7 @@ pub(crate) struct App {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) tasks: Tasks,
     pub(crate) policy: PasswordPolicy,
-    pub(crate) invite_ttl: Duration,
+    pub(crate) invite_ttl: TimeDelta,
     pub(crate) can_mail: bool,
     pub(crate) operator_secret: OperatorSecret,
 }

@@ -14,30 +14,12 @@ use service::config::{Environment, Faults, Reader, Variable};
 use service::process::PUBLIC_URL;
 use url::Url;
 
-const TIME_COST: Variable = plain(
-    "SVC_ARGON2_TIME_COST",
-    "iterations, 1 to 10",
-    "3",
-    "Iterations of Argon2id.",
-);
-const MEMORY_COST: Variable = plain(
-    "SVC_ARGON2_MEMORY_COST",
-    "KiB, up to 524288",
-    "65536",
-    "Memory of one Argon2id hash.",
-);
-const PARALLELISM: Variable = plain(
-    "SVC_ARGON2_PARALLELISM",
-    "lanes, 1 to 16",
-    "4",
-    "Lanes of Argon2id.",
-);
-const HASH_LEN: Variable = plain(
-    "SVC_ARGON2_HASH_LEN",
-    "bytes, 16 to 64",
-    "32",
-    "Output of Argon2id.",
-);
+const TIME_COST: Variable =
+    plain("SVC_ARGON2_TIME_COST", "iterations, 1 to 10", "3", "Iterations of Argon2id.");
+const MEMORY_COST: Variable =
+    plain("SVC_ARGON2_MEMORY_COST", "KiB, up to 524288", "65536", "Memory of one Argon2id hash.");
+const PARALLELISM: Variable = plain("SVC_ARGON2_PARALLELISM", "lanes, 1 to 16", "4", "Lanes of Argon2id.");
+const HASH_LEN: Variable = plain("SVC_ARGON2_HASH_LEN", "bytes, 16 to 64", "32", "Output of Argon2id.");
 const SALT_LEN: Variable = plain("SVC_ARGON2_SALT_LEN", "bytes, 8 to 48", "16", "Salt of Argon2id.");
 const HASH_WORKERS: Variable = Variable {
     name: "SVC_HASH_WORKERS",
@@ -52,12 +34,8 @@ const MIN_LENGTH: Variable = plain(
     "12",
     "How long a new password must be; it can be raised, never lowered.",
 );
-const INVITE_TTL: Variable = plain(
-    "SVC_INVITE_TTL",
-    "duration, 1h to 7d",
-    "72h",
-    "How long an invite can be accepted.",
-);
+const INVITE_TTL: Variable =
+    plain("SVC_INVITE_TTL", "duration, 1h to 7d", "72h", "How long an invite can be accepted.");
 const MAIL_DIR: Variable = Variable {
     name: "SVC_MAIL_DIR",
     form: "directory",
@@ -65,12 +43,8 @@ const MAIL_DIR: Variable = Variable {
     secret: false,
     meaning: "Mails are written into this directory, a file each. Without it no mail can be sent.",
 };
-const MAIL_FROM: Variable = plain(
-    "SVC_MAIL_FROM",
-    "mailbox",
-    "svc <no-reply@localhost>",
-    "Who mails come from.",
-);
+const MAIL_FROM: Variable =
+    plain("SVC_MAIL_FROM", "mailbox", "svc <no-reply@localhost>", "Who mails come from.");
 
 const fn plain(
     name: &'static str,
@@ -78,13 +52,7 @@ const fn plain(
     default: &'static str,
     meaning: &'static str,
 ) -> Variable {
-    Variable {
-        name,
-        form,
-        default: Some(default),
-        secret: false,
-        meaning,
-    }
+    Variable { name, form, default: Some(default), secret: false, meaning }
 }
 
 /// Every variable that the service reads.
@@ -175,11 +143,8 @@ impl Config {
 
 fn argon2(read: &mut Reader<'_>) -> Option<Argon2Settings> {
     let (time_cost, memory_cost) = (read.required(&TIME_COST), read.required(&MEMORY_COST));
-    let (parallelism, hash_len, salt_len) = (
-        read.required(&PARALLELISM),
-        read.required(&HASH_LEN),
-        read.required(&SALT_LEN),
-    );
+    let (parallelism, hash_len, salt_len) =
+        (read.required(&PARALLELISM), read.required(&HASH_LEN), read.required(&SALT_LEN));
     let settings = Argon2Settings {
         time_cost: time_cost?,
         memory_cost: memory_cost?,

@@ -2,4 +2,5 @@
 
 pub(crate) mod account;
 pub(crate) mod email;
+pub(crate) mod invite;
 pub(crate) mod password;

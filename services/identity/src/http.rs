@@ -2,11 +2,12 @@
 
 mod auth_password;
 mod callers;
+mod invites;
 mod tenants;
 mod users;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use service::http::not_found;
 
 use crate::app::App;
@@ -17,6 +18,9 @@ pub(crate) fn public(app: App) -> Router {
         .route("/api/v1/tenants", post(tenants::create).get(tenants::list))
         .route("/api/v1/tenants/{tenant_id}", get(tenants::read))
         .route("/api/v1/users/invite", post(users::invite))
+        .route("/api/v1/users/invites", get(invites::list))
+        .route("/api/v1/users/invites/{invite_id}", delete(invites::revoke))
+        .route("/api/v1/users/invites/{invite_id}/resend", post(invites::resend))
         .route("/api/v1/users/accept-invite", post(users::accept_invite))
         .route("/api/v1/users/{user_id}", get(users::read))
         .route("/api/v1/auth/password/login", post(auth_password::login))

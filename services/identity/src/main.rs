@@ -42,10 +42,7 @@ async fn main() -> ExitCode {
     match arguments.command {
         Some(Subcommand::Migrate(command)) => MIGRATIONS.execute(command, &environment).await,
         Some(Subcommand::OperatorToken) => {
-            println!(
-                "{}",
-                RawToken::generate(TokenKind::Operator, &SystemEntropy).expose()
-            );
+            println!("{}", RawToken::generate(TokenKind::Operator, &SystemEntropy).expose());
             ExitCode::SUCCESS
         }
         None if arguments.check_config => process::check_config::<Identity>(&environment),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use authn::SessionClient;
+use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
 use database::outbox::{Outbox, Relay};
@@ -22,10 +23,7 @@ use crate::http;
 use crate::tasks::mailer::Mailer;
 
 /// The migrations of the schema `identity`.
-pub const MIGRATIONS: Migrations = Migrations {
-    schema: "identity",
-    migrator: &MIGRATOR,
-};
+pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// The service as a program.
@@ -77,12 +75,7 @@ pub struct Parts {
 /// # Errors
 /// A client or the hash pool cannot be made, or the directory of mails cannot be used.
 pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-    let Parts {
-        database,
-        clock,
-        entropy,
-        tasks,
-    } = parts;
+    let Parts { database, clock, entropy, tasks } = parts;
     if let Some(directory) = &config.mail_dir {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
@@ -97,10 +90,9 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         clock: Arc::clone(&clock),
         entropy,
         tasks: tasks.clone(),
-        policy: PasswordPolicy {
-            min_length: config.min_length,
-        },
-        invite_ttl: config.invite_ttl,
+        policy: PasswordPolicy { min_length: config.min_length },
+        // Bounded by the configuration to a week.
+        invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
         can_mail: config.mail_dir.is_some(),
         operator_secret: config.operator_secret,
     };
@@ -110,15 +102,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         from: config.mail_from,
         directory: config.mail_dir,
     };
-    let relay = Relay {
-        database,
-        outbox,
-        deliver: mailer,
-        clock,
-    };
+    let relay = Relay { database, outbox, deliver: mailer, clock };
     tasks.spawn("outbox relay", relay.run(tasks.clone()));
-    Ok(Routers {
-        public: edge.around(http::public(app)),
-        internal: None,
-    })
+    Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }

@@ -14,30 +14,18 @@ const SESSION_IDLE: Variable = lifetime(
     "1h",
     "A session made with a password ends when it was not used for this long.",
 );
-const SESSION_MAX: Variable = lifetime(
-    "SVC_SESSION_MAX",
-    "12h",
-    "A session made with a password ends after this time in any case.",
-);
+const SESSION_MAX: Variable =
+    lifetime("SVC_SESSION_MAX", "12h", "A session made with a password ends after this time in any case.");
 const DEVICE_IDLE: Variable = lifetime(
     "SVC_DEVICE_IDLE",
     "7d",
     "A session made with a device code ends when it was not used for this long.",
 );
-const DEVICE_MAX: Variable = lifetime(
-    "SVC_DEVICE_MAX",
-    "30d",
-    "A session made with a device code ends after this time in any case.",
-);
+const DEVICE_MAX: Variable =
+    lifetime("SVC_DEVICE_MAX", "30d", "A session made with a device code ends after this time in any case.");
 
 const fn lifetime(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable {
-        name,
-        form: "duration, 5min to 30d",
-        default: Some(default),
-        secret: false,
-        meaning,
-    }
+    Variable { name, form: "duration, 5min to 30d", default: Some(default), secret: false, meaning }
 }
 
 /// Every variable that the service reads.

@@ -19,10 +19,7 @@ pub(crate) fn public(app: App) -> Router {
         .route("/api/v1/auth/session", get(auth_session::whoami))
         .route("/api/v1/auth/sessions", get(auth_sessions::list))
         .route("/api/v1/auth/sessions/logout", post(auth_sessions::logout))
-        .route(
-            "/api/v1/auth/sessions/{session_id}",
-            delete(auth_sessions::revoke),
-        )
+        .route("/api/v1/auth/sessions/{session_id}", delete(auth_sessions::revoke))
         .fallback(not_found)
         .with_state(app)
 }

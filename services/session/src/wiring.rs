@@ -18,10 +18,7 @@ use crate::config::{Config, VARIABLES};
 use crate::http;
 
 /// The migrations of the schema `session`.
-pub const MIGRATIONS: Migrations = Migrations {
-    schema: "session",
-    migrator: &MIGRATOR,
-};
+pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// The service as a program.
@@ -46,12 +43,7 @@ impl Program for Session {
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
         let database = Database::new(&config.database_url, "svc-session")?;
         MIGRATIONS.gate(&database, tasks, readiness);
-        Ok(build(
-            config,
-            database,
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-        ))
+        Ok(build(config, database, Arc::new(SystemClock), Arc::new(SystemEntropy)))
     }
 }
 
@@ -63,13 +55,8 @@ pub fn build(
     entropy: Arc<dyn Entropy>,
 ) -> Routers {
     let edge = Edge::new(&config.public_url);
-    let app = App {
-        database,
-        clock,
-        entropy,
-        lifetimes: config.lifetimes,
-        service_secret: config.service_secret,
-    };
+    let app =
+        App { database, clock, entropy, lifetimes: config.lifetimes, service_secret: config.service_secret };
     Routers {
         public: edge.around(http::public(app.clone())),
         internal: Some(edge.around(http::internal(app))),

@@ -92,19 +92,13 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         if park {
             Settlement::Parked { error }
         } else {
-            Settlement::Later {
-                due_at: self.clock.now() + back_off(row.attempts),
-                error,
-            }
+            Settlement::Later { due_at: self.clock.now() + back_off(row.attempts), error }
         }
     }
 
     async fn claim(&self) -> Result<Vec<OutboxRow>, Error> {
         let now = self.clock.now();
-        let claim = format!(
-            "select * from {}.outbox_claim($1, $2, $3, $4)",
-            self.outbox.schema
-        );
+        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4)", self.outbox.schema);
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
@@ -121,10 +115,7 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
             Settlement::Later { due_at, error } => ("later", Some(due_at), Some(error)),
             Settlement::Parked { error } => ("parked", None, Some(error)),
         };
-        let settle = format!(
-            "select {}.outbox_settle($1, $2, $3, $4, $5, $6)",
-            self.outbox.schema
-        );
+        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox.schema);
         sqlx::query(sqlx::AssertSqlSafe(settle))
             .bind(row.outbox_id)
             .bind(row.fence)

@@ -15,10 +15,7 @@ pub struct Reader<'e> {
 impl<'e> Reader<'e> {
     /// Reads from this environment.
     pub fn new(environment: &'e Environment) -> Self {
-        Self {
-            environment,
-            faults: Vec::new(),
-        }
+        Self { environment, faults: Vec::new() }
     }
 
     /// The text of a variable, from itself, its file, or its default.
@@ -27,10 +24,7 @@ impl<'e> Reader<'e> {
         let file = self.environment.get(&file_name).filter(|_| variable.secret);
         match (self.environment.get(variable.name), file) {
             (Some(_), Some(_)) => {
-                self.fault(format!(
-                    "{} and {file_name} are both set: keep one of them",
-                    variable.name
-                ));
+                self.fault(format!("{} and {file_name} are both set: keep one of them", variable.name));
                 None
             }
             (Some(text), None) => Some(text.to_owned()),
@@ -58,15 +52,9 @@ impl<'e> Reader<'e> {
         let faults_before = self.faults.len();
         let Some(text) = self.text(variable) else {
             if self.faults.len() == faults_before {
-                let or_file = if variable.secret {
-                    format!(" (or {}_FILE)", variable.name)
-                } else {
-                    String::new()
-                };
-                self.fault(format!(
-                    "{}{or_file} is not set: {}",
-                    variable.name, variable.meaning
-                ));
+                let or_file =
+                    if variable.secret { format!(" (or {}_FILE)", variable.name) } else { String::new() };
+                self.fault(format!("{}{or_file} is not set: {}", variable.name, variable.meaning));
             }
             return None;
         };
@@ -139,10 +127,7 @@ impl<'e> Reader<'e> {
                 None
             }
             Err(error) => {
-                self.fault(format!(
-                    "{}={text}: {error} (expected {})",
-                    variable.name, variable.form
-                ));
+                self.fault(format!("{}={text}: {error} (expected {})", variable.name, variable.form));
                 None
             }
         }
@@ -160,13 +145,8 @@ mod tests {
         secret: false,
         meaning: "How many.",
     };
-    const KEY: Variable = Variable {
-        name: "SVC_KEY",
-        form: "a number",
-        default: None,
-        secret: true,
-        meaning: "A key.",
-    };
+    const KEY: Variable =
+        Variable { name: "SVC_KEY", form: "a number", default: None, secret: true, meaning: "A key." };
 
     fn read(pairs: &[(&str, &str)]) -> Result<(u32, u64), Faults> {
         let environment = Environment::from_pairs(pairs.iter().copied());
@@ -197,14 +177,8 @@ mod tests {
         let Faults(faults) = read(&[("SVC_KEY", "")]).unwrap_err();
         assert_eq!(faults, ["SVC_KEY (or SVC_KEY_FILE) is not set: A key."]);
         let Faults(faults) = read(&[("SVC_KEY", "1"), ("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
-        assert_eq!(
-            faults,
-            ["SVC_KEY and SVC_KEY_FILE are both set: keep one of them"]
-        );
+        assert_eq!(faults, ["SVC_KEY and SVC_KEY_FILE are both set: keep one of them"]);
         let Faults(faults) = read(&[("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
-        assert!(
-            faults[0].starts_with("SVC_KEY_FILE: cannot read /nowhere"),
-            "{faults:?}"
-        );
+        assert!(faults[0].starts_with("SVC_KEY_FILE: cannot read /nowhere"), "{faults:?}");
     }
 }

@@ -58,15 +58,8 @@ mod tests {
             meaning: "The broker.",
         };
         let environment = Environment::from_pairs(
-            [
-                "SVC_NATS_URL",
-                "SVC_NATS_URL_FILE",
-                "SVC_NATSURL",
-                "SVC_TENANT",
-                "SVC_ZZZZZZZZZZZZZZZ",
-                "HOME",
-            ]
-            .map(|name| (name, "x")),
+            ["SVC_NATS_URL", "SVC_NATS_URL_FILE", "SVC_NATSURL", "SVC_TENANT", "SVC_ZZZZZZZZZZZZZZZ", "HOME"]
+                .map(|name| (name, "x")),
         );
         assert_eq!(
             unknown_names(&environment, &[URL]),

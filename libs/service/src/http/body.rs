@@ -118,10 +118,7 @@ mod tests {
     }
 
     async fn extract(content_type: &str, body: Body) -> Problem {
-        let request = Request::builder()
-            .header(CONTENT_TYPE, content_type)
-            .body(body)
-            .unwrap();
+        let request = Request::builder().header(CONTENT_TYPE, content_type).body(body).unwrap();
         let result = JsonBody::<Shape, 64>::from_request(request, &()).await;
         result.map(|_| ()).unwrap_err()
     }
@@ -139,11 +136,7 @@ mod tests {
             (json, "{}", "validation_failed"),
             (json, &big, "body_too_large"),
         ] {
-            assert_eq!(
-                extract(content_type, body.to_owned().into()).await.kind().code(),
-                code,
-                "{body}"
-            );
+            assert_eq!(extract(content_type, body.to_owned().into()).await.kind().code(), code, "{body}");
         }
     }
 
@@ -151,18 +144,12 @@ mod tests {
     async fn a_wrong_field_is_pointed_at() {
         let problem = extract("application/json", "{\"name\":[1,\"x\"]}".into()).await;
         assert_eq!(problem.errors[0].pointer, "/name/1");
-        assert_eq!(
-            problem.errors[0].message,
-            "invalid type: string \"x\", expected u32"
-        );
+        assert_eq!(problem.errors[0].message, "invalid type: string \"x\", expected u32");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
         let endless = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-        assert_eq!(
-            extract("application/json", endless).await.kind(),
-            ProblemKind::BodyTimeout
-        );
+        assert_eq!(extract("application/json", endless).await.kind(), ProblemKind::BodyTimeout);
     }
 }

@@ -35,9 +35,7 @@ pub async fn not_found() -> Problem {
 impl Edge {
     /// Knows the origin, without a slash at its end.
     pub fn new(public_url: &str) -> Self {
-        Self {
-            public_url: public_url.trim_end_matches('/').into(),
-        }
+        Self { public_url: public_url.trim_end_matches('/').into() }
     }
 
     /// Puts the edge around a router, which is complete by now.
@@ -57,9 +55,7 @@ impl Edge {
             code: kind.code().to_owned(),
             request_id: id.as_str().to_owned(),
             errors: problem.errors.clone(),
-            retry_after_ms: problem
-                .retry_after
-                .and_then(|after| after.as_millis().try_into().ok()),
+            retry_after_ms: problem.retry_after.and_then(|after| after.as_millis().try_into().ok()),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default(); // a struct of strings always serialises
         let mut response = Response::new(Body::from(body));
@@ -87,9 +83,7 @@ async fn pass(State(edge): State<Edge>, mut request: Request, next: Next) -> Res
     let uri = request.uri().clone();
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(panic) => Problem::new(ProblemKind::Internal)
-            .caused_by(panic_text(&*panic))
-            .into_response(),
+        Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
     };
     let mut response = if let Some(problem) = problem_of(&response) {
         let mut rendered = edge.render(&problem, uri.path(), &id);
@@ -141,13 +135,7 @@ fn keep_headers(from: &Response, to: &mut Response) {
 fn log(problem: &Problem, path: &str, id: &RequestId) {
     let (code, request_id) = (problem.kind.code(), id.as_str());
     if let Some(cause) = &problem.cause {
-        tracing::error!(
-            code,
-            request_id,
-            path,
-            cause = chain(&**cause),
-            "a request failed"
-        );
+        tracing::error!(code, request_id, path, cause = chain(&**cause), "a request failed");
     } else {
         tracing::debug!(code, request_id, path, "a request was refused");
     }
@@ -166,10 +154,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref().cloned());
+    let text =
+        panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
     format!("the handler panicked: {}", text.unwrap_or_default())
 }
 
@@ -184,27 +170,14 @@ mod tests {
     async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {
         let router = Router::new()
             .route("/panic", get(async || -> () { panic!("secret cause") }))
-            .route(
-                "/busy",
-                get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")),
-            )
-            .route(
-                "/header",
-                get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)),
-            )
+            .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
+            .route("/header", get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)))
             .fallback(not_found);
         let router = Edge::new("https://svc.example/").around(router);
-        let (parts, body) = router
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await
-            .unwrap()
-            .into_parts();
+        let (parts, body) = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains("secret cause"));
-        (
-            Response::from_parts(parts, ()),
-            serde_json::from_slice(&body).unwrap(),
-        )
+        (Response::from_parts(parts, ()), serde_json::from_slice(&body).unwrap())
     }
 
     #[tokio::test]
@@ -217,14 +190,8 @@ mod tests {
             ("POST", "/busy", 405, "method_not_allowed"),
         ] {
             let (response, problem) = ask(Request::builder().method(method).uri(path)).await;
-            assert_eq!(
-                (response.status().as_u16(), problem.code.as_str()),
-                (status, code)
-            );
-            assert_eq!(
-                problem.type_uri,
-                format!("https://svc.example/api/v1/problems/{code}")
-            );
+            assert_eq!((response.status().as_u16(), problem.code.as_str()), (status, code));
+            assert_eq!(problem.type_uri, format!("https://svc.example/api/v1/problems/{code}"));
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
             assert_eq!(problem.instance, path);
         }

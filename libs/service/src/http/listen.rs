@@ -69,10 +69,7 @@ async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places)
-        .acquire_owned()
-        .await
-        .map_err(io::Error::other)?;
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
     Ok((stream, peer, place))

@@ -85,11 +85,7 @@ mod tests {
     #[tokio::test]
     async fn parameters_out_of_bounds_are_refused() {
         for uri in ["/x?limit=0", "/x?limit=201", "/x?limit=many", "/x?cursor=abc"] {
-            assert_eq!(
-                paging(uri).await.unwrap_err().kind(),
-                ProblemKind::ValidationFailed,
-                "{uri}"
-            );
+            assert_eq!(paging(uri).await.unwrap_err().kind(), ProblemKind::ValidationFailed, "{uri}");
         }
     }
 }

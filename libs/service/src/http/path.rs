@@ -16,9 +16,7 @@ impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let parameters = RawPathParams::from_request_parts(parts, state).await;
-        let id = parameters
-            .ok()
-            .and_then(|parameters| parameters.iter().last()?.1.parse().ok());
+        let id = parameters.ok().and_then(|parameters| parameters.iter().last()?.1.parse().ok());
         id.map(Self).ok_or_else(|| ProblemKind::NotFound.into())
     }
 }

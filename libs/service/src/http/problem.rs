@@ -24,13 +24,7 @@ impl Problem {
     /// A problem with its standard words. One that passes by itself asks to be retried after a second.
     pub fn new(kind: ProblemKind) -> Self {
         let retry_after = kind.is_retryable().then_some(Duration::from_secs(1));
-        Self {
-            kind,
-            detail: None,
-            errors: Vec::new(),
-            retry_after,
-            cause: None,
-        }
+        Self { kind, detail: None, errors: Vec::new(), retry_after, cause: None }
     }
 
     /// Says what happened this time. The text is public.
@@ -48,11 +42,14 @@ impl Problem {
         code: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        self.errors.push(FieldError {
-            pointer: pointer.into(),
-            code: code.into(),
-            message: message.into(),
-        });
+        self.errors.push(FieldError { pointer: pointer.into(), code: code.into(), message: message.into() });
+        self
+    }
+
+    /// Adds the faults of several fields. Their texts are public.
+    #[must_use]
+    pub fn fields(mut self, errors: impl IntoIterator<Item = FieldError>) -> Self {
+        self.errors.extend(errors);
         self
     }
 

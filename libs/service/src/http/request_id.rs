@@ -17,10 +17,7 @@ impl RequestId {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let sent = headers.get(X_REQUEST_ID).filter(|value| {
             (1..=128).contains(&value.len())
-                && value
-                    .as_bytes()
-                    .iter()
-                    .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
+                && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
         });
         Self(sent.cloned().unwrap_or_else(fresh))
     }
@@ -46,10 +43,6 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(parts
-            .extensions
-            .get()
-            .cloned()
-            .unwrap_or_else(|| Self::of(&parts.headers)))
+        Ok(parts.extensions.get().cloned().unwrap_or_else(|| Self::of(&parts.headers)))
     }
 }

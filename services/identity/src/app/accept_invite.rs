@@ -65,10 +65,8 @@ impl App {
         drop(tx);
         let pending = pending.ok_or(AcceptInviteError::Token)?;
         let email_key = EmailKey::of_login(&pending.email_key);
-        let password = self
-            .policy
-            .accept(raw_password, &email_key, &tenant_id)
-            .map_err(AcceptInviteError::Password)?;
+        let password =
+            self.policy.accept(raw_password, &email_key, &tenant_id).map_err(AcceptInviteError::Password)?;
         let password_digest = self.hashes.hash(password).await?;
 
         let now = self.clock.now();
@@ -80,11 +78,6 @@ impl App {
         }
         tx.commit().await?;
         tracing::info!(tenant_id = %tenant_id, user_id = %pending.user_id, "an invite was accepted");
-        Ok(AcceptedInvite {
-            user_id: pending.user_id,
-            tenant_id,
-            email: pending.email,
-            role: pending.role,
-        })
+        Ok(AcceptedInvite { user_id: pending.user_id, tenant_id, email: pending.email, role: pending.role })
     }
 }

@@ -34,11 +34,7 @@ pub(crate) enum CreateTenantError {
 
 impl From<Error> for CreateTenantError {
     fn from(error: Error) -> Self {
-        if error.is_refused_by(tenant::PRIMARY_KEY) {
-            Self::Exists
-        } else {
-            Self::Database(error)
-        }
+        if error.is_refused_by(tenant::PRIMARY_KEY) { Self::Exists } else { Self::Database(error) }
     }
 }
 
@@ -70,32 +66,19 @@ impl App {
         if !within(quota.events_per_second) || !within(quota.bytes_per_second) {
             return Err(CreateTenantError::Quota);
         }
-        let admin = request
-            .admin_email
-            .as_deref()
-            .map(str::parse::<Email>)
-            .transpose()?;
+        let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose()?;
 
         let now = self.clock.now();
-        let mut tx = self
-            .database
-            .tenant(&TenantScope::of_operator(request.tenant_id.clone()))
-            .await?;
+        let mut tx = self.database.tenant(&TenantScope::of_operator(request.tenant_id.clone())).await?;
         tenant::insert(&mut tx, &request.tenant_id, name, &quota, now).await?;
         let invite = match admin {
             Some(email) => {
-                let invitation = Invitation {
-                    email,
-                    role: Role::Admin,
-                    delivery: request.delivery,
-                };
+                let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
                 Some(self.invite_in(&mut tx, &request.tenant_id, &invitation).await?)
             }
             None => None,
         };
-        let tenant = tenant::find(&mut tx, &request.tenant_id)
-            .await?
-            .ok_or(CreateTenantError::Exists)?;
+        let tenant = tenant::find(&mut tx, &request.tenant_id).await?.ok_or(CreateTenantError::Exists)?;
         tx.commit().await?;
         self.outbox.wake();
         Ok(Tenant { invite, ..tenant })

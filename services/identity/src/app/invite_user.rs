@@ -1,16 +1,13 @@
 //! Invite a person into a tenant.
 
-use chrono::TimeDelta;
 use contract::identity::{Delivery, Invite, InviteStatus};
 use contract::{ProblemKind, Role, Secret, UserStatus};
 use database::{Error, TenantTx};
 use hashing::{RawToken, TokenKind};
-use serde_json::json;
 use service::Problem;
 use tenancy::{InviteId, TenantId, TenantScope, UserId};
 
 use super::App;
-use super::mail_invite::MAIL_INVITE;
 use crate::domain::email::Email;
 use crate::store::invite::{self, NewInvite};
 use crate::store::{tenant, user};
@@ -41,11 +38,7 @@ impl From<Error> for InviteError {
     /// Two who invite the same person at once: the second learns that an invite is pending.
     fn from(error: Error) -> Self {
         let lost = error.is_refused_by(user::EMAIL_KEY) || error.is_refused_by(invite::PENDING_KEY);
-        if lost {
-            Self::Pending
-        } else {
-            Self::Database(error)
-        }
+        if lost { Self::Pending } else { Self::Database(error) }
     }
 }
 
@@ -85,11 +78,7 @@ impl App {
         tenant_id: &TenantId,
         invitation: &Invitation,
     ) -> Result<Invite, InviteError> {
-        let Invitation {
-            email,
-            role,
-            delivery,
-        } = invitation;
+        let Invitation { email, role, delivery } = invitation;
         if *delivery == Delivery::Email && !self.can_mail {
             return Err(InviteError::MailUnavailable);
         }
@@ -117,16 +106,12 @@ impl App {
             user_id,
             role: *role,
             digest: token.as_ref().map(RawToken::digest),
-            // Bounded by the configuration to a week.
-            expires_at: now + TimeDelta::from_std(self.invite_ttl).unwrap_or(TimeDelta::days(7)),
+            expires_at: now + self.invite_ttl,
             created_at: now,
         };
         invite::insert(tx, &new).await?;
         if *delivery == Delivery::Email {
-            let payload = json!({ "invite_id": new.invite_id });
-            self.outbox
-                .write(tx, tenant_id, MAIL_INVITE, &payload, now)
-                .await?;
+            self.write_mail_of_invite(tx, tenant_id, new.invite_id, now).await?;
         }
         Ok(Invite {
             invite_id: new.invite_id,

@@ -59,9 +59,7 @@ impl App {
     ) -> Result<IssuedSession, LogInError> {
         let account = user::find_account(&self.database, tenant_id, &EmailKey::of_login(email)).await?;
         let prepared = password::prepare(raw_password);
-        let digest = account
-            .as_ref()
-            .and_then(|account| account.password_digest.clone());
+        let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // What cannot be a password is hashed as an empty one, against nothing.
         let digest = digest.filter(|_| prepared.is_some());
         let password = prepared.unwrap_or_else(|| Password::new(""));
@@ -70,12 +68,7 @@ impl App {
         let account = account.filter(|account| verdict == Verdict::Match && account.may_log_in());
         let account = account.ok_or(LogInError::Failed)?;
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
-            self.rehash(
-                &account.tenant.tenant_id,
-                account.subject.user_id,
-                outdated,
-                raw_password,
-            );
+            self.rehash(&account.tenant.tenant_id, account.subject.user_id, outdated, raw_password);
         }
         let request = IssueSession {
             subject: account.subject,

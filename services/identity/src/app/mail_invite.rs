@@ -1,9 +1,11 @@
 //! Mail an invite. The outbox row names the invite, never a token: each try makes a token of its own, stores its digest,
 //! and only then sends.
 
+use chrono::{DateTime, Utc};
 use contract::API_PREFIX;
-use database::Error;
+use database::{Error, TenantTx};
 use hashing::{RawToken, TokenKind};
+use serde_json::json;
 use tenancy::{InviteId, TenantId, TenantScope};
 use url::Url;
 
@@ -15,6 +17,17 @@ use crate::tasks::mailer::Mail;
 pub(crate) const MAIL_INVITE: &str = "mail_invite";
 
 impl App {
+    /// Has the invite mailed once the transaction commits.
+    pub(super) async fn write_mail_of_invite(
+        &self,
+        tx: &mut TenantTx,
+        tenant_id: &TenantId,
+        invite_id: InviteId,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        self.outbox.write(tx, tenant_id, MAIL_INVITE, &json!({ "invite_id": invite_id }), now).await
+    }
+
     /// The mail of an invite that can still be accepted; `None` when there is nothing to send any more.
     pub(crate) async fn compose_invite(
         &self,
@@ -22,10 +35,7 @@ impl App {
         tenant_id: &TenantId,
         invite_id: InviteId,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self
-            .database
-            .tenant(&TenantScope::of_work(tenant_id.clone()))
-            .await?;
+        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
         let Some(pending) = invite::find_pending(&mut tx, invite_id, self.clock.now()).await? else {
             return Ok(None);
         };
@@ -35,13 +45,7 @@ impl App {
         Ok(Some(Mail {
             to: pending.email,
             subject: format!("You are invited to {}", pending.tenant_name),
-            text: text(
-                public_url,
-                tenant_id,
-                &pending.tenant_name,
-                &token,
-                pending.expires_at,
-            ),
+            text: text(public_url, tenant_id, &pending.tenant_name, &token, pending.expires_at),
         }))
     }
 }
@@ -51,7 +55,7 @@ fn text(
     tenant_id: &TenantId,
     name: &str,
     token: &RawToken,
-    expires_at: chrono::DateTime<chrono::Utc>,
+    expires_at: DateTime<Utc>,
 ) -> String {
     let origin = public_url.as_str().trim_end_matches('/');
     let token = token.expose();

@@ -56,10 +56,7 @@ impl FromStr for Email {
         {
             return Err(InvalidEmail);
         }
-        Ok(Self {
-            typed,
-            key: EmailKey(key),
-        })
+        Ok(Self { typed, key: EmailKey(key) })
     }
 }
 
@@ -67,8 +64,7 @@ impl EmailKey {
     /// The key of whatever somebody typed at a login: what is no address has a key that no account has, so that the
     /// login takes the same path.
     pub(crate) fn of_login(text: &str) -> Self {
-        text.parse::<Email>()
-            .map_or_else(|_| Self("unusable".to_owned()), |email| email.key)
+        text.parse::<Email>().map_or_else(|_| Self("unusable".to_owned()), |email| email.key)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -94,10 +90,7 @@ mod tests {
         assert_eq!(key("ada@bücher.example"), key("ada@xn--bcher-kva.example"));
         assert_eq!(key("jose\u{301}@example.com"), key("jos\u{e9}@example.com"));
         assert_ne!(key("ada@example.com"), key("ada@example.org"));
-        assert_eq!(
-            " Ada@Example.COM ".parse::<Email>().unwrap().typed(),
-            "Ada@Example.COM"
-        );
+        assert_eq!(" Ada@Example.COM ".parse::<Email>().unwrap().typed(), "Ada@Example.COM");
     }
 
     #[test]

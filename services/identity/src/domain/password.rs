@@ -51,10 +51,7 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
     if raw.len() > MAX_BYTES || raw.chars().any(char::is_control) {
         return None;
     }
-    let prepared: String = raw
-        .nfc()
-        .map(|c| if c.is_whitespace() { ' ' } else { c })
-        .collect();
+    let prepared: String = raw.nfc().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
     Some(Password::new(prepared))
 }
 
@@ -67,9 +64,7 @@ impl PasswordPolicy {
         let password = prepare(raw).ok_or(Refusal::Invalid)?;
         let length = password.expose().chars().count();
         if length < self.min_length {
-            return Err(Refusal::TooShort {
-                least: self.min_length,
-            });
+            return Err(Refusal::TooShort { least: self.min_length });
         }
         if length > MAX_CODE_POINTS {
             return Err(Refusal::TooLong);
@@ -107,9 +102,7 @@ mod tests {
     fn accept(raw: &str) -> Result<String, Refusal> {
         let email = EmailKey::of_login("ada.lovelace@example.com");
         let policy = PasswordPolicy { min_length: 12 };
-        policy
-            .accept(raw, &email, &"acme".parse().unwrap())
-            .map(|password| password.expose().to_owned())
+        policy.accept(raw, &email, &"acme".parse().unwrap()).map(|password| password.expose().to_owned())
     }
 
     #[test]
@@ -145,10 +138,7 @@ mod tests {
 
     #[test]
     fn a_password_does_not_depend_on_the_keyboard() {
-        assert_eq!(
-            accept("cafe\u{301} au lait\u{a0}noir").unwrap(),
-            "caf\u{e9} au lait noir"
-        );
+        assert_eq!(accept("cafe\u{301} au lait\u{a0}noir").unwrap(), "caf\u{e9} au lait noir");
     }
 
     proptest! {

@@ -26,14 +26,9 @@ pub(super) async fn login(
 ) -> Result<Response, Problem> {
     let client = Client {
         ip: peer.map(|Extension(PeerAddress(address))| address.ip().to_canonical()),
-        user_agent: headers
-            .get(USER_AGENT)
-            .and_then(|value| value.to_str().ok())
-            .map(shortened),
+        user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(shortened),
     };
-    let session = app
-        .log_in(&tenant_id, &login.email, login.password.expose(), client)
-        .await?;
+    let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(session)).into_response())
 }
 

@@ -21,9 +21,7 @@ impl FromRequestParts<App> for Anybody {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match bearer(&parts.headers, &[TokenKind::Operator]) {
-            Bearer::Token(_) => Operator::from_request_parts(parts, app)
-                .await
-                .map(|_| Self::Operator),
+            Bearer::Token(_) => Operator::from_request_parts(parts, app).await.map(|_| Self::Operator),
             Bearer::Missing | Bearer::Malformed => {
                 Caller::from_request_parts(parts, app).await.map(Self::Caller)
             }
@@ -45,22 +43,32 @@ impl FromRequestParts<App> for Inviter {
         match Anybody::from_request_parts(parts, app).await? {
             Anybody::Operator => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self {
-                    scope: TenantScope::of_operator(tenant_id),
-                    highest_role: Role::Admin,
-                })
+                Ok(Self { scope: TenantScope::of_operator(tenant_id), highest_role: Role::Admin })
             }
             Anybody::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
-                let highest_role = if caller.is_admin() {
-                    Role::Admin
-                } else {
-                    Role::Member
-                };
-                Ok(Self {
-                    scope: caller.scope(),
-                    highest_role,
-                })
+                let highest_role = if caller.is_admin() { Role::Admin } else { Role::Member };
+                Ok(Self { scope: caller.scope(), highest_role })
+            }
+        }
+    }
+}
+
+/// Whoever may see a tenant's invites: its administrators, its keys with `users:read`, and the operator who names it.
+pub(super) struct InviteReader(pub(super) TenantScope);
+
+impl FromRequestParts<App> for InviteReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Anybody::from_request_parts(parts, app).await? {
+            Anybody::Operator => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
+                Ok(Self(TenantScope::of_operator(tenant_id)))
+            }
+            Anybody::Caller(caller) => {
+                caller.require(Scope::UsersRead)?;
+                Ok(Self(caller.scope()))
             }
         }
     }
@@ -69,10 +77,6 @@ impl FromRequestParts<App> for Inviter {
 impl Inviter {
     /// Demands the right to give this role.
     pub(super) fn may_give(&self, role: Role) -> Result<(), Problem> {
-        if role <= self.highest_role {
-            Ok(())
-        } else {
-            Err(ProblemKind::Forbidden.into())
-        }
+        if role <= self.highest_role { Ok(()) } else { Err(ProblemKind::Forbidden.into()) }
     }
 }

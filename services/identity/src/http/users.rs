@@ -24,17 +24,10 @@ pub(super) async fn invite(
     JsonBody(request): JsonBody<InviteUser>,
 ) -> Result<Response, Problem> {
     inviter.may_give(request.role)?;
-    let email = request
-        .email
-        .parse()
-        .map_err(|error: crate::domain::email::InvalidEmail| {
-            Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
-        })?;
-    let invitation = Invitation {
-        email,
-        role: request.role,
-        delivery: request.delivery,
-    };
+    let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
+        Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
+    })?;
+    let invitation = Invitation { email, role: request.role, delivery: request.delivery };
     let invite = app.invite_user(&inviter.scope, &invitation).await?;
     Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
 }
@@ -44,9 +37,7 @@ pub(super) async fn accept_invite(
     State(app): State<App>,
     JsonBody(request): JsonBody<AcceptInvite>,
 ) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
-    let accepted = app
-        .accept_invite(request.token.expose(), request.password.expose())
-        .await?;
+    let accepted = app.accept_invite(request.token.expose(), request.password.expose()).await?;
     Ok((StatusCode::CREATED, Json(accepted)))
 }
 

@@ -2,11 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use contract::Role;
+use contract::identity::{Invite, InviteStatus};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{InviteId, TenantId, UserId};
 
 use super::user::role;
+use crate::domain::invite::status;
 
 /// The name of the index that refuses a second pending invite of one person.
 pub(crate) const PENDING_KEY: &str = "invites_pending_key";
@@ -141,6 +143,116 @@ pub(crate) async fn mark_accepted(
     .execute(tx.connection())
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// The tenant's invites after a given one, oldest first; with a status, only those that have it now.
+pub(crate) async fn list(
+    tx: &mut TenantTx,
+    status: Option<InviteStatus>,
+    after: Option<InviteId>,
+    limit: i64,
+    now: DateTime<Utc>,
+) -> Result<Vec<Invite>, Error> {
+    let rows = sqlx::query!(
+        r#"-- invite.list
+        with seen as (
+            select
+                invite_id, user_id, role, expires_at, created_at,
+                case when status = 'pending' and expires_at <= $4 then 'expired' else status end as status
+            from identity.invites
+        )
+        select
+            seen.invite_id, users.email, seen.role, seen.status as "status!", seen.expires_at, seen.created_at
+        from seen
+        join identity.users using (user_id)
+        where ($1::text is null or seen.status = $1)
+            and ($2::uuid is null or seen.invite_id > $2)
+        order by seen.invite_id
+        limit $3"#,
+        status.map(InviteStatus::as_str),
+        after.map(|id| id.0),
+        limit,
+        now
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Invite {
+            invite_id: InviteId(row.invite_id),
+            email: row.email,
+            role: role(&row.role),
+            // A constraint of the table keeps other words out.
+            status: row.status.parse().unwrap_or(InviteStatus::Expired),
+            expires_at: row.expires_at,
+            created_at: row.created_at,
+            token: None,
+        })
+        .collect())
+}
+
+/// An invite of the tenant, locked until the transaction ends.
+pub(crate) async fn find(
+    tx: &mut TenantTx,
+    invite_id: InviteId,
+    now: DateTime<Utc>,
+) -> Result<Option<Invite>, Error> {
+    let row = sqlx::query!(
+        "-- invite.find
+        select users.email, invites.role, invites.status, invites.expires_at, invites.created_at
+        from identity.invites
+        join identity.users using (user_id)
+        where invites.invite_id = $1
+        for update of invites",
+        invite_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| Invite {
+        invite_id,
+        email: row.email,
+        role: role(&row.role),
+        status: status(&row.status, row.expires_at, now),
+        expires_at: row.expires_at,
+        created_at: row.created_at,
+        token: None,
+    }))
+}
+
+/// A pending invite gets a new term, and a token now or none until it is mailed; the token before is dead either way.
+pub(crate) async fn mark_resent(
+    tx: &mut TenantTx,
+    invite_id: InviteId,
+    digest: Option<TokenDigest>,
+    expires_at: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- invite.mark_resent
+        update identity.invites set digest = $2, expires_at = $3 where invite_id = $1 and status = 'pending'",
+        invite_id.0,
+        digest.as_ref().map(TokenDigest::as_bytes),
+        expires_at
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Takes a pending invite back.
+pub(crate) async fn mark_revoked(
+    tx: &mut TenantTx,
+    invite_id: InviteId,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- invite.mark_revoked
+        update identity.invites set status = 'revoked', settled_at = $2 where invite_id = $1 and status = 'pending'",
+        invite_id.0,
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
 }
 
 /// Gives a pending invite a token; the one before is dead.

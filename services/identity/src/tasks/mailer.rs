@@ -43,10 +43,7 @@ impl Deliver for Mailer {
         }
         let MailInvite { invite_id } =
             serde_json::from_value(row.payload.clone()).map_err(|error| Failure::Never(error.to_string()))?;
-        let mail = self
-            .app
-            .compose_invite(&self.public_url, &row.tenant_id, invite_id)
-            .await;
+        let mail = self.app.compose_invite(&self.public_url, &row.tenant_id, invite_id).await;
         match mail.map_err(|error| Failure::Later(error.to_string()))? {
             Some(mail) => self.send(row, mail).await,
             None => Ok(()),
@@ -57,10 +54,8 @@ impl Deliver for Mailer {
 impl Mailer {
     async fn send(&self, row: &OutboxRow, mail: Mail) -> Result<(), Failure> {
         let never = |error: &dyn std::fmt::Display| Failure::Never(error.to_string());
-        let directory = self
-            .directory
-            .clone()
-            .ok_or_else(|| Failure::Later("no mail can be sent".to_owned()))?;
+        let directory =
+            self.directory.clone().ok_or_else(|| Failure::Later("no mail can be sent".to_owned()))?;
         let to: Mailbox = mail.to.parse().map_err(|error| never(&error))?;
         let message = Message::builder()
             .from(self.from.clone())
@@ -71,11 +66,7 @@ impl Mailer {
             .header(ContentType::TEXT_PLAIN)
             .body(mail.text)
             .map_err(|error| never(&error))?;
-        let name = format!(
-            "{}-{}.eml",
-            self.app.clock.now().format("%Y%m%dT%H%M%S%6f"),
-            row.outbox_id
-        );
+        let name = format!("{}-{}.eml", self.app.clock.now().format("%Y%m%dT%H%M%S%6f"), row.outbox_id);
         let written = tokio::task::spawn_blocking(move || write(&directory, &name, &message.formatted()));
         match written.await {
             Ok(Ok(())) => Ok(()),
@@ -89,12 +80,8 @@ impl Mailer {
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let partial = directory.join(format!(".{name}.partial"));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&partial)?;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&partial, directory.join(name))

@@ -29,9 +29,7 @@ impl App {
         }
         let mut subjects = vec![None; digests.len()];
         for session in live {
-            let place = usize::try_from(session.place - 1)
-                .ok()
-                .and_then(|place| subjects.get_mut(place));
+            let place = usize::try_from(session.place - 1).ok().and_then(|place| subjects.get_mut(place));
             if let Some(place) = place {
                 *place = Some(subject(session));
             }
@@ -43,10 +41,7 @@ impl App {
 #[async_trait::async_trait]
 impl Authority for App {
     async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable> {
-        let subjects = self
-            .introspect_all(&[digest])
-            .await
-            .map_err(|error| Unavailable(error.into()))?;
+        let subjects = self.introspect_all(&[digest]).await.map_err(|error| Unavailable(error.into()))?;
         Ok(subjects.into_iter().next().flatten())
     }
 }

@@ -28,10 +28,7 @@ impl App {
         let token = RawToken::generate(TokenKind::Session, &*self.entropy);
         let expiry = self.lifetimes.expiry(request.method, now);
 
-        let mut tx = self
-            .database
-            .tenant(&TenantScope::of_work(request.tenant.tenant_id.clone()))
-            .await?;
+        let mut tx = self.database.tenant(&TenantScope::of_work(request.tenant.tenant_id.clone())).await?;
         standing::take_tenant(&mut tx, &request.tenant).await?;
         standing::take_subject(&mut tx, &request.subject).await?;
         if !standing::allows_issue(&mut tx, &request.subject, &request.tenant).await? {
@@ -39,15 +36,7 @@ impl App {
             tx.commit().await?;
             return Err(IssueError::Overtaken);
         }
-        session::insert(
-            &mut tx,
-            SessionId::generate(),
-            token.digest(),
-            request,
-            &expiry,
-            now,
-        )
-        .await?;
+        session::insert(&mut tx, SessionId::generate(), token.digest(), request, &expiry, now).await?;
         tx.commit().await?;
 
         Ok(IssuedSession {

@@ -35,11 +35,7 @@ impl Lifetimes {
         // Bounded by the configuration to 30 days, which fits.
         let delta = |duration| TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
         let expires_at = now + delta(max);
-        Expiry {
-            idle: delta(idle),
-            idle_expires_at: expires_at.min(now + delta(idle)),
-            expires_at,
-        }
+        Expiry { idle: delta(idle), idle_expires_at: expires_at.min(now + delta(idle)), expires_at }
     }
 }
 

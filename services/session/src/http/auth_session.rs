@@ -11,13 +11,7 @@ pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
     let subject = caller.subject();
     let (tenant_id, expires_at) = (subject.tenant_id.clone(), subject.expires_at);
     Json(match &subject.credential {
-        Credential::Session {
-            user_id,
-            role,
-            method,
-            idle_expires_at,
-            ..
-        } => Whoami {
+        Credential::Session { user_id, role, method, idle_expires_at, .. } => Whoami {
             subject_type: SubjectType::User,
             user_id: Some(*user_id),
             key_id: None,

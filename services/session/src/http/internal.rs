@@ -33,15 +33,9 @@ pub(super) async fn introspect(
     State(app): State<App>,
     JsonBody(question): JsonBody<Introspect, 65_536>,
 ) -> Result<Json<Introspected>, Problem> {
-    let digests: Option<Vec<TokenDigest>> = question
-        .digests
-        .iter()
-        .map(|hex| TokenDigest::from_hex(hex))
-        .collect();
-    let digests = digests
-        .filter(|digests| digests.len() <= MAX_DIGESTS)
-        .ok_or(ProblemKind::ValidationFailed)?;
-    Ok(Json(Introspected {
-        subjects: app.introspect_all(&digests).await?,
-    }))
+    let digests: Option<Vec<TokenDigest>> =
+        question.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
+    let digests =
+        digests.filter(|digests| digests.len() <= MAX_DIGESTS).ok_or(ProblemKind::ValidationFailed)?;
+    Ok(Json(Introspected { subjects: app.introspect_all(&digests).await? }))
 }

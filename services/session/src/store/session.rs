@@ -100,9 +100,7 @@ pub(crate) async fn touch(
     session_ids: &[Uuid],
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
-    sqlx::query!("select session.touch($1, $2)", session_ids, now)
-        .execute(database.pool())
-        .await?;
+    sqlx::query!("select session.touch($1, $2)", session_ids, now).execute(database.pool()).await?;
     Ok(())
 }
 
@@ -200,9 +198,5 @@ const fn method_as_str(method: SessionMethod) -> &'static str {
 
 /// A constraint of the table keeps anything else out.
 pub(crate) fn method_from_str(text: &str) -> SessionMethod {
-    if text == "device" {
-        SessionMethod::Device
-    } else {
-        SessionMethod::Password
-    }
+    if text == "device" { SessionMethod::Device } else { SessionMethod::Password }
 }

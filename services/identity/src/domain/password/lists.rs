@@ -19,14 +19,8 @@ pub(super) fn is_common(folded: &str) -> bool {
     let (mut low, mut high) = (0, COMMON.len());
     while low < high {
         let middle = low + (high - low) / 2;
-        let start = COMMON[low..middle]
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .map_or(low, |at| low + at + 1);
-        let end = COMMON[middle..]
-            .iter()
-            .position(|b| *b == b'\n')
-            .map_or(high, |at| middle + at);
+        let start = COMMON[low..middle].iter().rposition(|b| *b == b'\n').map_or(low, |at| low + at + 1);
+        let end = COMMON[middle..].iter().position(|b| *b == b'\n').map_or(high, |at| middle + at);
         match COMMON[start..end].cmp(folded.as_bytes()) {
             Ordering::Equal => return true,
             Ordering::Less => low = end + 1,
@@ -69,13 +63,8 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_entry_of_the_breach_set_can_be_reached() {
-        let found = |prefix: &[u8]| {
-            BREACHED
-                .chunks_exact(PREFIX)
-                .collect::<Vec<_>>()
-                .binary_search(&prefix)
-                .is_ok()
-        };
+        let found =
+            |prefix: &[u8]| BREACHED.chunks_exact(PREFIX).collect::<Vec<_>>().binary_search(&prefix).is_ok();
         assert!(found(&BREACHED[..PREFIX]) && found(&BREACHED[BREACHED.len() - PREFIX..]));
         assert_eq!(BREACHED.len() % PREFIX, 0);
     }

@@ -1,0 +1,23 @@
+//! NATS: the connection, the grammar of subjects, the streams, and publication that ends with an acknowledgement.
+
+mod connect;
+mod digest;
+mod message;
+mod publisher;
+mod streams;
+mod subject;
+
+pub use connect::{Config, ConnectError, connect};
+pub use message::{Message, Request};
+pub use publisher::{Ack, Limits, PublishError, Publisher};
+pub use streams::{
+    Durability, Profile, StreamDefinition, StreamFault, audit, dead_letters, ensure, events, verify,
+};
+pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, partition};
+
+/// Events of all tenants.
+pub const UDM_STREAM: &str = "UDM";
+/// Events that a consumer could not digest.
+pub const DEAD_LETTER_STREAM: &str = "UDM_DLQ";
+/// What happened to tenants, users and credentials.
+pub const AUDIT_STREAM: &str = "AUDIT";

@@ -1,0 +1,228 @@
+//! One connection to the broker, from dialling to its end. Nothing of it outlives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::{Client, Event, Message, Request, Subscriber};
+use futures::StreamExt as _;
+use futures::stream::ReadyChunks;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::ack::{self, Verdict};
+use super::slots::{Pending, Slots};
+use super::{Limits, PublishError, Shared};
+use crate::connect::{self, Config, ConnectError};
+
+/// How late a deadline may be noticed, and how long a message whose twin is in process waits.
+const SWEEP: Duration = Duration::from_millis(50);
+/// How often the stream is asked whether it has a leader.
+const PROBE: Duration = Duration::from_secs(1);
+/// How many answers are taken under one lock.
+const CHUNK: usize = 256;
+/// Room for answers that nobody waits for any more; an answer that finds no room would be lost.
+const LATE_ANSWERS: usize = 4096;
+
+/// Makes links.
+pub(super) struct Dialer {
+    config: Config,
+    answers: usize,
+}
+
+/// What a link's task needs and nobody else has.
+pub(super) struct Receiver {
+    answers: ReadyChunks<Subscriber>,
+    broken: CancellationToken,
+    again: Vec<Pending>,
+}
+
+/// A connection through which messages are published.
+pub(super) struct Link {
+    client: Client,
+    inbox: String,
+    slots: Slots,
+    answered: AtomicU64,
+}
+
+impl Dialer {
+    /// Fails when the configuration can never work.
+    pub(super) fn new(config: Config, limits: Limits) -> Result<Self, ConnectError> {
+        connect::dial(&config)?;
+        Ok(Self { config, answers: limits.messages + LATE_ANSWERS })
+    }
+
+    /// Connects once.
+    pub(super) async fn dial(&self) -> Result<(Arc<Link>, Receiver), ConnectError> {
+        let (options, servers) = connect::dial(&self.config)?;
+        let broken = CancellationToken::new();
+        let on_event = {
+            let broken = broken.clone();
+            move |event| {
+                if matches!(event, Event::Disconnected | Event::Closed) {
+                    broken.cancel();
+                }
+                std::future::ready(())
+            }
+        };
+        // The library cannot be told not to reconnect. Once round the servers is the least it does; after that it gives
+        // up, and with it goes what was queued: late by two seconds at most, never by an outage.
+        let client = options
+            .max_reconnects(servers.len())
+            .subscription_capacity(self.answers)
+            .event_callback(on_event)
+            .connect(servers)
+            .await?;
+        let inbox = client.new_inbox();
+        let answers = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
+        let link = Link { client, inbox, slots: Slots::default(), answered: AtomicU64::new(0) };
+        Ok((Arc::new(link), Receiver { answers: answers.ready_chunks(CHUNK), broken, again: Vec::new() }))
+    }
+}
+
+impl Link {
+    /// Hands the message to the client. Its outcome comes through the message's batch.
+    #[expect(clippy::disallowed_methods, reason = "this is the one home of publication")]
+    pub(super) async fn send(&self, pending: Pending) {
+        let subject = pending.message.subject().clone();
+        let headers = pending.message.headers();
+        let payload = pending.message.payload().clone();
+        let Some(token) = self.slots.insert(pending) else {
+            return;
+        };
+        let reply = format!("{}.{token}", self.inbox);
+        let sent = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+        if let Err(fault) = sent
+            && let Some(pending) = self.slots.take(token)
+        {
+            pending.settle(Err(match fault.kind() {
+                async_nats::client::PublishErrorKind::Send => PublishError::Unavailable,
+                kind => PublishError::Misconfigured { code: 0, description: kind.to_string() },
+            }));
+        }
+    }
+
+    /// Serves the link until it breaks, or until it is told to stop and nothing is in flight.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        shared: &Shared,
+        mut receiver: Receiver,
+        stop: &CancellationToken,
+    ) {
+        let broken = receiver.broken.clone();
+        tokio::select! {
+            () = broken.cancelled() => {}
+            () = self.dispatch(shared, &mut receiver, stop) => {}
+            () = self.probe(shared) => {}
+        }
+        shared.link.send_replace(None);
+        for pending in self.slots.close_and_take_all() {
+            pending.settle(Err(PublishError::Unavailable));
+        }
+    }
+
+    /// Brings answers to their requests, and ends requests whose time is over.
+    async fn dispatch(&self, shared: &Shared, receiver: &mut Receiver, stop: &CancellationToken) {
+        let mut sweep = interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                answers = receiver.answers.next() => match answers {
+                    Some(answers) => self.deliver(shared, answers, &mut receiver.again),
+                    None => return,
+                },
+                now = sweep.tick() => self.sweep(now, &mut receiver.again).await,
+                () = stop.cancelled(), if !self.slots.is_closed() => {
+                    self.slots.close();
+                    shared.link.send_replace(None);
+                }
+            }
+            if self.slots.is_closed() && self.slots.is_empty() && receiver.again.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&self, shared: &Shared, answers: Vec<Message>, again: &mut Vec<Pending>) {
+        let numbered = answers.into_iter().filter_map(|answer| {
+            let (_, number) = answer.subject.rsplit_once('.')?;
+            Some((number.parse().ok()?, answer))
+        });
+        let matched = self.slots.take_each(numbered);
+        self.answered.fetch_add(matched.len() as u64, Ordering::Relaxed);
+        for (pending, answer) in matched {
+            match ack::read(&answer, &shared.stream) {
+                Verdict::Settled(outcome) => pending.settle(outcome),
+                Verdict::Again => again.push(pending),
+            }
+        }
+    }
+
+    async fn sweep(&self, now: Instant, again: &mut Vec<Pending>) {
+        for pending in self.slots.take_expired(now) {
+            pending.settle(Err(PublishError::AckTimeout));
+        }
+        for pending in std::mem::take(again) {
+            if pending.deadline <= now {
+                pending.settle(Err(PublishError::AckTimeout));
+            } else {
+                // What the client cannot take now keeps its number and runs into its deadline.
+                let _ = timeout(SWEEP, self.send(pending)).await;
+            }
+        }
+    }
+
+    /// Asks every second whether the stream has a leader, and opens or closes the way to this link accordingly.
+    async fn probe(self: &Arc<Self>, shared: &Shared) {
+        let mut tick = interval(PROBE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let before = self.answered.load(Ordering::Relaxed);
+            let answers = self.stream_answers(&shared.stream).await
+                // Answers that kept coming say more than one question that was lost among them.
+                || self.answered.load(Ordering::Relaxed) != before;
+            let alive = answers && !self.slots.is_closed();
+            let link = alive.then(|| Arc::clone(self));
+            shared.link.send_if_modified(|known| {
+                let changed = known.is_some() != alive;
+                if changed {
+                    tracing::info!(stream = &*shared.stream, alive, "publication");
+                    *known = link;
+                }
+                changed
+            });
+        }
+    }
+
+    async fn stream_answers(&self, stream: &str) -> bool {
+        // With an inbox of its own: one made by the library's multiplexer would stay in its map after a time-out.
+        let question = Request::new().inbox(self.client.new_inbox()).timeout(Some(PROBE));
+        match self.client.send_request(format!("$JS.API.STREAM.INFO.{stream}"), question).await {
+            Ok(answer) => has_leader(&answer.payload),
+            Err(_) => false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Info {
+    #[serde(default)]
+    cluster: Option<Cluster>,
+    config: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    #[serde(default)]
+    leader: String,
+}
+
+/// Whether the stream's answer shows somebody who can take messages; an error shows nobody.
+fn has_leader(answer: &[u8]) -> bool {
+    serde_json::from_slice(answer).is_ok_and(|Info { cluster, config }| {
+        config.is_some() && cluster.is_none_or(|cluster| !cluster.leader.is_empty())
+    })
+}

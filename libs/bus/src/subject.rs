@@ -1,0 +1,185 @@
+//! The grammar of subjects: the only place that makes or reads one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+use tenancy::TenantId;
+
+use crate::digest;
+
+/// How many virtual partitions there are. Fixed for ever: consumers bind ranges of them.
+pub const PARTITIONS: u8 = 64;
+
+const EVENT_PREFIX: &str = "udm.v1";
+const AUDIT_PREFIX: &str = "audit.v1";
+const HASHED: &str = "h-";
+const MAX_PLAIN_SOURCE: usize = 64;
+const MAX_EVENT_TYPE: usize = 64;
+const MAX_AUDIT_TOKEN: usize = 64;
+
+/// The text is no subject of this grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a subject of this grammar")]
+pub struct InvalidSubject;
+
+/// `udm.v1.<part>.<tenant>.<event_type>.<source>`: where an event is published.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EventSubject {
+    partition: u8,
+    tenant: TenantId,
+    event_type: String,
+    source: String,
+}
+
+/// The partition of a source: the first eight bytes of SHA-256 of tenant, a zero byte and source, big-endian, mod 64.
+pub fn partition(tenant: &TenantId, source_id: &str) -> u8 {
+    let mut hasher = Sha256::new();
+    hasher.update(tenant.as_str());
+    hasher.update([0]);
+    hasher.update(source_id);
+    // Big-endian mod 64 is the low six bits of the eighth byte.
+    hasher.finalize()[7] % PARTITIONS
+}
+
+impl EventSubject {
+    /// The subject of an event. A source that could not stand in a subject is replaced by `h-` and a digest.
+    pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
+        if !is_event_type(event_type) {
+            return Err(InvalidSubject);
+        }
+        let plain = is_source_token(source_id) && !source_id.starts_with(HASHED);
+        let source =
+            if plain { source_id.to_owned() } else { format!("{HASHED}{}", digest::short(source_id)) };
+        Ok(Self {
+            partition: partition(tenant, source_id),
+            tenant: tenant.clone(),
+            event_type: event_type.to_owned(),
+            source,
+        })
+    }
+
+    /// The virtual partition, 0 to 63.
+    pub fn partition(&self) -> u8 {
+        self.partition
+    }
+
+    /// Whose event it is.
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// What kind of event.
+    pub fn event_type(&self) -> &str {
+        &self.event_type
+    }
+
+    /// The source id, or `h-` and its digest; the event itself says the source in full.
+    pub fn source_token(&self) -> &str {
+        &self.source
+    }
+}
+
+impl fmt::Display for EventSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { partition, tenant, event_type, source } = self;
+        write!(f, "{EVENT_PREFIX}.{partition:02}.{tenant}.{event_type}.{source}")
+    }
+}
+
+impl FromStr for EventSubject {
+    type Err = InvalidSubject;
+
+    fn from_str(subject: &str) -> Result<Self, Self::Err> {
+        let [partition, tenant, event_type, source] = tokens(subject, EVENT_PREFIX)?;
+        let partition_number: u8 = partition.parse().map_err(|_| InvalidSubject)?;
+        let fits = partition.len() == 2
+            && partition.bytes().all(|byte| byte.is_ascii_digit())
+            && partition_number < PARTITIONS
+            && is_event_type(event_type)
+            && is_source_token(source);
+        if !fits {
+            return Err(InvalidSubject);
+        }
+        Ok(Self {
+            partition: partition_number,
+            tenant: tenant.parse().map_err(|_| InvalidSubject)?,
+            event_type: event_type.to_owned(),
+            source: source.to_owned(),
+        })
+    }
+}
+
+/// `audit.v1.<tenant>.<context>.<event>`: where a fact about a tenant is published.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuditSubject {
+    tenant: TenantId,
+    context: String,
+    event: String,
+}
+
+impl AuditSubject {
+    /// The subject of a fact; context and event are 1 to 64 of `a-z 0-9 _`.
+    pub fn new(tenant: &TenantId, context: &str, event: &str) -> Result<Self, InvalidSubject> {
+        if !is_audit_token(context) || !is_audit_token(event) {
+            return Err(InvalidSubject);
+        }
+        Ok(Self { tenant: tenant.clone(), context: context.to_owned(), event: event.to_owned() })
+    }
+
+    /// Whom the fact is about.
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// Which service says so.
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// What happened.
+    pub fn event(&self) -> &str {
+        &self.event
+    }
+}
+
+impl fmt::Display for AuditSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tenant, context, event } = self;
+        write!(f, "{AUDIT_PREFIX}.{tenant}.{context}.{event}")
+    }
+}
+
+impl FromStr for AuditSubject {
+    type Err = InvalidSubject;
+
+    fn from_str(subject: &str) -> Result<Self, Self::Err> {
+        let [tenant, context, event] = tokens(subject, AUDIT_PREFIX)?;
+        Self::new(&tenant.parse().map_err(|_| InvalidSubject)?, context, event)
+    }
+}
+
+/// The tokens after the prefix, of which there must be so many.
+fn tokens<'a, const N: usize>(subject: &'a str, prefix: &str) -> Result<[&'a str; N], InvalidSubject> {
+    let rest = subject.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).ok_or(InvalidSubject)?;
+    rest.split('.').collect::<Vec<_>>().try_into().map_err(|_| InvalidSubject)
+}
+
+fn is_event_type(text: &str) -> bool {
+    (1..=MAX_EVENT_TYPE).contains(&text.len())
+        && text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+fn is_source_token(text: &str) -> bool {
+    (1..=MAX_PLAIN_SOURCE).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+}
+
+fn is_audit_token(text: &str) -> bool {
+    (1..=MAX_AUDIT_TOKEN).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests;

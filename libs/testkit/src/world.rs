@@ -1,0 +1,158 @@
+//! The whole system for one test: all three contexts in this process, over a database and a broker of the test's own.
+
+use std::net::Ipv4Addr;
+
+use contract::identity::{AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant};
+use contract::session::IssuedSession;
+use contract::{Role, Secret};
+use service::Tasks;
+use service::config::Environment;
+use service::health::Readiness;
+use standalone::contexts::{self, Settings};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::nats::NatsServer;
+use crate::{Client, TestDatabase};
+
+/// A password that every rule lets through.
+pub const PASSWORD: &str = "correct-horse-battery-9";
+
+/// A running system. It ends with the test.
+pub struct World {
+    /// The origin.
+    pub base_url: String,
+    /// The database.
+    pub database: TestDatabase,
+    /// The broker.
+    pub nats: NatsServer,
+    /// Where mails are written.
+    pub mails: TempDir,
+    /// The operator's token.
+    pub operator_token: String,
+    /// The secret of the internal API.
+    pub service_token: String,
+    tasks: Tasks,
+}
+
+/// Somebody with a password and a session.
+pub struct Person {
+    /// Who.
+    pub user: AcceptedInvite,
+    /// Their session.
+    pub session: IssuedSession,
+    /// A client that sends the session's token as bearer, and the tenant.
+    pub client: Client,
+}
+
+impl World {
+    /// Starts everything and waits until it is ready.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further variables.
+    pub async fn start_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
+        // The first of the process's tests wins; all install the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start())?;
+        let mails = tempfile::tempdir()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let base_url = format!("http://{}", listener.local_addr()?);
+        let operator_token = operator_token();
+        let service_token = Uuid::now_v7().to_string();
+        let settings = Settings {
+            public_url: base_url.clone(),
+            identity_database_url: database.url("svc_identity"),
+            session_database_url: database.url("svc_session"),
+            nats_url: nats.url.clone(),
+            service_token: service_token.clone(),
+            operator_token: operator_token.clone(),
+            mail_dir: mails.path().to_string_lossy().into_owned(),
+        };
+        // A hash as cheap as it can be: tests are about who gets in, not about how long that takes.
+        let environment = Environment::from_pairs([
+            ("SVC_ARGON2_TIME_COST", "1"),
+            ("SVC_ARGON2_MEMORY_COST", "64"),
+            ("SVC_HASH_WORKERS", "2"),
+            ("SVC_NATS_STREAM_MODE", "ensure"),
+            ("SVC_NATS_STREAM_REPLICAS", "1"),
+            ("SVC_NATS_STREAM_MAX_BYTES", "256MiB"),
+            ("SVC_NATS_DURABILITY", "dev"),
+        ]);
+        let environment = environment.with(variables.iter().copied());
+        let (tasks, readiness) = (Tasks::default(), Readiness::default());
+        let router = contexts::start(&settings, &environment, &tasks, &readiness).await?;
+        tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
+        let world = Self { base_url, database, nats, mails, operator_token, service_token, tasks };
+        world.until_ready(&readiness).await;
+        Ok(world)
+    }
+
+    /// Waits until the schema is accepted, the stream is there and events can be published.
+    async fn until_ready(&self, readiness: &Readiness) {
+        readiness.opened().await;
+        let client = self.client();
+        while client.get("/health").await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A client that shows nothing.
+    pub fn client(&self) -> Client {
+        Client::new(&self.base_url)
+    }
+
+    /// The operator.
+    pub fn operator(&self) -> Client {
+        self.client().bearer(&self.operator_token)
+    }
+
+    /// A new tenant with its administrator, logged in.
+    pub async fn tenant(&self, tenant_id: &str) -> Person {
+        let create = CreateTenant {
+            tenant_id: tenant_id.parse().expect("a tenant id"),
+            display_name: tenant_id.to_owned(),
+            admin_email: Some(format!("admin@{tenant_id}.example")),
+            delivery: Delivery::Response,
+            quota: None,
+        };
+        let tenant: Tenant = self.operator().post("/tenants", &create).await.expect(201);
+        self.accept(tenant.invite.expect("an invite was asked for")).await
+    }
+
+    /// Invites somebody into the administrator's tenant, has them accept and log in.
+    pub async fn join(&self, admin: &Person, email: &str, role: Role) -> Person {
+        let invite = InviteUser { email: email.to_owned(), role, delivery: Delivery::Response };
+        self.accept(admin.client.post("/users/invite", &invite).await.expect(201)).await
+    }
+
+    async fn accept(&self, invite: Invite) -> Person {
+        let token = invite.token.expect("an invite by response has its token");
+        let accept = AcceptInvite { token, password: Secret::new(PASSWORD) };
+        let user: AcceptedInvite = self.client().post("/users/accept-invite", &accept).await.expect(201);
+        let session = self.log_in(user.tenant_id.as_str(), &user.email).await;
+        let client = self.client().bearer(session.session_id.expose()).header("X-Tenant-ID", user.tenant_id.as_str());
+        Person { user, session, client }
+    }
+
+    /// Another session of somebody who uses [`PASSWORD`].
+    pub async fn log_in(&self, tenant_id: &str, email: &str) -> IssuedSession {
+        let login = Login { email: email.to_owned(), password: Secret::new(PASSWORD) };
+        self.client().header("X-Tenant-ID", tenant_id).post("/auth/password/login", &login).await.expect(200)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tasks.draining().cancel();
+        self.tasks.stopping().cancel();
+    }
+}
+
+/// A well-formed operator token; that it is known is no harm to a system that lives for one test.
+fn operator_token() -> String {
+    let entropy = hashing::SystemEntropy;
+    hashing::RawToken::generate(hashing::TokenKind::Operator, &entropy).expose().to_owned()
+}

@@ -1,0 +1,115 @@
+//! What goes over the wire.
+
+use serde_json::value::RawValue;
+
+use super::server::Server;
+use crate::{HttpTransport, HttpTransportConfig, OutgoingEvent, Secret, Transport, UdmEvent, new_event_id};
+
+fn raw(text: &str) -> OutgoingEvent {
+    OutgoingEvent::from_json(RawValue::from_string(text.to_owned()).unwrap(), new_event_id).unwrap()
+}
+
+#[tokio::test]
+async fn events_that_are_json_already_keep_their_bytes() {
+    let server = Server::scripted([]).await;
+    let texts = [
+        "{ \"source_id\": \"fw\",\n\t\"event_id\":\"a\", \"n\":1.50 }",
+        r#"{"n":1e2,"event_id":"b","u":"\u00e9"}"#,
+    ];
+    let batch = server.transport().send_outgoing(&texts.map(raw)).await;
+    assert!(batch.success);
+    assert_eq!(server.requests()[0].events(), texts);
+}
+
+#[tokio::test]
+async fn bodies_above_one_kibibyte_are_compressed_and_others_are_not() {
+    let server = Server::scripted([]).await;
+    let transport = server.transport();
+    let of_length = |length: usize| {
+        let event = UdmEvent::new("fw").with_event_id("a").with_field("x", "");
+        let rest = length - serde_json::to_string(&event).unwrap().len();
+        event.with_field("x", "x".repeat(rest))
+    };
+    assert!(transport.send(&of_length(1024)).await.success);
+    assert!(transport.send(&of_length(1025)).await.success);
+    assert!(transport.send_batch(&[of_length(1024)]).await.success);
+    let compressed: Vec<_> = server.requests().iter().map(|request| request.compressed).collect();
+    assert_eq!(compressed, [false, true, true]);
+}
+
+#[tokio::test]
+async fn the_key_goes_as_a_bearer_with_events_alone() {
+    let server = Server::scripted([]).await;
+    let transport = server.transport_with(|config| config.api_key = Some(Secret::new("svc_ak_1")));
+    transport.connect().await.unwrap();
+    transport.send(&UdmEvent::new("fw")).await;
+    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    let requests = server.requests();
+    let sent: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            let bearer = request.headers.get("authorization").map(|value| value.to_str().unwrap());
+            (request.method.as_str(), request.path.as_str(), bearer)
+        })
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            ("GET", "/api/v1/health", None),
+            ("POST", "/api/v1/events", Some("Bearer svc_ak_1")),
+            ("POST", "/api/v1/events/batch", Some("Bearer svc_ak_1")),
+        ]
+    );
+    assert!(requests[1..].iter().all(|request| request.headers["content-type"] == "application/json"));
+}
+
+#[test]
+fn the_key_is_withheld_from_debug() {
+    let config =
+        HttpTransportConfig { api_key: Some(Secret::new("hunter2")), ..HttpTransportConfig::new("http://a") };
+    assert!(!format!("{config:?}").contains("hunter2"));
+    assert!(!format!("{:?}", HttpTransport::new(config)).contains("hunter2"));
+}
+
+#[tokio::test]
+async fn an_endpoint_with_the_prefix_of_the_api_is_the_same_endpoint() {
+    let server = Server::scripted([]).await;
+    for suffix in ["/", "/api/v1", "/api/v1/"] {
+        assert!(
+            server.transport_with(|config| config.endpoint.push_str(suffix)).health_check().await,
+            "{suffix}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_error_and_the_key_goes_nowhere_else() {
+    let server = Server::scripted([]).await;
+    let transport = server.transport_with(|config| config.endpoint.push_str("/moved"));
+    assert_eq!(transport.send(&UdmEvent::new("fw")).await.error.unwrap().status, Some(307));
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_thousand_and_one_events_travel_in_two_requests_with_one_result() {
+    let server = Server::scripted([]).await;
+    let events: Vec<_> = (0..1001).map(|_| UdmEvent::new("fw")).collect();
+    let batch = server.transport().send_batch(&events).await;
+    assert_eq!((batch.success, batch.total_events), (true, 1001));
+    let sizes: Vec<_> = server.requests().iter().map(|request| request.events().len()).collect();
+    assert_eq!(sizes, [1000, 1]);
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_leave_holds_up_no_other() {
+    let server = Server::scripted([]).await;
+    let broken = UdmEvent::new("fw").with_event_id("broken").with_field("event_id", "twice");
+    let [first, last] = ["a", "b"].map(|id| UdmEvent::new("fw").with_event_id(id));
+    let batch = server.transport().send_batch(&[first, broken.clone(), last]).await;
+    let results: Vec<_> =
+        batch.results.iter().map(|result| (result.event_id.as_str(), result.success)).collect();
+    assert_eq!(results, [("a", true), ("broken", false), ("b", true)]);
+    assert_eq!((batch.total_events, batch.successful_events, batch.failed_events), (3, 2, 1));
+    assert_eq!(server.requests()[0].ids(), ["a", "b"]);
+    assert!(!server.transport().send(&broken).await.success);
+}

@@ -1,0 +1,281 @@
+//! A real HTTP server that answers each post by the next step of a script, and accepts when the script is over.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::pending;
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Redirect, Response};
+use futures::stream;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::clock::VirtualClock;
+use crate::{HttpTransport, HttpTransportConfig};
+
+/// How to answer one post.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// As when the script is over.
+    Accept,
+    /// A status, a `Retry-After` and a body, whatever they are.
+    Say(u16, Option<u64>, String),
+    /// Of a batch, these places are refused with the status given, retryable or not; the others are accepted.
+    Refuse(u16, Vec<(usize, bool)>),
+    /// Not at all.
+    Hang,
+    /// The head of an answer, then the connection ends.
+    BreakOff,
+    /// Lets this much of the transport's time pass, then goes on with the next step.
+    Take(Duration),
+}
+
+/// A problem document with this status, which also asks to wait.
+pub(super) fn problem(status: u16, code: &str, retry_after_ms: Option<u64>) -> Step {
+    let body = json!({
+        "type": "about:blank", "title": "Title", "status": status, "detail": "Detail.", "instance": "/", "code": code,
+        "request_id": "r-1", "errors": [{"pointer": "/p", "code": "c", "message": "wrong"}],
+        "retry_after_ms": retry_after_ms,
+    });
+    Step::Say(status, None, body.to_string())
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) compressed: bool,
+    /// Inflated.
+    pub(super) body: String,
+}
+
+impl Request {
+    /// The events of a batch, with their bytes.
+    pub(super) fn events(&self) -> Vec<String> {
+        let list: Vec<Box<RawValue>> = serde_json::from_str(&self.body).unwrap();
+        list.into_iter().map(|event| event.get().to_owned()).collect()
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.events().iter().map(|event| id_of(event)).collect()
+    }
+}
+
+pub(super) fn id_of(event: &str) -> String {
+    serde_json::from_str::<Value>(event).unwrap()["event_id"].as_str().unwrap().to_owned()
+}
+
+/// What does not change while the server runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    /// Events with these ids are refused for good.
+    pub(super) refused_ids: HashSet<String>,
+    /// Batches of more events get 413, and so does each post with an event whose id begins with `huge`.
+    pub(super) most_events: Option<usize>,
+    /// `GET /health` is 503.
+    pub(super) unhealthy: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    rules: Rules,
+    script: Mutex<VecDeque<Step>>,
+    requests: Mutex<Vec<Request>>,
+    accepted: Mutex<HashSet<String>>,
+    clock: Arc<VirtualClock>,
+}
+
+/// Runs until it is dropped.
+pub(super) struct Server {
+    pub(super) endpoint: String,
+    pub(super) clock: Arc<VirtualClock>,
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    pub(super) async fn with_rules(rules: Rules, script: impl IntoIterator<Item = Step>) -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        let shared = Arc::new(Shared {
+            rules,
+            script: Mutex::new(script.into_iter().collect()),
+            clock: clock.clone(),
+            ..Shared::default()
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let router =
+            Router::new().fallback(answer).with_state(shared.clone()).layer(DefaultBodyLimit::disable());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { endpoint, clock, shared, _tasks: tasks }
+    }
+
+    pub(super) async fn scripted(script: impl IntoIterator<Item = Step>) -> Self {
+        Self::with_rules(Rules::default(), script).await
+    }
+
+    pub(super) fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// Whether a batch's answer said that the event with this id was accepted.
+    pub(super) fn accepted(&self, id: &str) -> bool {
+        self.shared.accepted.lock().unwrap().contains(id)
+    }
+
+    /// A transport to this server in the server's own time.
+    pub(super) fn transport(&self) -> HttpTransport {
+        self.transport_with(|_| ())
+    }
+
+    pub(super) fn transport_with(&self, change: impl FnOnce(&mut HttpTransportConfig)) -> HttpTransport {
+        let mut config = HttpTransportConfig::new(&self.endpoint);
+        change(&mut config);
+        HttpTransport::with_clock(config, self.clock.clone(), StdRng::seed_from_u64(7))
+    }
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let compressed = headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip");
+    let request =
+        Request { method, path: uri.path().to_owned(), headers, compressed, body: text(&body, compressed) };
+    shared.requests.lock().unwrap().push(request.clone());
+    match request.path.as_str() {
+        "/api/v1/health" if shared.rules.unhealthy => say(problem(503, "dependency_unavailable", Some(1000))),
+        "/api/v1/health" => axum::Json(json!({"status": "ok"})).into_response(),
+        "/api/v1/events" | "/api/v1/events/batch" => post(&shared, &request).await,
+        path => match path.strip_prefix("/moved") {
+            Some(to) => Redirect::temporary(to).into_response(),
+            None => StatusCode::NOT_FOUND.into_response(),
+        },
+    }
+}
+
+async fn post(shared: &Shared, request: &Request) -> Response {
+    loop {
+        let step = shared.script.lock().unwrap().pop_front();
+        return match step {
+            Some(Step::Take(time)) => {
+                shared.clock.advance(time);
+                continue;
+            }
+            Some(Step::Hang) => pending().await,
+            Some(Step::BreakOff) => break_off(),
+            Some(Step::Refuse(status, places)) => batch(shared, request, status, |place, _| {
+                places.iter().find(|(refused, _)| *refused == place).map(|(_, retryable)| *retryable)
+            }),
+            Some(said @ Step::Say(..)) => say(said),
+            Some(Step::Accept) | None => by_rule(shared, request),
+        };
+    }
+}
+
+fn by_rule(shared: &Shared, request: &Request) -> Response {
+    let rules = &shared.rules;
+    let refused = |id: &str| rules.refused_ids.contains(id).then_some(false);
+    if request.path == "/api/v1/events" {
+        let id = id_of(&request.body);
+        return if refused(&id).is_some() {
+            say(problem(422, "validation_failed", None))
+        } else {
+            accepted(&id)
+        };
+    }
+    let ids = request.ids();
+    let huge = ids.iter().any(|id| id.starts_with("huge"));
+    if huge || rules.most_events.is_some_and(|most| ids.len() > most) {
+        return say(problem(413, "batch_too_large", None));
+    }
+    let status = if ids.iter().any(|id| refused(id).is_some()) { 207 } else { 202 };
+    batch(shared, request, status, |_, id| refused(id))
+}
+
+fn accepted(id: &str) -> Response {
+    let body = json!({
+        "event_id": id, "server_event_id": server_event_id(id), "status": "accepted", "duplicate": false,
+        "received_at": "2026-11-21T00:00:00Z",
+    });
+    (StatusCode::ACCEPTED, axum::Json(body)).into_response()
+}
+
+/// Results in reverse, because the transport may not depend on their order. Asks to wait a second when that can help.
+fn batch(
+    shared: &Shared,
+    request: &Request,
+    status: u16,
+    refused: impl Fn(usize, &str) -> Option<bool>,
+) -> Response {
+    let ids = request.ids();
+    let mut results: Vec<_> =
+        ids.iter().enumerate().map(|(place, id)| result(shared, place, id, refused(place, id))).collect();
+    results.reverse();
+    let failed = results.iter().filter(|result| result["status"] == "rejected").count();
+    let wait = results.iter().any(|result| result["retryable"] == true);
+    let body = json!({
+        "batch_id": Uuid::from_u128(1), "total_events": ids.len(), "successful_events": ids.len() - failed,
+        "failed_events": failed, "results": results,
+    });
+    let mut response = (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
+    if wait {
+        response.headers_mut().insert("retry-after", 1.into());
+    }
+    response
+}
+
+fn result(shared: &Shared, place: usize, id: &str, refused: Option<bool>) -> Value {
+    if let Some(retryable) = refused {
+        return json!({
+            "index": place, "event_id": id, "status": "rejected", "code": "some_code", "message": "no",
+            "pointer": "/x", "retryable": retryable,
+        });
+    }
+    shared.accepted.lock().unwrap().insert(id.to_owned());
+    json!({"index": place, "event_id": id, "status": "accepted", "server_event_id": server_event_id(id)})
+}
+
+fn server_event_id(id: &str) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes())
+}
+
+fn say(step: Step) -> Response {
+    let Step::Say(status, retry_after, body) = step else { panic!("not a thing to say: {step:?}") };
+    let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert("retry-after", seconds.into());
+    }
+    response.headers_mut().insert("x-request-id", "r-header".parse().unwrap());
+    response
+}
+
+fn break_off() -> Response {
+    let parts = [Ok(Bytes::from_static(b"{\"event")), Err(std::io::Error::other("scripted"))];
+    Body::from_stream(stream::iter(parts)).into_response()
+}
+
+fn text(body: &Bytes, compressed: bool) -> String {
+    if !compressed {
+        return String::from_utf8(body.to_vec()).unwrap();
+    }
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+    text
+}

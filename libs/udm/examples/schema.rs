@@ -1,0 +1,5 @@
+//! Prints the JSON Schema: `cargo run -p udm --example schema > libs/udm/event.schema.json`.
+
+fn main() {
+    print!("{}", udm::pretty_schema());
+}

@@ -1,0 +1,83 @@
+//! The checked-in JSON Schema is the generated one, and it judges as `parse` does.
+
+use serde_json::{Value, json};
+
+#[test]
+fn the_checked_in_schema_is_the_generated_one() {
+    let checked_in = include_str!("../event.schema.json");
+    assert!(
+        checked_in == udm::pretty_schema(),
+        "run: cargo run -p udm --example schema > libs/udm/event.schema.json"
+    );
+}
+
+fn good() -> Vec<Value> {
+    vec![
+        json!({"source_id": "fw"}),
+        json!({"source_id": " ä fw ", "event_id": "a.B_9:-", "whatever": [1, {"x": null}]}),
+        json!({"source_id": "fw", "event_id": null, "metadata": null, "about": null}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31T12:00:00.5+02:00", "event_type": "USER_LOGIN", "future": 7}}),
+        json!({"source_id": "fw", "principal": {"ip": ["10.0.0.1", "::1"], "mac": ["00:1b:44:11:3A:b7"], "port": 65535, "user": {"userid": "x"}, "new": []}}),
+        json!({"source_id": "fw", "about": [{}, {"hostname": "h"}], "security_result": [{"action": ["BLOCK"]}], "network": {}, "additional": {"a": 1}}),
+    ]
+}
+
+fn bad() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({"source_id": null}),
+        json!({"source_id": 7}),
+        json!({"source_id": ""}),
+        json!({"source_id": "  "}),
+        json!({"source_id": "a\nb"}),
+        json!({"source_id": "x".repeat(257)}),
+        json!({"source_id": "fw", "event_id": ""}),
+        json!({"source_id": "fw", "event_id": "a b"}),
+        json!({"source_id": "fw", "event_id": "x".repeat(129)}),
+        json!({"source_id": "fw", "metadata": []}),
+        json!({"source_id": "fw", "metadata": {"event_type": "lower"}}),
+        json!({"source_id": "fw", "metadata": {"event_type": "_A"}}),
+        json!({"source_id": "fw", "metadata": {"event_type": "A".repeat(65)}}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": "yesterday"}}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": 1_700_000_000}}),
+        json!({"source_id": "fw", "metadata": {"vendor_name": "x".repeat(1025)}}),
+        json!({"source_id": "fw", "metadata": {"description": "x".repeat(8193)}}),
+        json!({"source_id": "fw", "src": "10.0.0.1"}),
+        json!({"source_id": "fw", "target": {"ip": ["10.0.0.256"]}}),
+        json!({"source_id": "fw", "target": {"ip": "10.0.0.1"}}),
+        json!({"source_id": "fw", "observer": {"mac": ["00:1b:44:11:3a"]}}),
+        json!({"source_id": "fw", "principal": {"port": 65536}}),
+        json!({"source_id": "fw", "principal": {"port": -1}}),
+        json!({"source_id": "fw", "principal": {"port": "443"}}),
+        json!({"source_id": "fw", "principal": {"hostname": {}}}),
+        json!({"source_id": "fw", "principal": {"user": "bob"}}),
+        json!({"source_id": "fw", "intermediary": {}}),
+        json!({"source_id": "fw", "intermediary": [null]}),
+        json!({"source_id": "fw", "about": vec![json!({}); 65]}),
+        json!({"source_id": "fw", "network": []}),
+        json!({"source_id": "fw", "security_result": {}}),
+        json!({"source_id": "fw", "security_result": [1]}),
+        json!([]),
+        json!("fw"),
+    ]
+}
+
+#[test]
+fn parse_and_schema_judge_alike() {
+    let schema = jsonschema::options().should_validate_formats(true).build(udm::schema().as_value()).unwrap();
+    for (events, expected) in [(good(), true), (bad(), false)] {
+        for event in events {
+            let text = event.to_string();
+            assert_eq!(udm::parse(text.as_bytes()).is_ok(), expected, "parse: {text}");
+            assert_eq!(schema.is_valid(&event), expected, "schema: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_a_producer_builds_passes() {
+    for event in good() {
+        let built: udm::UdmEvent = serde_json::from_value(event).unwrap();
+        udm::parse(serde_json::to_string(&built).unwrap().as_bytes()).unwrap();
+    }
+}

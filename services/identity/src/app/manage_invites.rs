@@ -1,0 +1,83 @@
+//! List, resend and revoke invites.
+
+use contract::identity::{Delivery, Invite, InviteStatus};
+use contract::{Page, ProblemKind, Secret};
+use database::TenantTx;
+use hashing::{RawToken, TokenKind};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::{InviteId, TenantScope};
+
+use super::App;
+use super::invite_user::InviteError;
+use crate::store::invite;
+
+impl App {
+    /// The tenant's invites, oldest first.
+    pub(crate) async fn invites(
+        &self,
+        scope: &TenantScope,
+        status: Option<InviteStatus>,
+        paging: &Paging<InviteId>,
+    ) -> Result<Page<Invite>, Problem> {
+        let mut tx = self.database.tenant(scope).await?;
+        let invites = invite::list(&mut tx, status, paging.after, paging.rows(), self.clock.now()).await?;
+        Ok(paging.page(invites, |invite| invite.invite_id))
+    }
+
+    /// Gives a pending invite a new term and a new token; the old one is dead. One whose time is over is invited anew,
+    /// not resent.
+    pub(crate) async fn resend_invite(
+        &self,
+        scope: &TenantScope,
+        invite_id: InviteId,
+        delivery: Delivery,
+    ) -> Result<Invite, Problem> {
+        if delivery == Delivery::Email && !self.can_mail {
+            return Err(InviteError::MailUnavailable.into());
+        }
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(scope).await?;
+        let pending = self.pending_invite(&mut tx, invite_id).await?;
+        let token = match delivery {
+            Delivery::Response => Some(RawToken::generate(TokenKind::Invite, &*self.entropy)),
+            Delivery::Email => None,
+        };
+        let expires_at = now + self.invite_ttl;
+        invite::mark_resent(&mut tx, invite_id, token.as_ref().map(RawToken::digest), expires_at).await?;
+        if delivery == Delivery::Email {
+            self.write_mail_of_invite(&mut tx, scope.tenant_id(), invite_id, now).await?;
+        }
+        tx.commit().await?;
+        self.outbox.wake();
+        Ok(Invite { expires_at, token: token.map(|token| Secret::new(token.expose())), ..pending })
+    }
+
+    /// Takes a pending invite back. Repeating it is harmless; one that was accepted cannot be taken back.
+    pub(crate) async fn revoke_invite(
+        &self,
+        scope: &TenantScope,
+        invite_id: InviteId,
+    ) -> Result<(), Problem> {
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(scope).await?;
+        let found = invite::find(&mut tx, invite_id, now).await?.ok_or(ProblemKind::NotFound)?;
+        if found.status == InviteStatus::Accepted {
+            return Err(ProblemKind::UserExists.into());
+        }
+        invite::mark_revoked(&mut tx, invite_id, now).await?;
+        Ok(tx.commit().await?)
+    }
+
+    async fn pending_invite(&self, tx: &mut TenantTx, invite_id: InviteId) -> Result<Invite, Problem> {
+        let found = invite::find(tx, invite_id, self.clock.now()).await?.ok_or(ProblemKind::NotFound)?;
+        match found.status {
+            InviteStatus::Pending => Ok(found),
+            InviteStatus::Accepted => Err(ProblemKind::UserExists.into()),
+            InviteStatus::Expired | InviteStatus::Revoked => {
+                Err(Problem::new(ProblemKind::NotFound)
+                    .detail("The invite is over. Invite the person again."))
+            }
+        }
+    }
+}

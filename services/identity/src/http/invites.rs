@@ -1,0 +1,60 @@
+//! `/users/invites`.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use contract::Page;
+use contract::identity::{Delivery, Invite, InviteStatus};
+use http::StatusCode;
+use http::header::CACHE_CONTROL;
+use serde::Deserialize;
+use service::Problem;
+use service::http::JsonBody;
+use service::http::page::Paging;
+use service::http::path::Id;
+use tenancy::InviteId;
+
+use super::callers::{InviteReader, Inviter};
+use crate::app::App;
+
+#[derive(Deserialize)]
+pub(super) struct Filter {
+    status: Option<InviteStatus>,
+}
+
+/// `GET`: an administrator, a key with `users:read`, the operator.
+pub(super) async fn list(
+    InviteReader(scope): InviteReader,
+    State(app): State<App>,
+    paging: Paging<InviteId>,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<Invite>>, Problem> {
+    Ok(Json(app.invites(&scope, filter.status, &paging).await?))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Resend {
+    #[serde(default)]
+    delivery: Delivery,
+}
+
+/// `POST …/{invite_id}/resend`: as invite.
+pub(super) async fn resend(
+    inviter: Inviter,
+    State(app): State<App>,
+    Id(invite_id): Id<InviteId>,
+    JsonBody(Resend { delivery }): JsonBody<Resend>,
+) -> Result<Response, Problem> {
+    let invite = app.resend_invite(&inviter.scope, invite_id, delivery).await?;
+    Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+}
+
+/// `DELETE …/{invite_id}`: as invite.
+pub(super) async fn revoke(
+    inviter: Inviter,
+    State(app): State<App>,
+    Id(invite_id): Id<InviteId>,
+) -> Result<StatusCode, Problem> {
+    app.revoke_invite(&inviter.scope, invite_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,121 @@
+//! Bodies of events: bounded on both sides of inflation, and counted while inflating.
+
+use std::io::{self, Read};
+
+use axum::extract::Request;
+use bytes::Bytes;
+use contract::ProblemKind;
+use flate2::read::MultiGzDecoder;
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use service::Problem;
+use service::http::body::read;
+
+/// What a compressed body may take on the wire.
+const MAX_COMPRESSED: usize = 5 * 1024 * 1024;
+/// Above this, inflating would hold up other requests of the thread.
+const INFLATE_INLINE: usize = 16 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+/// Reads a body of at most `most` bytes after inflation; a larger one is answered with `too_large`.
+pub(super) async fn events(request: Request, most: usize, too_large: ProblemKind) -> Result<Bytes, Problem> {
+    let encoding = encoding(request.headers())?;
+    let limit = if encoding == Encoding::Identity { most } else { most.min(MAX_COMPRESSED) };
+    let body = read(request, limit).await.map_err(|problem| match problem.kind() {
+        ProblemKind::BodyTooLarge => Problem::new(too_large),
+        _ => problem,
+    })?;
+    let inflated = if encoding == Encoding::Identity {
+        return Ok(body);
+    } else if body.len() <= INFLATE_INLINE {
+        inflate(encoding, &body, most)
+    } else {
+        let inflating = tokio::task::spawn_blocking(move || inflate(encoding, &body, most));
+        inflating.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
+    };
+    match inflated {
+        Ok(bytes) if bytes.len() <= most => Ok(bytes.into()),
+        Ok(_) => Err(too_large.into()),
+        Err(_) => Err(ProblemKind::MalformedEncoding.into()),
+    }
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
+    let mut values = headers.get_all(CONTENT_ENCODING).iter();
+    match (values.next().map(http::HeaderValue::as_bytes), values.next()) {
+        (None, _) => Ok(Encoding::Identity),
+        (Some(value), None) if value.eq_ignore_ascii_case(b"identity") => Ok(Encoding::Identity),
+        (Some(value), None) if value.eq_ignore_ascii_case(b"gzip") => Ok(Encoding::Gzip),
+        (Some(value), None) if value.eq_ignore_ascii_case(b"zstd") => Ok(Encoding::Zstd),
+        _ => Err(ProblemKind::ContentEncoding.into()),
+    }
+}
+
+/// Inflates at most one byte more than `most`, which tells that there is more.
+fn inflate(encoding: Encoding, body: &[u8], most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((body.len() * 4).min(most + 1));
+    let limit = most as u64 + 1;
+    match encoding {
+        Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes)?,
+        // A frame may ask for a window of any size: 8 MiB is what every decoder must support (RFC 8878, section 3.1.1.1.2).
+        Encoding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(body)?;
+            decoder.window_log_max(23)?;
+            decoder.take(limit).read_to_end(&mut bytes)?
+        }
+        Encoding::Identity => body.take(limit).read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use axum::body::Body;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    async fn ask(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
+        let request = Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
+        events(request, 100_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind().code())
+    }
+
+    #[tokio::test]
+    async fn each_encoding_inflates_to_the_same_bytes() {
+        let event = br#"{"source_id":"s"}"#.repeat(1000);
+        assert_eq!(ask("identity", event.clone()).await.unwrap(), event);
+        assert_eq!(ask("gzip", gzip(&event)).await.unwrap(), event);
+        assert_eq!(ask("ZSTD", zstd::encode_all(&*event, 3).unwrap()).await.unwrap(), event);
+    }
+
+    #[tokio::test]
+    async fn a_bomb_is_given_up_at_the_limit() {
+        let bomb = vec![b' '; 200_000_000];
+        assert_eq!(ask("gzip", gzip(&bomb)).await, Err("event_too_large"));
+        assert_eq!(ask("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
+    }
+
+    #[tokio::test]
+    async fn what_does_not_inflate_is_malformed_and_other_encodings_are_refused() {
+        let event = br#"{"source_id":"s"}"#.repeat(1000);
+        assert_eq!(ask("gzip", event.clone()).await, Err("malformed_encoding"));
+        let half = gzip(&event);
+        assert_eq!(ask("gzip", half[..half.len() / 2].to_vec()).await, Err("malformed_encoding"));
+        assert_eq!(ask("zstd", b"no frame".to_vec()).await, Err("malformed_encoding"));
+        assert_eq!(ask("br", event.clone()).await, Err("content_encoding"));
+        assert_eq!(ask("gzip, gzip", event).await, Err("content_encoding"));
+    }
+}

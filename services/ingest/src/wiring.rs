@@ -1,0 +1,115 @@
+//! The composition root: the only place that knows everything.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authn::SessionClient;
+use bus::{Limits, Publisher, StreamFault, UDM_STREAM};
+use service::clock::SystemClock;
+use service::config::{Environment, Faults, Variable};
+use service::health::{Gate, Readiness};
+use service::http::Edge;
+use service::process::{Program, Routers};
+use service::{Clock, Tasks};
+
+use crate::app::App;
+use crate::config::{Config, StreamMode, VARIABLES};
+use crate::http;
+
+/// How often a stream that cannot be used is looked at again: somebody may have mended it.
+const STREAM_POLL: Duration = Duration::from_secs(2);
+
+/// The service as a program.
+pub struct Ingest;
+
+impl Program for Ingest {
+    const NAME: &'static str = "ingest";
+    type Config = Config;
+
+    fn variables() -> Vec<Variable> {
+        VARIABLES.to_vec()
+    }
+
+    fn load(environment: &Environment) -> Result<Config, Faults> {
+        Config::load(environment)
+    }
+
+    async fn start(
+        config: Config,
+        tasks: &Tasks,
+        readiness: &Readiness,
+    ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+        let gate = readiness.gate("stream");
+        build(config, Parts { clock: Arc::new(SystemClock), tasks: tasks.clone(), gate })
+    }
+}
+
+/// What is injected.
+pub struct Parts {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Tracks background work.
+    pub tasks: Tasks,
+    /// Opened once the stream is as it must be.
+    pub gate: Gate,
+}
+
+/// Puts the context together and starts its background work.
+///
+/// # Errors
+/// A client cannot be made, or the broker's address is malformed.
+pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+    let Parts { clock, tasks, gate } = parts;
+    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-ingest");
+    broker.wait_for_broker = true;
+    let stop = tasks.stopping().clone();
+    let publisher =
+        Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
+    let (mode, definition) = (config.stream_mode, bus::events(&config.profile));
+    tasks.spawn_short(async move {
+        tokio::select! {
+            () = until_stream_fits(&broker, mode, &definition, &gate) => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    let edge = Edge::new(config.public_url.as_str());
+    let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
+    let app = App { sessions, publisher, clock };
+    Ok(Routers { public: edge.around(http::public(app)), internal: None })
+}
+
+/// Looks at the stream until it is as it must be, and tells once of each fault.
+async fn until_stream_fits(
+    broker: &bus::Config,
+    mode: StreamMode,
+    definition: &bus::StreamDefinition,
+    gate: &Gate,
+) {
+    let mut told = String::new();
+    loop {
+        let Err(fault) = check_stream(broker, mode, definition).await else {
+            gate.open();
+            return;
+        };
+        if fault != told {
+            tracing::error!(fault, "events cannot be accepted yet");
+            told = fault;
+        }
+        tokio::time::sleep(STREAM_POLL).await;
+    }
+}
+
+async fn check_stream(
+    broker: &bus::Config,
+    mode: StreamMode,
+    definition: &bus::StreamDefinition,
+) -> Result<(), String> {
+    let client = bus::connect(broker).await.map_err(|error| error.to_string())?;
+    let context = async_nats::jetstream::new(client);
+    let checked: Result<(), StreamFault> = match mode {
+        StreamMode::Verify => bus::verify(&context, definition).await,
+        StreamMode::Ensure => bus::ensure(&context, definition).await,
+    };
+    checked.map_err(|fault| fault.to_string())
+}
