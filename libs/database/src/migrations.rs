@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use service::Tasks;
 use service::config::{Environment, Faults, Reader, Variable};
 use service::health::Readiness;
 use service::process::refuse;
+use service::{Tasks, chain};
 use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -102,12 +102,6 @@ enum CommandError {
     Config(#[from] Faults),
     #[error(transparent)]
     Migration(#[from] MigrationError),
-}
-
-/// An error and its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(Some(error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl From<sqlx::Error> for MigrationError {

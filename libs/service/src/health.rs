@@ -30,8 +30,12 @@ impl Default for Readiness {
 impl Readiness {
     /// Adds a condition.
     pub fn gate(&self, name: &'static str) -> Gate {
-        self.0.send_modify(|gates| gates.push((name, false)));
-        Gate { readiness: self.clone(), index: self.0.borrow().len() - 1 }
+        let mut index = 0;
+        self.0.send_modify(|gates| {
+            index = gates.len();
+            gates.push((name, false));
+        });
+        Gate { readiness: self.clone(), index }
     }
 
     /// The conditions that do not hold.

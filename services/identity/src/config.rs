@@ -8,6 +8,7 @@ use authn::{
     SESSION_URL,
 };
 use database::DATABASE_URL;
+use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
 use lettre::message::Mailbox;
 use service::config::{Environment, Faults, Reader, Variable};
@@ -58,6 +59,7 @@ const fn plain(
 /// Every variable that the service reads.
 pub const VARIABLES: &[Variable] = &[
     DATABASE_URL,
+    MIGRATOR_DATABASE_URL,
     PUBLIC_URL,
     SESSION_URL,
     SERVICE_TOKEN,

@@ -11,7 +11,7 @@ use service::config::{Environment, Faults, Variable};
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};
-use service::{Clock, Tasks};
+use service::{Clock, Tasks, chain};
 
 use crate::app::App;
 use crate::config::{Config, StreamMode, VARIABLES};
@@ -63,6 +63,8 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let Parts { clock, tasks, gate } = parts;
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-ingest");
     broker.wait_for_broker = true;
+    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
+    broker.inbox_prefix = Some("_INBOX.ingest".to_owned());
     let stop = tasks.stopping().clone();
     let publisher =
         Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
@@ -105,11 +107,11 @@ async fn check_stream(
     mode: StreamMode,
     definition: &bus::StreamDefinition,
 ) -> Result<(), String> {
-    let client = bus::connect(broker).await.map_err(|error| error.to_string())?;
+    let client = bus::connect(broker).await.map_err(|error| chain(&error))?;
     let context = async_nats::jetstream::new(client);
     let checked: Result<(), StreamFault> = match mode {
         StreamMode::Verify => bus::verify(&context, definition).await,
         StreamMode::Ensure => bus::ensure(&context, definition).await,
     };
-    checked.map_err(|fault| fault.to_string())
+    checked.map_err(|fault| chain(&fault))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, ServiceSecret};
 use database::DATABASE_URL;
+use database::migrations::MIGRATOR_DATABASE_URL;
 use service::config::{Environment, Faults, Reader, Variable};
 use service::process::PUBLIC_URL;
 
@@ -31,6 +32,7 @@ const fn lifetime(name: &'static str, default: &'static str, meaning: &'static s
 /// Every variable that the service reads.
 pub const VARIABLES: &[Variable] = &[
     DATABASE_URL,
+    MIGRATOR_DATABASE_URL,
     PUBLIC_URL,
     SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS,

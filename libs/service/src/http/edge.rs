@@ -19,6 +19,7 @@ use tenancy::HeaderFault;
 
 use super::problem::Problem;
 use super::{RequestId, X_REQUEST_ID};
+use crate::chain;
 
 /// What the edge needs to know of the service.
 #[derive(Clone, Debug)]
@@ -139,18 +140,6 @@ fn log(problem: &Problem, path: &str, id: &RequestId) {
     } else {
         tracing::debug!(code, request_id, path, "a request was refused");
     }
-}
-
-/// An error and all its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -57,7 +57,7 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
 
 impl PasswordPolicy {
     /// Prepares a new password, or says why it cannot be one.
-    pub(crate) fn accept(&self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, Refusal> {
+    pub(crate) fn accept(self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, Refusal> {
         if raw.len() > MAX_BYTES {
             return Err(Refusal::TooLong);
         }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use database::outbox::{Deliver, Failure, OutboxRow};
 use lettre::Message;
-use lettre::message::Mailbox;
-use lettre::message::header::ContentType;
+use lettre::message::header::{ContentTransferEncoding, ContentType};
+use lettre::message::{Body, Mailbox};
 use serde::Deserialize;
 use tenancy::InviteId;
 use url::Url;
@@ -64,7 +64,7 @@ impl Mailer {
             .message_id(Some(format!("<{}@svc>", row.outbox_id)))
             .date(std::time::SystemTime::from(self.app.clock.now()))
             .header(ContentType::TEXT_PLAIN)
-            .body(mail.text)
+            .body(body(mail.text))
             .map_err(|error| never(&error))?;
         let name = format!("{}-{}.eml", self.app.clock.now().format("%Y%m%dT%H%M%S%6f"), row.outbox_id);
         let written = tokio::task::spawn_blocking(move || write(&directory, &name, &message.formatted()));
@@ -73,6 +73,14 @@ impl Mailer {
             Ok(Err(error)) => Err(Failure::Later(format!("the mail cannot be written: {error}"))),
             Err(error) => Err(Failure::Later(error.to_string())),
         }
+    }
+}
+
+/// ASCII goes out as it is: a link that an encoding breaks into two lines can neither be read nor copied from a file.
+fn body(text: String) -> Body {
+    match Body::new_with_encoding(text, ContentTransferEncoding::SevenBit) {
+        Ok(body) => body,
+        Err(text) => Body::new(text),
     }
 }
 

@@ -1,0 +1,24 @@
+//! `svc auth`: who acts.
+
+mod login;
+mod logout;
+mod sessions;
+mod status;
+mod token;
+mod whoami;
+
+use super::group;
+
+group!(
+    /// Log in and out, and look after sessions.
+    Auth {
+        Login(login::Login),
+        Logout(logout::Logout),
+        Whoami(whoami::WhoamiCommand),
+        Status(status::Status),
+        Token(token::Token),
+        /// See and end sessions.
+        #[command(subcommand)]
+        Sessions(sessions::Sessions),
+    }
+);

@@ -1,0 +1,160 @@
+//! `svc auth login`
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use contract::identity;
+use contract::session::IssuedSession;
+use contract::{ProblemKind, Role};
+use reqwest::Method;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tenancy::{TenantId, UserId};
+
+use crate::base_url::BaseUrl;
+use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
+use crate::commands::Command;
+use crate::context::Context;
+use crate::credentials::{CredentialStore, StoredSession};
+use crate::environment;
+use crate::error::{Fault, Result};
+use crate::output::{Report, Table, time};
+use crate::prompt::stdin_secret;
+
+/// Log in with e-mail and password.
+///
+/// Asks for the password without echo. The session is kept in a file that only you can read (see `svc config path`), and
+/// becomes the one that later commands act with.
+#[derive(Args)]
+pub(crate) struct Login {
+    /// E-mail address of the account; asked for when it is left out.
+    #[arg(long, value_name = "EMAIL")]
+    email: Option<String>,
+    /// Read the password from the first line of standard input.
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+/// What a login leads to. The token is kept, not printed: `svc auth token` prints it.
+#[derive(Serialize, JsonSchema)]
+struct LoggedIn {
+    /// The service.
+    base_url: String,
+    /// The tenant.
+    tenant_id: TenantId,
+    /// Who logged in.
+    user_id: UserId,
+    /// With which address.
+    email: String,
+    /// What they may do.
+    role: Role,
+    /// When the session ends in any case.
+    expires_at: DateTime<Utc>,
+    /// When it ends if it is not used.
+    idle_expires_at: DateTime<Utc>,
+}
+
+impl Report for LoggedIn {
+    fn table(&self) -> Table {
+        Table::of_fields([
+            ("service", Some(self.base_url.clone())),
+            ("tenant", Some(self.tenant_id.to_string())),
+            ("user", Some(self.user_id.to_string())),
+            ("email", Some(self.email.clone())),
+            ("role", Some(self.role.to_string())),
+            ("ends", Some(time(&self.expires_at))),
+            ("ends unused", Some(time(&self.idle_expires_at))),
+        ])
+    }
+}
+
+impl Command for Login {
+    fn overlay() -> Overlay {
+        Overlay {
+            group: Group::Identity,
+            access: Access::Service,
+            examples: &[
+                (
+                    "Log in, and be asked for the password",
+                    "svc auth login --email ada@acme.example --tenant acme",
+                ),
+                (
+                    "Log in from a script, with the password on standard input",
+                    "svc auth login --email ada@acme.example --tenant acme --password-stdin",
+                ),
+            ],
+            agent_notes: "Needs a terminal, unless --password-stdin is given. Never pass a password as an argument. The \
+                          answer does not tell a wrong password from an unknown address or tenant. After several failures \
+                          even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
+                          win over a stored session.",
+            see_also: &[
+                "auth logout",
+                "auth whoami",
+                "auth sessions list",
+                "users accept-invite",
+            ],
+            errors: &[
+                Failure::Local(Fault::InputNeeded),
+                Failure::Local(Fault::InputInvalid),
+                Failure::Local(Fault::InputUnreadable),
+                Failure::Api(ProblemKind::LoginFailed),
+            ],
+            input_schema: None,
+            output_schema: Some(schema_of::<LoggedIn>),
+        }
+    }
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let service = context.service()?;
+        // Whoever cannot be kept need not be let in.
+        CredentialStore::of_this_user()?.load()?;
+        let tenant = context.tenant().await?;
+        let email = match self.email {
+            Some(email) => email,
+            None => context.prompt().line("E-mail", "--email").await?,
+        };
+        let password = if self.password_stdin {
+            stdin_secret("password").await?
+        } else {
+            context
+                .prompt()
+                .secret(&format!("Password of {email} in {tenant}"), "--password-stdin")?
+        };
+        let login = identity::Login { email, password };
+        let issued: IssuedSession = context
+            .api()?
+            .call(Method::POST, "/auth/password/login")
+            .tenant(Some(&tenant))
+            .json(&login)?
+            .fetch()
+            .await?;
+        let report = keep(service, login.email, issued)?;
+        for variable in [environment::TOKEN, environment::API_KEY] {
+            if environment::text(variable).is_some() {
+                context
+                    .out()
+                    .warn(&format!("{variable} is set and wins over this login"));
+            }
+        }
+        context.out().print(&report)
+    }
+}
+
+fn keep(service: &BaseUrl, email: String, issued: IssuedSession) -> Result<LoggedIn> {
+    let session = StoredSession {
+        token: issued.session_id.clone(),
+        user_id: issued.user_id,
+        email: email.clone(),
+        role: issued.role,
+        expires_at: issued.expires_at,
+    };
+    CredentialStore::of_this_user()?.update(|all| all.keep(service, issued.tenant_id.clone(), session))?;
+    Ok(LoggedIn {
+        base_url: service.to_string(),
+        tenant_id: issued.tenant_id,
+        user_id: issued.user_id,
+        email,
+        role: issued.role,
+        expires_at: issued.expires_at,
+        idle_expires_at: issued.idle_expires_at,
+    })
+}

@@ -1,0 +1,117 @@
+//! The effective settings of one run: a flag wins over its variable, that over the last login, that over the default.
+
+mod caller;
+
+use std::cell::OnceCell;
+use std::path::Path;
+use std::time::Duration;
+
+use tenancy::TenantId;
+
+pub(crate) use caller::Caller;
+
+use crate::api::Api;
+use crate::arguments::Globals;
+use crate::base_url::{self, BaseUrl};
+use crate::credentials::{CredentialStore, Credentials};
+use crate::error::{Fault, Result};
+use crate::output::Output;
+use crate::prompt::Prompt;
+
+/// What a command works with. Nothing is read before a command asks for it, so that a command that needs no
+/// credentials does not fail over them.
+pub(crate) struct Context {
+    globals: Globals,
+    out: Output,
+    prompt: Prompt,
+    service: OnceCell<BaseUrl>,
+}
+
+impl Context {
+    /// The context of these options.
+    pub(crate) fn new(globals: Globals) -> Self {
+        let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input));
+        Self {
+            globals,
+            out,
+            prompt,
+            service: OnceCell::new(),
+        }
+    }
+
+    /// How the command speaks.
+    pub(crate) fn out(&self) -> &Output {
+        &self.out
+    }
+
+    /// How it asks.
+    pub(crate) fn prompt(&self) -> Prompt {
+        self.prompt
+    }
+
+    /// How long one request may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.globals.timeout
+    }
+
+    /// The certificates to trust, where the system's are not meant.
+    pub(crate) fn ca_file(&self) -> Option<&Path> {
+        self.globals.ca_file.as_deref()
+    }
+
+    /// The service to talk to. Says once when credentials would cross a network in the clear.
+    pub(crate) fn service(&self) -> Result<&BaseUrl> {
+        if let Some(service) = self.service.get() {
+            return Ok(service);
+        }
+        let chosen = match &self.globals.base_url {
+            Some(url) => url.clone(),
+            None => stored()?
+                .current_service()
+                .unwrap_or(base_url::DEFAULT)
+                .to_owned(),
+        };
+        let service = BaseUrl::parse(&chosen)?;
+        if service.is_exposed() {
+            self.out.warn(&format!(
+                "{service} is plain http: credentials cross the network unprotected; use https"
+            ));
+        }
+        Ok(self.service.get_or_init(|| service))
+    }
+
+    /// The way to the service.
+    pub(crate) fn api(&self) -> Result<Api> {
+        Api::new(
+            self.service()?.clone(),
+            self.ca_file(),
+            self.globals.timeout,
+            self.out.clone(),
+        )
+    }
+
+    /// The tenant that was named for this run.
+    pub(crate) fn named_tenant(&self) -> Option<&TenantId> {
+        self.globals.tenant.as_ref()
+    }
+
+    /// The tenant to act in: the named one, that of the last login, or the one that a person types.
+    pub(crate) async fn tenant(&self) -> Result<TenantId> {
+        if let Some(named) = self.named_tenant() {
+            return Ok(named.clone());
+        }
+        if let Some(last) = stored()?.current_tenant(self.service()?) {
+            return Ok(last.clone());
+        }
+        let typed = self.prompt.line("Tenant", "--tenant").await?;
+        typed
+            .trim()
+            .parse()
+            .map_err(|error: tenancy::InvalidTenantId| Fault::InputInvalid.because(error.to_string()))
+    }
+}
+
+/// What logins have left.
+pub(crate) fn stored() -> Result<Credentials> {
+    CredentialStore::of_this_user()?.load()
+}

@@ -1,0 +1,16 @@
+//! The binary as its users meet it: without a service, and with one that answers as it is told.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
+#[path = "binary/client.rs"]
+mod client;
+#[path = "binary/events.rs"]
+mod events;
+#[path = "binary/offline.rs"]
+mod offline;
+#[path = "binary/sessions.rs"]
+mod sessions;
+#[path = "binary/stub.rs"]
+mod stub;
+#[path = "binary/users.rs"]
+mod users;

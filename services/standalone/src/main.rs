@@ -1,0 +1,17 @@
+//! `svc-standalone`: see the library.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use standalone::command::Cli;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Fails only when there is a provider already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Box::pin(cli.run()).await.unwrap_or_else(|error| {
+        eprintln!("svc-standalone: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,169 @@
+//! The services inside this process: migrations, the three contexts behind the public port, an admin listener, and a first
+//! tenant whose administrator is invited.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use database::migrations::Migrations;
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use service::Tasks;
+use service::config::{Environment, Variable, unknown_names};
+use service::health::{self, Readiness};
+use service::process::{LISTEN_ADMIN, PUBLIC_URL};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::contexts::{self, Settings};
+use crate::data_dir::DataDir;
+use crate::first_tenant::{FirstTenant, Operator};
+use crate::secret;
+use crate::servers::{NatsUser, Role, Servers};
+
+/// The one database of an installation.
+pub(crate) const DATABASE: &str = "svc";
+/// How long the services may take until they are ready, once the servers answer.
+const READY_LIMIT: Duration = Duration::from_mins(1);
+
+/// What holds on one machine unless the environment says otherwise.
+const DEFAULTS: [(&str, &str); 4] = [
+    ("SVC_NATS_STREAM_MODE", "ensure"),
+    ("SVC_NATS_STREAM_REPLICAS", "1"),
+    ("SVC_NATS_STREAM_MAX_BYTES", "1GiB"),
+    ("SVC_NATS_DURABILITY", "dev"),
+];
+
+/// What the services are put into.
+pub(crate) struct Surroundings<'a> {
+    /// Postgres and the broker, answering, with roles and schemas made.
+    pub(crate) servers: &'a Servers,
+    /// Where secrets and mails lie.
+    pub(crate) data: &'a DataDir,
+    /// `SVC_` variables for the services.
+    pub(crate) environment: &'a Environment,
+    /// The public port.
+    pub(crate) public: TcpListener,
+    /// The origin that the public port is reached by.
+    pub(crate) base_url: &'a str,
+}
+
+/// What runs now.
+pub(crate) struct Running {
+    /// The first tenant, kept up to date.
+    pub(crate) first_tenant: watch::Receiver<FirstTenant>,
+    /// The origin of the admin listener.
+    pub(crate) admin_url: String,
+}
+
+/// The file of the operator's token.
+pub(crate) fn operator_token_file(data: &DataDir) -> PathBuf {
+    data.secrets().join("operator-token")
+}
+
+/// Starts everything and returns once it answers.
+pub(crate) async fn start(surroundings: Surroundings<'_>, tasks: &Tasks) -> anyhow::Result<Running> {
+    let Surroundings { servers, data, environment, public, base_url } = surroundings;
+    let settings = settings(servers, data, environment, base_url)?;
+    migrate(identity::MIGRATIONS, &servers.database_url(Role::IdentityMigrator, DATABASE)).await?;
+    migrate(session::MIGRATIONS, &servers.database_url(Role::SessionMigrator, DATABASE)).await?;
+
+    let known: Vec<_> = variables().into_iter().flat_map(|(_, table)| table).collect();
+    for warning in unknown_names(environment, &known) {
+        tracing::warn!("{warning}");
+    }
+    let unset = DEFAULTS.into_iter().filter(|(name, _)| environment.get(name).is_none());
+    let environment = environment.clone().with(unset);
+    let readiness = Readiness::default();
+    let admin_url = serve_admin(&environment, &readiness, tasks).await?;
+    let router = contexts::start(&settings, &environment, tasks, &readiness).await?;
+    tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
+    until_ready(&readiness, tasks).await?;
+
+    let kept = data.secrets().join("first-invite");
+    let operator = Operator::new(base_url, &settings.operator_token, &kept)?;
+    let first = operator.first_tenant().await.context("the first tenant cannot be made")?;
+    Ok(Running { first_tenant: keep_current(operator, first, tasks), admin_url })
+}
+
+/// Every variable that the services in this process read.
+pub(crate) fn variables() -> [(&'static str, Vec<Variable>); 3] {
+    let of_process = service::process::VARIABLES;
+    [
+        ("identity", [of_process, identity::VARIABLES].concat()),
+        ("session", [of_process, session::VARIABLES].concat()),
+        ("ingest", [of_process, ingest::VARIABLES].concat()),
+    ]
+}
+
+fn settings(
+    servers: &Servers,
+    data: &DataDir,
+    environment: &Environment,
+    base_url: &str,
+) -> anyhow::Result<Settings> {
+    let fresh = || RawToken::generate(TokenKind::Operator, &SystemEntropy).expose().to_owned();
+    let operator_token =
+        secret::kept_or(&operator_token_file(data), fresh).context("cannot keep the operator's token")?;
+    let service_token =
+        secret::kept(&data.secrets().join("service-token")).context("cannot keep the service token")?;
+    Ok(Settings {
+        public_url: environment.get(PUBLIC_URL.name).unwrap_or(base_url).to_owned(),
+        identity_database_url: servers.database_url(Role::Identity, DATABASE),
+        session_database_url: servers.database_url(Role::Session, DATABASE),
+        nats_url: servers.nats_url(NatsUser::Ingest),
+        service_token,
+        operator_token,
+        mail_dir: data.mails().to_string_lossy().into_owned(),
+    })
+}
+
+async fn migrate(migrations: Migrations, url: &str) -> anyhow::Result<()> {
+    let schema = migrations.schema;
+    let version =
+        migrations.up(url).await.with_context(|| format!("the schema {schema} cannot be migrated"))?;
+    match version {
+        database::migrations::Version::Accepted(_) => Ok(()),
+        version => bail!("{schema}: {version}"),
+    }
+}
+
+async fn serve_admin(
+    environment: &Environment,
+    readiness: &Readiness,
+    tasks: &Tasks,
+) -> anyhow::Result<String> {
+    let listener = match environment.get(LISTEN_ADMIN.name) {
+        Some(_) => service::process::bind(environment, &LISTEN_ADMIN).await?,
+        None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
+    };
+    let url = format!("http://{}", listener.local_addr()?);
+    let router = health::router(readiness.clone());
+    tasks.spawn("admin", service::http::serve(listener, router, tasks.clone(), tasks.stopping().clone()));
+    Ok(url)
+}
+
+async fn until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Result<()> {
+    tokio::select! {
+        () = readiness.opened() => Ok(()),
+        () = tasks.draining().cancelled() => bail!("stopped before the services were ready"),
+        () = tokio::time::sleep(READY_LIMIT) => {
+            bail!("the services are not ready after {READY_LIMIT:?}; they wait for: {}", readiness.closed().join(", "))
+        }
+    }
+}
+
+/// Watches a pending invite until it is used.
+fn keep_current(operator: Operator, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
+    let (told, seen) = watch::channel(first);
+    if told.borrow().invite_token.is_some() {
+        let stopping = tasks.stopping().clone();
+        tasks.spawn_short(async move {
+            tokio::select! {
+                () = operator.until_used() => told.send_modify(|first| first.invite_token = None),
+                () = stopping.cancelled() => {}
+            }
+        });
+    }
+    seen
+}

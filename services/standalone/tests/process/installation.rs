@@ -1,0 +1,123 @@
+//! An installation in a directory of its own, driven through the real binary, and gone when the test ends.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use standalone::facts::Facts;
+use tempfile::TempDir;
+
+/// Far beyond what anything takes on a busy machine; only a defect lasts longer.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svc-standalone"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What `deploy/local/fetch.py` has found.
+pub(crate) fn tools_file() -> PathBuf {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.dev/tools.json");
+    assert!(file.exists(), "run python3 deploy/local/fetch.py --tests first, as `make test` does");
+    file
+}
+
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < DEADLINE, "timed out waiting until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !is_zombie(pid)
+}
+
+/// Ended, and only waiting for its new parent to look.
+fn is_zombie(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+}
+
+pub(crate) fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+pub(crate) struct Installation {
+    pub(crate) dir: TempDir,
+}
+
+impl Installation {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn up_command(&self, data: &str, port: u16) -> Command {
+        let mut command = binary();
+        command.args(["up", "--port", &port.to_string(), "--data"]).arg(self.path(data));
+        command.arg("--facts").arg(self.path("standalone.json")).arg("--tools").arg(tools_file());
+        command
+    }
+
+    /// Starts it and waits until it can be used.
+    pub(crate) fn up(&self, data: &str) -> Run {
+        let output = self.path("output");
+        let file = File::create(&output).unwrap();
+        let mut child =
+            self.up_command(data, 0).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        let facts = self.path(data).join("standalone.json");
+        let ours = |child: &Child| Facts::load(&facts).is_ok_and(|facts| facts.pid == child.id());
+        wait_until("everything runs", || {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended:\n{}", std::fs::read_to_string(&output).unwrap());
+            ours(&child)
+        });
+        Run { facts: Facts::load(&facts).unwrap(), child }
+    }
+
+    pub(crate) fn down(&self, data: &str) -> String {
+        let output = binary().args(["down", "--data"]).arg(self.path(data)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        // Also what a failed test has left running.
+        for data in ["data", "other"] {
+            let _ = binary().args(["down", "--remove", "--data"]).arg(self.path(data)).output();
+        }
+    }
+}
+
+pub(crate) struct Run {
+    pub(crate) facts: Facts,
+    child: Child,
+}
+
+impl Run {
+    pub(crate) fn processes(&self) -> [i32; 3] {
+        [i32::try_from(self.facts.pid).unwrap(), self.facts.children.postgres, self.facts.children.nats]
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        send(i32::try_from(self.facts.pid).unwrap(), signal);
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("it has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}

@@ -1,0 +1,1 @@
+//! Cross-service tests: the real binaries, end to end
