@@ -39,6 +39,8 @@ def main():
     for name in missing:
         known[name] = str(FINDERS[name](dev / "tools", options.fetch))
     known.update(python=sys.executable, fetched_only=options.fetch, pins=pins)
+    fetched = [directory for directory in Path(known["postgres_bin_dir"]).parents if directory.parent == dev / "tools"]
+    known["postgres_package"] = str(fetched[0]) if fetched else None
     store(facts, known)
 
 
@@ -144,7 +146,7 @@ def fetch(tools, package):
     home = tools / f"{name}-{number}"
     if home.is_dir():
         return home
-    print(f"fetching {name} {number} into {os.path.relpath(home)} …", flush=True)
+    print(f"fetching {name} {number} into {home} …", flush=True)
     tools.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
         wanted = Path(part, "requirements.txt")

@@ -23,7 +23,7 @@ pub(crate) struct Caller {
 impl Context {
     /// The credential to act with.
     pub(crate) fn caller(&self) -> Result<Caller> {
-        for variable in [TOKEN, API_KEY] {
+        for variable in [API_KEY] {
             if let Some(bearer) = environment::secret(variable)? {
                 return Ok(self.holding(bearer, variable));
             }

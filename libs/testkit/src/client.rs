@@ -63,7 +63,8 @@ impl Client {
     /// `POST` of any bytes under any media type; none when it is empty.
     pub async fn post_bytes(&self, path: &str, media_type: &str, body: impl Into<reqwest::Body>) -> Answer {
         let request = self.request(Method::POST, path).body(body);
-        self.send(if media_type.is_empty() { request } else { request.header("Content-Type", media_type) }).await
+        self.send(if media_type.is_empty() { request } else { request.header("Content-Type", media_type) })
+            .await
     }
 
     /// A request to be finished by hand.
@@ -97,10 +98,17 @@ impl Answer {
     /// The problem, which must have this status and code, and the form that all problems have.
     #[track_caller]
     pub fn expect_problem(&self, status: u16, code: &str) -> contract::Problem {
-        assert_eq!(self.headers.get("content-type").map(|v| v.as_bytes()), Some(&b"application/problem+json"[..]), "{self}");
+        assert_eq!(
+            self.headers.get("content-type").map(reqwest::header::HeaderValue::as_bytes),
+            Some(&b"application/problem+json"[..]),
+            "{self}"
+        );
         let problem: contract::Problem = self.expect(status);
         assert_eq!((problem.status, problem.code.as_str()), (status, code), "{self}");
-        assert_eq!(self.headers.get("x-request-id").and_then(|v| v.to_str().ok()), Some(problem.request_id.as_str()));
+        assert_eq!(
+            self.headers.get("x-request-id").and_then(|v| v.to_str().ok()),
+            Some(problem.request_id.as_str())
+        );
         assert_eq!(self.headers.contains_key("retry-after"), problem.retry_after_ms.is_some(), "{self}");
         problem
     }

@@ -31,12 +31,7 @@ impl NatsServer {
     pub async fn start() -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("nats-").tempdir()?;
         let guard = spawn(home.path(), "-1")?;
-        let mut server = Self {
-            url: String::new(),
-            port: 0,
-            guard: Some(guard),
-            home,
-        };
+        let mut server = Self { url: String::new(), port: 0, guard: Some(guard), home };
         server.port = server.announced_port().await?;
         server.url = format!("nats://127.0.0.1:{}", server.port);
         Ok(server)
@@ -64,11 +59,7 @@ impl NatsServer {
     fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
         let status = Command::new("kill").args(["-s", signal, pid.trim()]).status()?;
-        if status.success() {
-            Ok(())
-        } else {
-            bail!("kill -s {signal} {pid}: {status}")
-        }
+        if status.success() { Ok(()) } else { bail!("kill -s {signal} {pid}: {status}") }
     }
 
     /// Starts the server again, on the same port and data, killing it first if it runs.
@@ -128,19 +119,14 @@ fn spawn(home: &Path, port: &str) -> anyhow::Result<Child> {
         .context("a POSIX shell to guard nats-server")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests have no configuration but where their servers are"
-)]
+#[expect(clippy::disallowed_methods, reason = "tests have no configuration but where their servers are")]
 fn binary() -> OsString {
     std::env::var_os("SVC_TEST_NATS_SERVER").unwrap_or_else(|| "nats-server".into())
 }
 
 fn read_port(home: &Path) -> Option<u16> {
     let entries = std::fs::read_dir(home).ok()?;
-    let file = entries
-        .flatten()
-        .find(|entry| entry.path().extension().is_some_and(|end| end == "ports"))?;
+    let file = entries.flatten().find(|entry| entry.path().extension().is_some_and(|end| end == "ports"))?;
     let ports: serde_json::Value = serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok()?;
     ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
 }

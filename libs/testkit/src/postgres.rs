@@ -26,7 +26,8 @@ impl TestDatabase {
     pub async fn create() -> anyhow::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "the test run's own environment")]
         let server = std::env::var("SVC_TEST_DATABASE_URL");
-        let server = Url::parse(&server.context("run the tests with `make test`: it starts the servers they need")?)?;
+        let server =
+            Url::parse(&server.context("run the tests with `make test`: it starts the servers they need")?)?;
         let template = template(&server).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
@@ -64,11 +65,15 @@ async fn template(server: &Url) -> anyhow::Result<String> {
     let migrations = [identity::MIGRATIONS, session::MIGRATIONS];
     let checksums = migrations.iter().flat_map(|m| m.migrator.iter()).flat_map(|m| m.checksum.iter());
     // Names the set of migrations; collisions would need two sets in one run.
-    let digest = checksums.fold(0_u64, |digest, byte| digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let digest = checksums.fold(0_u64, |digest, byte| {
+        digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
     let name = format!("template_{digest:016x}");
 
     let mut connection = connect(server).await?;
-    sqlx::query("select pg_advisory_lock(hashtextextended('testkit template', 0))").execute(&mut connection).await?;
+    sqlx::query("select pg_advisory_lock(hashtextextended('testkit template', 0))")
+        .execute(&mut connection)
+        .await?;
     let exists: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
         .bind(&name)
         .fetch_one(&mut connection)
@@ -98,7 +103,9 @@ async fn template(server: &Url) -> anyhow::Result<String> {
 
 async fn connect(server: &Url) -> anyhow::Result<PgConnection> {
     let options = PgConnectOptions::from_str(server.as_str())?.database("postgres");
-    PgConnection::connect_with(&options).await.context("the test server does not answer: run the tests with `make test`")
+    PgConnection::connect_with(&options)
+        .await
+        .context("the test server does not answer: run the tests with `make test`")
 }
 
 async fn execute(connection: &mut PgConnection, statement: String) -> anyhow::Result<()> {

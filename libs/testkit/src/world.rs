@@ -1,10 +1,15 @@
 //! The whole system for one test: all three contexts in this process, over a database and a broker of the test's own.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use contract::identity::{AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant};
+use contract::identity::{
+    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
+};
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
+use hashing::{Argon2Settings, HashPool, Password, PoolSize};
 use service::Tasks;
 use service::config::Environment;
 use service::health::Readiness;
@@ -94,9 +99,7 @@ impl World {
     async fn until_ready(&self, readiness: &Readiness) {
         readiness.opened().await;
         let client = self.client();
-        while client.get("/health").await.status != 200 {
-            tokio::task::yield_now().await;
-        }
+        until(async || (client.get("/health").await.status == 200).then_some(())).await;
     }
 
     /// A client that shows nothing.
@@ -133,7 +136,8 @@ impl World {
         let accept = AcceptInvite { token, password: Secret::new(PASSWORD) };
         let user: AcceptedInvite = self.client().post("/users/accept-invite", &accept).await.expect(201);
         let session = self.log_in(user.tenant_id.as_str(), &user.email).await;
-        let client = self.client().bearer(session.session_id.expose()).header("X-Tenant-ID", user.tenant_id.as_str());
+        let client =
+            self.client().bearer(session.session_id.expose()).header("X-Tenant-ID", user.tenant_id.as_str());
         Person { user, session, client }
     }
 
@@ -142,6 +146,76 @@ impl World {
         let login = Login { email: email.to_owned(), password: Secret::new(PASSWORD) };
         self.client().header("X-Tenant-ID", tenant_id).post("/auth/password/login", &login).await.expect(200)
     }
+}
+
+impl World {
+    /// The mail to an address, once it is there.
+    pub async fn mail_to(&self, email: &str) -> String {
+        let to = format!("To: {email}\r\n");
+        until(async || {
+            let files = std::fs::read_dir(self.mails.path()).expect("the directory of mails is there");
+            let mails = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+            mails.into_iter().find(|mail| mail.contains(&to))
+        })
+        .await
+    }
+
+    /// Runs a statement as the superuser: a test's own hand in the database, for states that time would bring.
+    pub async fn run_sql(&self, statement: &str) {
+        let mut connection = self.database.superuser().await.expect("the database answers");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
+            .execute(&mut connection)
+            .await
+            .expect("the statement works");
+    }
+
+    /// Every row of every table, as text.
+    pub async fn dump(&self) -> String {
+        let mut connection = self.database.superuser().await.expect("the database answers");
+        let tables: Vec<String> = sqlx::query_scalar(
+            "select schemaname || '.' || tablename from pg_tables where schemaname in ('identity', 'session') order by 1",
+        )
+        .fetch_all(&mut connection)
+        .await
+        .expect("the catalogue can be read");
+        let mut text = String::new();
+        for table in tables {
+            let rows =
+                format!("select coalesce(string_agg(row_to_json(t)::text, chr(10)), '') from {table} as t");
+            let rows: String = sqlx::query_scalar(sqlx::AssertSqlSafe(rows))
+                .fetch_one(&mut connection)
+                .await
+                .expect("a table can be read");
+            text.push_str(&rows);
+        }
+        text
+    }
+
+    /// Waits until the database holds a text somewhere.
+    pub async fn until_dump_has(&self, text: &str) {
+        until(async || self.dump().await.contains(text).then_some(())).await;
+    }
+}
+
+/// Asks again until there is an answer; gives up after a time that only a defect can take.
+pub async fn until<T>(ask: impl AsyncFn() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("the condition comes true in time")
+}
+
+/// The digest of [`PASSWORD`] under settings that no world uses.
+pub async fn old_digest() -> String {
+    let old = Argon2Settings { time_cost: 1, memory_cost: 32, parallelism: 1, ..Argon2Settings::default() };
+    let entropy: Arc<dyn hashing::Entropy> = Arc::new(hashing::SystemEntropy);
+    let pool = HashPool::start(old, PoolSize::new(1), &entropy).expect("the settings validate");
+    pool.hash(Password::new(PASSWORD)).await.expect("nobody else hashes").as_str().to_owned()
 }
 
 impl Drop for World {

@@ -29,7 +29,7 @@ enum Subcommand {
     /// Migrate the schema `identity`
     #[command(subcommand)]
     Migrate(Migrate),
-    /// Print a fresh operator token, for SVC_OPERATOR_TOKEN
+    /// Print a fresh operator token, for `SVC_OPERATOR_TOKEN`
     OperatorToken,
 }
 

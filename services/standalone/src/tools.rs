@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub struct Tools {
     /// The directory of `postgres` and `initdb`.
     pub postgres_bin_dir: PathBuf,
+    /// All that belongs to a fetched Postgres; nothing when the machine has its own.
+    pub postgres_package: Option<PathBuf>,
     /// The broker.
     pub nats_server: PathBuf,
     /// The Python that ran `fetch.py`.

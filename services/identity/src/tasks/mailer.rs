@@ -76,12 +76,14 @@ impl Mailer {
     }
 }
 
-/// ASCII goes out as it is: a link that an encoding breaks into two lines can neither be read nor copied from a file.
+/// ASCII goes out as it is, in lines as long as they are (RFC 5322 lets them have 998 characters): a link that an encoding
+/// breaks in two can neither be read nor copied from a file.
 fn body(text: String) -> Body {
-    match Body::new_with_encoding(text, ContentTransferEncoding::SevenBit) {
-        Ok(body) => body,
-        Err(text) => Body::new(text),
+    if text.is_ascii() && text.lines().all(|line| line.len() <= 998) {
+        let lines = text.replace('\n', "\r\n").into_bytes();
+        return Body::dangerous_pre_encoded(lines, ContentTransferEncoding::SevenBit);
     }
+    Body::new(text)
 }
 
 /// Writes a file that its owner alone can read, whole or not at all.

@@ -96,7 +96,7 @@ impl Postgres {
         let reading = "reading the passwords of Postgres";
         let passwords =
             Passwords::load(&config.data.secrets(), config.durability).map_err(StartError::io(reading))?;
-        let home = Home::open(&link(&config.data), &config.tools.postgres_bin_dir, config.account).await?;
+        let home = Home::open(&link(&config.data), &config.tools, config.account).await?;
         // Before its port is looked at: else that would seem to be taken by a stranger.
         let orphaned = "stopping the Postgres of an earlier run";
         clear_orphan(&config.data).await.map_err(StartError::io(orphaned))?;

@@ -121,3 +121,12 @@ impl Run {
         status.unwrap()
     }
 }
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.send(Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::Durability;
+use crate::Tools;
 use crate::say::note;
 use crate::secret;
 use crate::servers::account::Account;
@@ -28,18 +29,20 @@ impl Home {
     /// Finds or makes the directory, and sees to it that the programs can be run by its owner.
     pub(super) async fn open(
         link: &Path,
-        programs: &Path,
+        tools: &Tools,
         account: Option<Account>,
     ) -> Result<Self, StartError> {
         let failed = || StartError::io(format!("preparing the directory {}", link.display()));
+        let programs =
+            fs::canonicalize(&tools.postgres_bin_dir).map_err(StartError::io("finding Postgres"))?;
         let account = match account {
             Some(account) => account,
             None => Account::choose(link, &programs.join("postgres")).await.map_err(failed())?,
         };
         let path = place(link, account).map_err(failed())?;
-        let mut home = Self { path, account, programs: programs.to_owned() };
-        if !account.can_run(&programs.join("postgres")).await {
-            home.programs = home.copy_programs().map_err(failed())?;
+        let mut home = Self { path, account, programs };
+        if !account.can_run(&home.programs.join("initdb")).await {
+            home.programs = home.copy_programs(tools).map_err(failed())?;
         }
         Ok(home)
     }
@@ -124,13 +127,16 @@ impl Home {
         )))
     }
 
-    /// Copies the whole installation to where the owner can read it.
-    fn copy_programs(&self) -> io::Result<PathBuf> {
+    /// Copies a fetched installation to where the owner can read it.
+    fn copy_programs(&self, tools: &Tools) -> io::Result<PathBuf> {
+        let closed =
+            || io::Error::other(format!("the user of Postgres cannot run {}", self.programs.display()));
+        let package = fs::canonicalize(tools.postgres_package.as_ref().ok_or_else(closed)?)?;
+        let below = self.programs.strip_prefix(&package).map_err(|_| closed())?;
         let copy = self.path.join("programs");
         remove_if_there(&copy)?;
-        let bin = fs::canonicalize(&self.programs)?;
-        copy_tree(bin.parent().unwrap_or(&bin), &copy)?;
-        Ok(copy.join("bin"))
+        copy_tree(&package, &copy)?;
+        Ok(copy.join(below))
     }
 }
 

@@ -1,0 +1,14 @@
+//! The routes of identity, over the whole system with a real database and broker. A file a resource.
+
+#[path = "http/accept_invite.rs"]
+mod accept_invite;
+#[path = "http/invites.rs"]
+mod invites;
+#[path = "http/login.rs"]
+mod login;
+#[path = "http/row_security.rs"]
+mod row_security;
+#[path = "http/tenants.rs"]
+mod tenants;
+#[path = "http/users.rs"]
+mod users;

@@ -1,0 +1,101 @@
+//! `/auth/password/login`.
+
+use contract::Role;
+use contract::session::Whoami;
+use serde_json::json;
+use testkit::World;
+use testkit::world::PASSWORD;
+
+#[tokio::test]
+async fn the_right_password_gets_a_session_that_is_a_bearer_credential() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let client = world.client().header("X-Tenant-ID", "acme").header("User-Agent", "check/1.0");
+    let body = json!({ "email": " ADMIN@Acme.example", "password": PASSWORD });
+    let answer = client.post("/auth/password/login", &body).await;
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    let session = answer.json();
+    assert_eq!(answer.status, 200);
+    assert_eq!(session["token_type"], "Bearer");
+    assert_eq!(session["user_id"], json!(admin.user.user_id));
+    let whoami: Whoami =
+        world.client().bearer(session["session_id"].as_str().unwrap()).get("/auth/session").await.expect(200);
+    assert_eq!((whoami.role, whoami.tenant_id.as_str()), (Some(Role::Admin), "acme"));
+}
+
+/// What does not depend on the account must be the same to the byte: the body but for the request's own id, and headers.
+#[tokio::test]
+async fn every_refusal_is_the_same_answer() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    admin
+        .client
+        .post("/users/invite", &json!({ "email": "invited@acme.example" }))
+        .await
+        .expect::<serde_json::Value>(201);
+    let _disabled = world.join(&admin, "disabled@acme.example", Role::Member).await;
+    world
+        .run_sql("update identity.users set status = 'disabled' where email = 'disabled@acme.example'")
+        .await;
+    let _suspended = world.tenant("suspended").await;
+    world.run_sql("update identity.tenants set status = 'suspended' where tenant_id = 'suspended'").await;
+
+    let long = "x".repeat(600);
+    let mut answers = Vec::new();
+    for (tenant, email, password) in [
+        ("acme", "admin@acme.example", "wrong-password-altogether"),
+        ("acme", "admin@acme.example", ""),
+        ("acme", "admin@acme.example", "control\u{0}character"),
+        ("acme", "admin@acme.example", &long),
+        ("acme", "unknown@acme.example", PASSWORD),
+        ("acme", "no address\u{0}at all", PASSWORD),
+        ("acme", "invited@acme.example", PASSWORD),
+        ("acme", "disabled@acme.example", PASSWORD),
+        ("suspended", "admin@suspended.example", PASSWORD),
+        ("unknown", "admin@acme.example", PASSWORD),
+    ] {
+        let client = world.client().header("X-Tenant-ID", tenant).header("X-Request-Id", "the-same");
+        let mut answer =
+            client.post("/auth/password/login", &json!({ "email": email, "password": password })).await;
+        answer.expect_problem(401, "login_failed");
+        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        answer.headers.remove("date");
+        answers.push(answer.to_string());
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+}
+
+#[tokio::test]
+async fn a_malformed_login_is_told_what_is_wrong() {
+    let world = World::start().await.unwrap();
+    let body = json!({ "email": "a@b.c", "password": PASSWORD });
+    world.client().post("/auth/password/login", &body).await.expect_problem(400, "header_missing");
+    let client = world.client().header("X-Tenant-ID", "acme");
+    let path = "/auth/password/login";
+    client.post(path, &json!({ "email": "a@b.c" })).await.expect_problem(422, "validation_failed");
+    client.post(path, &json!({ "email": 1, "password": "x" })).await.expect_problem(422, "validation_failed");
+    client.post_bytes(path, "application/json", "{").await.expect_problem(400, "malformed_json");
+    client.post_bytes(path, "text/plain", "{}").await.expect_problem(415, "media_type");
+    client.post_bytes(path, "application/json", vec![b' '; 9000]).await.expect_problem(413, "body_too_large");
+    world
+        .client()
+        .header("X-Tenant-ID", "Not A Label")
+        .post(path, &body)
+        .await
+        .expect_problem(400, "header_invalid");
+    client.get(path).await.expect_problem(405, "method_not_allowed");
+    client.get("/auth/password/nowhere").await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_login_brings_the_digest_to_todays_settings() {
+    let world = World::start_with(&[("SVC_ARGON2_TIME_COST", "2")]).await.unwrap();
+    let _admin = world.tenant("acme").await;
+    // The digest of PASSWORD under older settings: one iteration, 32 KiB, one lane.
+    let old = testkit::world::old_digest().await;
+    world.run_sql(&format!("update identity.users set password_digest = '{old}'")).await;
+    world.log_in("acme", "admin@acme.example").await;
+    world.until_dump_has("$argon2id$v=19$m=64,t=2,p=4$").await;
+    world.log_in("acme", "admin@acme.example").await;
+}

@@ -1,0 +1,80 @@
+//! Row-level security: what the runtime role cannot do even with SQL of its own.
+
+use sqlx::Row as _;
+use tenancy::TenantScope;
+use testkit::World;
+
+#[tokio::test]
+async fn the_runtime_role_sees_one_tenant_at_most() {
+    let world = World::start().await.unwrap();
+    let (_acme, _other) = (world.tenant("acme").await, world.tenant("other").await);
+    let database = world.database.pool("svc_identity").unwrap();
+    for table in ["tenants", "users", "invites"] {
+        let select = format!("select tenant_id from identity.{table}");
+        let unscoped =
+            sqlx::query(sqlx::AssertSqlSafe(select.clone())).fetch_all(database.pool()).await.unwrap();
+        assert_eq!(unscoped.len(), 0, "{table}");
+        let mut tx = database.tenant(&TenantScope::of_work("acme".parse().unwrap())).await.unwrap();
+        let rows = sqlx::query(sqlx::AssertSqlSafe(select)).fetch_all(tx.connection()).await.unwrap();
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.get::<String, _>(0) == "acme"), "{table}");
+    }
+}
+
+#[tokio::test]
+async fn the_runtime_role_neither_writes_for_another_tenant_nor_changes_the_schema() {
+    let world = World::start().await.unwrap();
+    let _acme = world.tenant("acme").await;
+    let database = world.database.pool("svc_identity").unwrap();
+    for statement in [
+        "insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at)
+            values ('other', 'Other', 'active', now(), now())",
+        "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            values (gen_random_uuid(), 'other', 'x', '{}', now(), now())",
+        "create table identity.mine (id int)",
+        "alter table identity.users disable row level security",
+        "set role svc_identity_migrator",
+        "select * from session.sessions",
+        "delete from identity.users",
+    ] {
+        let mut tx = database.tenant(&TenantScope::of_work("acme".parse().unwrap())).await.unwrap();
+        let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
+        let code =
+            refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();
+        assert_eq!(code, "42501", "{statement}: {refused}");
+    }
+}
+
+/// The list of what may look across tenants, with its reasons, stands in the migrations and in ARCHITECTURE.md.
+#[tokio::test]
+async fn what_looks_across_tenants_is_the_short_list() {
+    let world = World::start().await.unwrap();
+    let mut connection = world.database.superuser().await.unwrap();
+    let functions: Vec<String> = sqlx::query_scalar(
+        "select n.nspname || '.' || p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+            where p.prosecdef and n.nspname in ('identity', 'session') order by 1",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(
+        functions,
+        [
+            "identity.find_account",
+            "identity.find_invite",
+            "identity.list_tenants",
+            "identity.outbox_claim",
+            "identity.outbox_settle",
+            "session.introspect",
+            "session.revoke_by_digest",
+            "session.touch",
+        ]
+    );
+    let open: Vec<String> = sqlx::query_scalar(
+        "select p.proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+            where n.nspname in ('identity', 'session') and has_function_privilege('public', p.oid, 'execute')",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(open, [] as [&str; 0]);
+}

@@ -1,0 +1,87 @@
+//! `/tenants`.
+
+use contract::Page;
+use contract::identity::Tenant;
+use serde_json::json;
+use testkit::World;
+
+#[tokio::test]
+async fn the_operator_creates_a_tenant_with_its_first_administrators_invite() {
+    let world = World::start().await.unwrap();
+    let request = json!({
+        "tenant_id": "acme", "display_name": " Acme Inc. ", "admin_email": "Ada@Acme.example", "delivery": "response",
+        "quota": { "events_per_second": 100 }
+    });
+    let answer = world.operator().post("/tenants", &request).await;
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    let tenant: Tenant = answer.expect(201);
+    assert_eq!((tenant.tenant_id.as_str(), tenant.display_name.as_str()), ("acme", "Acme Inc."));
+    assert_eq!(tenant.quota.events_per_second, Some(100));
+    let invite = tenant.invite.unwrap();
+    assert_eq!((invite.email.as_str(), invite.role.as_str()), ("Ada@Acme.example", "admin"));
+    assert!(invite.token.unwrap().expose().starts_with("svc_iv_"));
+}
+
+#[tokio::test]
+async fn a_tenant_id_can_be_taken_once() {
+    let world = World::start().await.unwrap();
+    let request = json!({ "tenant_id": "acme", "display_name": "Acme" });
+    world.operator().post("/tenants", &request).await.expect::<Tenant>(201);
+    world.operator().post("/tenants", &request).await.expect_problem(409, "tenant_exists");
+}
+
+#[tokio::test]
+async fn a_tenant_that_cannot_be_is_refused_at_its_field() {
+    let world = World::start().await.unwrap();
+    let create = async |body| world.operator().post("/tenants", &body).await;
+    for (body, pointer) in [
+        (json!({ "tenant_id": "Not A Label", "display_name": "x" }), "/tenant_id"),
+        (json!({ "tenant_id": "a", "display_name": " " }), "/display_name"),
+        (json!({ "tenant_id": "a", "display_name": "x\u{0}y" }), "/display_name"),
+        (json!({ "tenant_id": "a", "display_name": "x", "admin_email": "nobody" }), "/admin_email"),
+        (json!({ "tenant_id": "a", "display_name": "x", "quota": { "bytes_per_second": 0 } }), "/quota"),
+    ] {
+        let problem = create(body).await.expect_problem(422, "validation_failed");
+        assert_eq!(problem.errors[0].pointer, pointer);
+    }
+    assert_eq!(world.operator().get("/tenants").await.expect::<Page<Tenant>>(200).items.len(), 0);
+}
+
+#[tokio::test]
+async fn only_the_operator_creates_and_lists_tenants() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let request = json!({ "tenant_id": "other", "display_name": "Other" });
+    world.client().post("/tenants", &request).await.expect_problem(401, "unauthenticated");
+    admin.client.post("/tenants", &request).await.expect_problem(403, "forbidden");
+    admin.client.get("/tenants").await.expect_problem(403, "forbidden");
+    let stranger = world.client().bearer("svc_op_0000000000000000000000000000000000000000000_000000");
+    stranger.post("/tenants", &request).await.expect_problem(401, "credential_invalid");
+}
+
+#[tokio::test]
+async fn a_tenants_people_read_their_own_tenant_and_no_other() {
+    let world = World::start().await.unwrap();
+    let (admin, _other) = (world.tenant("acme").await, world.tenant("other").await);
+    assert_eq!(admin.client.get("/tenants/acme").await.expect::<Tenant>(200).tenant_id.as_str(), "acme");
+    let foreign = admin.client.get("/tenants/other").await.expect_problem(404, "not_found");
+    let missing = admin.client.get("/tenants/missing").await.expect_problem(404, "not_found");
+    assert_eq!(foreign.detail, missing.detail);
+    world.operator().get("/tenants/other").await.expect::<Tenant>(200);
+    world.operator().get("/tenants/missing").await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn tenants_are_listed_in_pages() {
+    let world = World::start().await.unwrap();
+    for tenant_id in ["c", "a", "b"] {
+        let request = json!({ "tenant_id": tenant_id, "display_name": tenant_id });
+        world.operator().post("/tenants", &request).await.expect::<Tenant>(201);
+    }
+    let ids = |page: &Page<Tenant>| page.items.iter().map(|t| t.tenant_id.to_string()).collect::<Vec<_>>();
+    let first: Page<Tenant> = world.operator().get("/tenants?limit=2").await.expect(200);
+    assert_eq!(ids(&first), ["a", "b"]);
+    let next = format!("/tenants?limit=2&cursor={}", first.next_cursor.unwrap());
+    let second: Page<Tenant> = world.operator().get(&next).await.expect(200);
+    assert_eq!((ids(&second), second.next_cursor), (vec!["c".to_owned()], None));
+}
