@@ -110,18 +110,20 @@ fn problem_of(response: &Response) -> Option<Problem> {
     if let Some(fault) = extensions.get::<HeaderFault>() {
         return Some(fault.clone().into());
     }
-    let content_type = response.headers().get(CONTENT_TYPE);
-    if content_type.is_some_and(|value| !value.as_bytes().starts_with(b"text/plain")) {
-        return None;
-    }
-    Some(Problem::new(match status {
-        StatusCode::NOT_FOUND => ProblemKind::NotFound,
-        StatusCode::METHOD_NOT_ALLOWED => ProblemKind::MethodNotAllowed,
-        StatusCode::PAYLOAD_TOO_LARGE => ProblemKind::BodyTooLarge,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ProblemKind::MediaType,
-        _ if status.is_client_error() => ProblemKind::ValidationFailed,
-        _ => ProblemKind::Internal,
-    }))
+    // The framework answers in plain text, or with a bare status for a path or a method that nobody serves. Any other
+    // bare status is a handler's own.
+    let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let plain = content_type.is_some_and(|value| value.starts_with(b"text/plain"));
+    let kind = match status {
+        StatusCode::NOT_FOUND if plain || content_type.is_none() => ProblemKind::NotFound,
+        StatusCode::METHOD_NOT_ALLOWED if plain || content_type.is_none() => ProblemKind::MethodNotAllowed,
+        StatusCode::PAYLOAD_TOO_LARGE if plain => ProblemKind::BodyTooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if plain => ProblemKind::MediaType,
+        _ if plain && status.is_client_error() => ProblemKind::ValidationFailed,
+        _ if plain => ProblemKind::Internal,
+        _ => return None,
+    };
+    Some(kind.into())
 }
 
 /// `Allow` of a 405, and whatever else a handler set beside the problem.

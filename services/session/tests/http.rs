@@ -1,0 +1,6 @@
+//! The routes of session, over the whole system with a real database and broker. A file a resource.
+
+#[path = "http/auth_session.rs"]
+mod auth_session;
+#[path = "http/auth_sessions.rs"]
+mod auth_sessions;

@@ -1,0 +1,213 @@
+//! Sessions under standing and time: the context alone, on a clock that the test moves.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::identity::Quota;
+use contract::internal::{
+    Credential, INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord,
+    TenantRecord,
+};
+use contract::session::{IssuedSession, SessionMethod};
+use contract::{Role, TenantStatus, UserStatus};
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde::Serialize;
+use service::clock::ManualClock;
+use service::config::Environment;
+use tenancy::{TenantId, UserId};
+use testkit::TestDatabase;
+use tower::ServiceExt as _;
+
+const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
+
+struct Context {
+    internal: Router,
+    clock: Arc<ManualClock>,
+    _database: TestDatabase,
+}
+
+impl Context {
+    async fn start() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let environment = Environment::from_pairs([
+            ("SVC_DATABASE_URL", database.url("svc_session").as_str()),
+            ("SVC_SERVICE_TOKEN", SERVICE_TOKEN),
+        ]);
+        let config = session::Config::load(&environment).unwrap();
+        let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
+        let pool = database.pool("svc_session").unwrap();
+        let routers = session::build(config, pool, clock.clone(), Arc::new(SystemEntropy));
+        Self { internal: routers.internal.unwrap(), clock, _database: database }
+    }
+
+    async fn ask(&self, path: &str, token: &str, body: &impl Serialize) -> (StatusCode, Vec<u8>) {
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Body::from(serde_json::to_vec(body).unwrap()))
+            .unwrap();
+        let response = self.internal.clone().oneshot(request).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
+        let request = IssueSession {
+            subject: subject.clone(),
+            tenant: tenant.clone(),
+            method: SessionMethod::Password,
+            ip: None,
+            user_agent: None,
+        };
+        let (status, body) = self.ask(ISSUE_SESSION, SERVICE_TOKEN, &request).await;
+        if status == StatusCode::CONFLICT {
+            return None;
+        }
+        assert_eq!(status, StatusCode::CREATED);
+        let session: IssuedSession = serde_json::from_slice(&body).unwrap();
+        Some(RawToken::parse(TokenKind::Session, session.session_id.expose()).unwrap())
+    }
+
+    async fn introspect(&self, tokens: &[&RawToken]) -> Vec<Option<Subject>> {
+        let digests = tokens.iter().map(|token| token.digest().to_hex()).collect();
+        let (status, body) = self.ask(INTROSPECT, SERVICE_TOKEN, &Introspect { digests }).await;
+        assert_eq!(status, StatusCode::OK);
+        serde_json::from_slice::<Introspected>(&body).unwrap().subjects
+    }
+
+    async fn lives(&self, token: &RawToken) -> bool {
+        self.introspect(&[token]).await[0].is_some()
+    }
+}
+
+fn tenant() -> TenantRecord {
+    TenantRecord {
+        tenant_id: "acme".parse::<TenantId>().unwrap(),
+        status: TenantStatus::Active,
+        session_version: 1,
+        quota: Quota::default(),
+        producers: Vec::new(),
+        version: 1,
+    }
+}
+
+fn subject() -> SubjectRecord {
+    SubjectRecord {
+        user_id: UserId::generate(),
+        tenant_id: "acme".parse().unwrap(),
+        role: Role::Member,
+        status: UserStatus::Active,
+        credential_version: 1,
+        kept_session_id: None,
+        version: 1,
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_idle_and_its_use_keeps_it_alive() {
+    let context = Context::start().await;
+    let token = context.issue(&subject(), &tenant()).await.unwrap();
+    for _ in 0..3 {
+        context.clock.advance(TimeDelta::minutes(59));
+        assert!(context.lives(&token).await);
+    }
+    context.clock.advance(TimeDelta::minutes(60));
+    assert!(!context.lives(&token).await);
+}
+
+#[tokio::test]
+async fn a_session_ends_absolutely_however_much_it_is_used() {
+    let context = Context::start().await;
+    let token = context.issue(&subject(), &tenant()).await.unwrap();
+    for _ in 0..23 {
+        context.clock.advance(TimeDelta::minutes(30));
+        assert!(context.lives(&token).await);
+    }
+    context.clock.advance(TimeDelta::minutes(30));
+    assert!(!context.lives(&token).await);
+}
+
+#[tokio::test]
+async fn a_changed_password_ends_older_sessions_when_its_record_arrives() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let old = context.issue(&before, &tenant).await.unwrap();
+    let after = SubjectRecord { credential_version: 2, version: 2, ..before };
+    let new = context.issue(&after, &tenant).await.unwrap();
+    assert!(!context.lives(&old).await && context.lives(&new).await);
+}
+
+#[tokio::test]
+async fn a_login_in_flight_across_a_change_yields_no_session() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let after = SubjectRecord { credential_version: 2, version: 2, ..before.clone() };
+    let new = context.issue(&after, &tenant).await.unwrap();
+    assert!(context.issue(&before, &tenant).await.is_none());
+    assert!(context.lives(&new).await);
+}
+
+#[tokio::test]
+async fn nobody_gets_a_session_who_is_disabled_or_whose_tenant_is_suspended() {
+    let context = Context::start().await;
+    let disabled = SubjectRecord { status: UserStatus::Disabled, ..subject() };
+    assert!(context.issue(&disabled, &tenant()).await.is_none());
+    let user = subject();
+    let token = context.issue(&user, &tenant()).await.unwrap();
+    let suspended =
+        TenantRecord { status: TenantStatus::Suspended, session_version: 2, version: 2, ..tenant() };
+    assert!(context.issue(&user, &suspended).await.is_none());
+    assert!(!context.lives(&token).await, "what was learned from the refused login holds");
+    let resumed = TenantRecord { status: TenantStatus::Active, version: 3, ..suspended };
+    let new = context.issue(&user, &resumed).await.unwrap();
+    assert!(context.lives(&new).await && !context.lives(&token).await);
+}
+
+#[tokio::test]
+async fn a_demoted_administrator_is_a_member_at_the_next_look_up() {
+    let context = Context::start().await;
+    let admin = SubjectRecord { role: Role::Admin, ..subject() };
+    let token = context.issue(&admin, &tenant()).await.unwrap();
+    let member = SubjectRecord { role: Role::Member, version: 2, ..admin };
+    context.issue(&member, &tenant()).await.unwrap();
+    let seen = context.introspect(&[&token]).await.remove(0).unwrap();
+    assert!(matches!(seen.credential, Credential::Session { role: Role::Member, .. }));
+}
+
+#[tokio::test]
+async fn many_credentials_are_answered_in_the_order_they_were_asked() {
+    let context = Context::start().await;
+    let (first, second) = (subject(), subject());
+    let a = context.issue(&first, &tenant()).await.unwrap();
+    let b = context.issue(&second, &tenant()).await.unwrap();
+    let unknown = RawToken::generate(TokenKind::Session, &SystemEntropy);
+    let users = context.introspect(&[&b, &unknown, &a, &b]).await.into_iter().map(|subject| {
+        match subject?.credential {
+            Credential::Session { user_id, .. } => Some(user_id),
+            Credential::ApiKey { .. } => None,
+        }
+    });
+    assert_eq!(
+        users.collect::<Vec<_>>(),
+        [Some(second.user_id), None, Some(first.user_id), Some(second.user_id)]
+    );
+}
+
+#[tokio::test]
+async fn the_internal_api_is_for_holders_of_the_service_token() {
+    let context = Context::start().await;
+    let question = Introspect { digests: Vec::new() };
+    for token in ["", "another token of thirty-two characters or more"] {
+        let (status, _) = context.ask(INTROSPECT, token, &question).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED);
+    }
+    let many = Introspect { digests: vec!["0".repeat(64); 257] };
+    assert_eq!(context.ask(INTROSPECT, SERVICE_TOKEN, &many).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let bad = Introspect { digests: vec!["no digest".to_owned()] };
+    assert_eq!(context.ask(INTROSPECT, SERVICE_TOKEN, &bad).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+}
