@@ -38,13 +38,7 @@ impl Api {
     /// A call of this path, which begins with a slash and stands below `/api/v1`.
     pub(crate) fn call(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
-        Call {
-            api: self,
-            method,
-            url,
-            headers: Vec::new(),
-            body: None,
-        }
+        Call { api: self, method, url, headers: Vec::new(), body: None }
     }
 
     /// Every item of a list, page by page. `prepare` gives each page's call its headers.
@@ -57,9 +51,7 @@ impl Api {
         let mut cursor: Option<String> = None;
         loop {
             let mut query = url::form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
-            query
-                .append_pair("limit", LARGEST_PAGE)
-                .extend_pairs(cursor.map(|cursor| ("cursor", cursor)));
+            query.append_pair("limit", LARGEST_PAGE).extend_pairs(cursor.map(|cursor| ("cursor", cursor)));
             let page: Page<T> = prepare(self.call(Method::GET, &query.finish()))?.fetch().await?;
             items.extend(page.items);
             cursor = page.next_cursor;
@@ -142,13 +134,12 @@ impl Call<'_> {
 
     async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<Answer> {
         let started = Instant::now();
-        let answer = match tokio::time::timeout_at(deadline, self.exchange(request_id)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Fault::TimedOut.because(format!(
-                "no answer from {} within {:?}",
-                self.url, self.api.timeout
-            ))),
-        };
+        let answer =
+            match tokio::time::timeout_at(deadline, self.exchange(request_id)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Fault::TimedOut
+                    .because(format!("no answer from {} within {:?}", self.url, self.api.timeout))),
+            };
         let (outcome, answered_id) = match &answer {
             Ok(answer) => (answer.status().to_string(), answer.request_id()),
             Err(error) => (error.code.clone(), request_id),
@@ -165,11 +156,8 @@ impl Call<'_> {
     }
 
     async fn exchange(&self, request_id: &str) -> Result<Answer> {
-        let mut request = self
-            .api
-            .http
-            .request(self.method.clone(), &self.url)
-            .header(X_REQUEST_ID, request_id);
+        let mut request =
+            self.api.http.request(self.method.clone(), &self.url).header(X_REQUEST_ID, request_id);
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -180,20 +168,9 @@ impl Call<'_> {
         let response = request.send().await.map_err(|error| failed(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|error| failed(&error))?;
-        let text = |name| {
-            headers
-                .get(name)
-                .and_then(|value: &HeaderValue| value.to_str().ok())
-        };
-        let wait = text(RETRY_AFTER)
-            .and_then(|value| value.parse().ok())
-            .map(Duration::from_secs);
-        Ok(Answer::new(
-            status,
-            text(X_REQUEST_ID).unwrap_or(request_id),
-            wait,
-            &body,
-        ))
+        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let wait = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        Ok(Answer::new(status, text(X_REQUEST_ID).unwrap_or(request_id), wait, &body))
     }
 
     /// Too many requests were not acted upon, whatever they asked for. A call that only reads or ends something can be

@@ -25,22 +25,10 @@ pub(crate) struct CommandLine {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
     /// Address of the service [default: that of the last login, else `http://127.0.0.1:8080`].
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "SVC_BASE_URL",
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "URL", env = "SVC_BASE_URL", hide_env_values = true)]
     pub(crate) base_url: Option<String>,
     /// Tenant to act in [default: that of the last login].
-    #[arg(
-        long,
-        global = true,
-        value_name = "TENANT",
-        env = "SVC_TENANT",
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "TENANT", env = "SVC_TENANT", hide_env_values = true)]
     pub(crate) tenant: Option<TenantId>,
     /// How to print what comes out: for people, as one JSON document, or as one a line.
     #[arg(
@@ -59,13 +47,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
     /// Trust the certificates of this PEM file, instead of the system's.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "SVC_CA_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = "SVC_CA_FILE", hide_env_values = true)]
     pub(crate) ca_file: Option<PathBuf>,
     /// Say nothing but data, warnings and errors.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
@@ -110,9 +92,8 @@ impl From<Color> for clap::ColorChoice {
 fn duration(text: &str) -> Result<Duration, String> {
     let number_ends = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_ends);
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "a duration is a whole number and a unit, as 30s".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "a duration is a whole number and a unit, as 30s".to_owned())?;
     let millis = match unit {
         "ms" => Some(number),
         "s" => number.checked_mul(1_000),
@@ -134,16 +115,11 @@ pub(crate) fn before_parsing<T: ValueEnum + Default>(
     variable: Option<String>,
 ) -> T {
     let said =
-        arguments
-            .iter()
-            .enumerate()
-            .find_map(|(place, argument)| match argument.strip_prefix(option)? {
-                "" => arguments.get(place + 1).cloned(),
-                value => value.strip_prefix('=').map(str::to_owned),
-            });
-    said.or(variable)
-        .and_then(|value| T::from_str(&value, false).ok())
-        .unwrap_or_default()
+        arguments.iter().enumerate().find_map(|(place, argument)| match argument.strip_prefix(option)? {
+            "" => arguments.get(place + 1).cloned(),
+            value => value.strip_prefix('=').map(str::to_owned),
+        });
+    said.or(variable).and_then(|value| T::from_str(&value, false).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -157,18 +133,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_mins(2)));
         assert_eq!(duration("24h"), Ok(Duration::from_hours(24)));
-        for bad in [
-            "",
-            "s",
-            "30",
-            "0s",
-            "25h",
-            "-1s",
-            "1.5s",
-            "30 s",
-            "1d",
-            "99999999999999999999s",
-        ] {
+        for bad in ["", "s", "30", "0s", "25h", "-1s", "1.5s", "30 s", "1d", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

@@ -33,12 +33,7 @@ impl BaseUrl {
             return Err(invalid("must not hold a query or a fragment"));
         }
         let bare = url.as_str().trim_end_matches('/');
-        Ok(Self(
-            bare.strip_suffix(API_PREFIX)
-                .unwrap_or(bare)
-                .trim_end_matches('/')
-                .to_owned(),
-        ))
+        Ok(Self(bare.strip_suffix(API_PREFIX).unwrap_or(bare).trim_end_matches('/').to_owned()))
     }
 
     /// The address of an API path, which begins with a slash.
@@ -100,19 +95,8 @@ mod tests {
 
     #[test]
     fn what_names_no_service_is_refused_and_a_password_is_not_repeated() {
-        for text in [
-            "",
-            "svc.example",
-            "ftp://svc.example",
-            "https://x/?a=b",
-            "https://x/#f",
-            "mailto:x",
-        ] {
-            assert_eq!(
-                BaseUrl::parse(text).unwrap_err().code,
-                "configuration_invalid",
-                "{text}"
-            );
+        for text in ["", "svc.example", "ftp://svc.example", "https://x/?a=b", "https://x/#f", "mailto:x"] {
+            assert_eq!(BaseUrl::parse(text).unwrap_err().code, "configuration_invalid", "{text}");
         }
         let error = BaseUrl::parse("https://user:hunter22@x").unwrap_err();
         assert!(!error.message.contains("hunter22"));
@@ -129,11 +113,7 @@ mod tests {
         ] {
             assert!(!BaseUrl::parse(text).unwrap().is_exposed(), "{text}");
         }
-        for text in [
-            "http://far.example",
-            "http://10.0.0.1:8080",
-            "http://localhost.far.example",
-        ] {
+        for text in ["http://far.example", "http://10.0.0.1:8080", "http://localhost.far.example"] {
             assert!(BaseUrl::parse(text).unwrap().is_exposed(), "{text}");
         }
     }

@@ -6,7 +6,5 @@ use crate::error::{Fault, Result};
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Fault::Defect.because(error.to_string()))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| Fault::Defect.because(error.to_string()))?
 }

@@ -31,12 +31,7 @@ impl Context {
     /// The context of these options.
     pub(crate) fn new(globals: Globals) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input));
-        Self {
-            globals,
-            out,
-            prompt,
-            service: OnceCell::new(),
-        }
+        Self { globals, out, prompt, service: OnceCell::new() }
     }
 
     /// How the command speaks.
@@ -66,10 +61,7 @@ impl Context {
         }
         let chosen = match &self.globals.base_url {
             Some(url) => url.clone(),
-            None => stored()?
-                .current_service()
-                .unwrap_or(base_url::DEFAULT)
-                .to_owned(),
+            None => stored()?.current_service().unwrap_or(base_url::DEFAULT).to_owned(),
         };
         let service = BaseUrl::parse(&chosen)?;
         if service.is_exposed() {
@@ -82,12 +74,7 @@ impl Context {
 
     /// The way to the service.
     pub(crate) fn api(&self) -> Result<Api> {
-        Api::new(
-            self.service()?.clone(),
-            self.ca_file(),
-            self.globals.timeout,
-            self.out.clone(),
-        )
+        Api::new(self.service()?.clone(), self.ca_file(), self.globals.timeout, self.out.clone())
     }
 
     /// The tenant that was named for this run.

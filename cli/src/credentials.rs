@@ -70,10 +70,7 @@ impl Credentials {
     /// Every session, with its service and tenant.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &TenantId, &StoredSession)> {
         self.services.iter().flat_map(|(service, stored)| {
-            stored
-                .sessions
-                .iter()
-                .map(move |(tenant, session)| (service.as_str(), tenant, session))
+            stored.sessions.iter().map(move |(tenant, session)| (service.as_str(), tenant, session))
         })
     }
 
@@ -113,9 +110,7 @@ impl CredentialStore {
                 .because("the home directory is not known")
                 .advising("Set HOME, or XDG_CONFIG_HOME.")
         })?;
-        Ok(Self {
-            directory: strategy.config_dir().join("svc"),
-        })
+        Ok(Self { directory: strategy.config_dir().join("svc") })
     }
 
     /// The directory of the client's files.
@@ -164,20 +159,12 @@ mod tests {
     #[test]
     fn a_login_becomes_the_current_one_and_others_stay() {
         let directory = tempfile::tempdir().unwrap();
-        let store = CredentialStore {
-            directory: directory.path().join("svc"),
-        };
+        let store = CredentialStore { directory: directory.path().join("svc") };
         let (here, there) = (service("http://127.0.0.1:8080"), service("https://svc.example"));
         let (acme, umbrella): (TenantId, TenantId) = ("acme".parse().unwrap(), "umbrella".parse().unwrap());
-        store
-            .update(|all| all.keep(&here, acme.clone(), session("one")))
-            .unwrap();
-        store
-            .update(|all| all.keep(&there, acme.clone(), session("two")))
-            .unwrap();
-        store
-            .update(|all| all.keep(&there, umbrella.clone(), session("three")))
-            .unwrap();
+        store.update(|all| all.keep(&here, acme.clone(), session("one"))).unwrap();
+        store.update(|all| all.keep(&there, acme.clone(), session("two"))).unwrap();
+        store.update(|all| all.keep(&there, umbrella.clone(), session("three"))).unwrap();
 
         let all = store.load().unwrap();
         assert_eq!(all.current_service(), Some(there.as_str()));
@@ -191,17 +178,11 @@ mod tests {
     #[test]
     fn a_forgotten_token_is_gone_and_no_other() {
         let directory = tempfile::tempdir().unwrap();
-        let store = CredentialStore {
-            directory: directory.path().to_owned(),
-        };
+        let store = CredentialStore { directory: directory.path().to_owned() };
         let here = service("http://127.0.0.1:8080");
         let (acme, umbrella): (TenantId, TenantId) = ("acme".parse().unwrap(), "umbrella".parse().unwrap());
-        store
-            .update(|all| all.keep(&here, acme.clone(), session("one")))
-            .unwrap();
-        store
-            .update(|all| all.keep(&here, umbrella.clone(), session("two")))
-            .unwrap();
+        store.update(|all| all.keep(&here, acme.clone(), session("one"))).unwrap();
+        store.update(|all| all.keep(&here, umbrella.clone(), session("two"))).unwrap();
         assert!(store.update(|all| all.forget(&Secret::new("one"))).unwrap());
         assert!(!store.update(|all| all.forget(&Secret::new("one"))).unwrap());
         let all = store.load().unwrap();

@@ -42,10 +42,7 @@ pub(crate) fn secret(name: &str) -> Result<Option<Secret>> {
 }
 
 /// A variable that is set to something.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the client's one home of environment variables"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the client's one home of environment variables")]
 pub(crate) fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -32,31 +32,16 @@ impl CliError {
     /// The error for a problem document that the API answered.
     pub(crate) fn from_problem(problem: Problem) -> Self {
         let kind = ProblemKind::from_code(&problem.code);
-        let happened = if problem.detail.is_empty() {
-            problem.title
-        } else {
-            problem.detail
-        };
-        let faults = problem
-            .errors
-            .iter()
-            .map(|fault| format!("  {}: {}", fault.pointer, fault.message));
-        let message = std::iter::once(happened)
-            .chain(faults)
-            .collect::<Vec<_>>()
-            .join("\n");
+        let happened = if problem.detail.is_empty() { problem.title } else { problem.detail };
+        let faults = problem.errors.iter().map(|fault| format!("  {}: {}", fault.pointer, fault.message));
+        let message = std::iter::once(happened).chain(faults).collect::<Vec<_>>().join("\n");
         Self {
             code: problem.code,
             message,
-            remediation: kind.map_or_else(
-                || format!("See {}", problem.type_uri),
-                |kind| kind.remedy().to_owned(),
-            ),
+            remediation: kind
+                .map_or_else(|| format!("See {}", problem.type_uri), |kind| kind.remedy().to_owned()),
             exit: kind.map_or_else(|| Exit::of_status(problem.status), Exit::of_problem),
-            retryable: kind.map_or(
-                problem.status == 429 || problem.status >= 500,
-                ProblemKind::is_retryable,
-            ),
+            retryable: kind.map_or(problem.status == 429 || problem.status >= 500, ProblemKind::is_retryable),
             request_id: Some(problem.request_id).filter(|id| !id.is_empty()),
         }
     }
@@ -115,10 +100,7 @@ mod tests {
     #[test]
     fn a_problem_of_a_newer_service_is_judged_by_its_status() {
         let error = CliError::from_problem(problem("not_invented_yet", 404));
-        assert_eq!(
-            (error.exit, error.code.as_str()),
-            (Exit::NotFound, "not_invented_yet")
-        );
+        assert_eq!((error.exit, error.code.as_str()), (Exit::NotFound, "not_invented_yet"));
         assert_eq!(error.remediation, "See http://x/api/v1/problems/y");
     }
 
@@ -130,9 +112,6 @@ mod tests {
             code: "format".into(),
             message: "no address".into(),
         }];
-        assert_eq!(
-            CliError::from_problem(with_fields).message,
-            "Detail.\n  /email: no address"
-        );
+        assert_eq!(CliError::from_problem(with_fields).message, "Detail.\n  /email: no address");
     }
 }

@@ -25,11 +25,8 @@ pub(crate) fn bare_command() -> Command {
 pub(crate) fn command() -> Command {
     let overlays = Commands::overlays();
     let bare = bare_command();
-    let mut help: Vec<(String, Overlay)> = leaves(&bare)
-        .into_iter()
-        .map(|(name, _)| name)
-        .zip(overlays)
-        .collect();
+    let mut help: Vec<(String, Overlay)> =
+        leaves(&bare).into_iter().map(|(name, _)| name).zip(overlays).collect();
     let headings = headings(&bare, &help);
     let root = with_examples(bare, "", &mut help);
     root.help_template(format!(
@@ -40,24 +37,17 @@ pub(crate) fn command() -> Command {
 
 /// The nouns under the headings of their first commands.
 fn headings(root: &Command, help: &[(String, Overlay)]) -> String {
-    let width = root
-        .get_subcommands()
-        .map(|noun| noun.get_name().len())
-        .max()
-        .unwrap_or_default();
+    let width = root.get_subcommands().map(|noun| noun.get_name().len()).max().unwrap_or_default();
     let group_of = |noun: &Command| {
         help.iter()
             .find(|(name, _)| name.split(' ').next() == Some(noun.get_name()))
             .map(|(_, overlay)| overlay.group)
     };
     let listed = |group: &Group| {
-        let nouns = root
-            .get_subcommands()
-            .filter(|noun| group_of(noun) == Some(*group))
-            .map(|noun| {
-                let about = noun.get_about().map(ToString::to_string).unwrap_or_default();
-                format!("  {:width$}  {about}", noun.get_name())
-            });
+        let nouns = root.get_subcommands().filter(|noun| group_of(noun) == Some(*group)).map(|noun| {
+            let about = noun.get_about().map(ToString::to_string).unwrap_or_default();
+            format!("  {:width$}  {about}", noun.get_name())
+        });
         let heading = std::iter::once(format!("{}:", group.name()));
         heading.chain(nouns).collect::<Vec<_>>().join("\n")
     };
@@ -74,10 +64,7 @@ fn with_examples(command: Command, path: &str, help: &mut [(String, Overlay)]) -
         let Some((_, overlay)) = help.iter().find(|(named, _)| *named == name) else {
             return child;
         };
-        let examples = overlay
-            .examples
-            .iter()
-            .map(|(what, line)| format!("  # {what}\n  {line}"));
+        let examples = overlay.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}"));
         child.after_help(format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n")))
     })
 }

@@ -49,12 +49,7 @@ impl Output {
 
     /// The output for an error that comes before the options are understood.
     pub(crate) fn before_parsing(format: Format, color: Color) -> Self {
-        Self {
-            format,
-            quiet: false,
-            verbose: false,
-            colored: colors(color),
-        }
+        Self { format, quiet: false, verbose: false, colored: colors(color) }
     }
 
     /// Whether messages are JSON.
@@ -108,16 +103,8 @@ impl Output {
         if self.is_structured() {
             say(&json!({"request": exchange}).to_string());
         } else {
-            let Exchange {
-                method,
-                url,
-                outcome,
-                request_id,
-                millis,
-            } = exchange;
-            say(&clean(&format!(
-                "{method} {url} -> {outcome} in {millis} ms, request {request_id}"
-            )));
+            let Exchange { method, url, outcome, request_id, millis } = exchange;
+            say(&clean(&format!("{method} {url} -> {outcome} in {millis} ms, request {request_id}")));
         }
     }
 
@@ -127,27 +114,15 @@ impl Output {
             say(&error.to_json().to_string());
             return;
         }
-        say(&format!(
-            "{} {}",
-            self.paint("error:", "\x1b[1;31m"),
-            text::clean_text(&error.message)
-        ));
-        say(&format!(
-            "{} {}",
-            self.paint("what to do:", "\x1b[1m"),
-            clean(&error.remediation)
-        ));
+        say(&format!("{} {}", self.paint("error:", "\x1b[1;31m"), text::clean_text(&error.message)));
+        say(&format!("{} {}", self.paint("what to do:", "\x1b[1m"), clean(&error.remediation)));
         if let Some(request) = &error.request_id {
             say(&format!("request id: {}", clean(request)));
         }
     }
 
     fn paint(&self, text: &str, code: &str) -> String {
-        if self.colored {
-            format!("{code}{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.colored { format!("{code}{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 

@@ -21,9 +21,7 @@ impl Prompt {
     /// People can be asked when both ends are terminals and nobody has said otherwise.
     pub(crate) fn new(no_input: bool) -> Self {
         let terminals = io::stdin().is_terminal() && io::stderr().is_terminal();
-        Self {
-            can_ask: terminals && !no_input && !environment::is_automation(),
-        }
+        Self { can_ask: terminals && !no_input && !environment::is_automation() }
     }
 
     /// Asks for a line of text. `instead` is what to pass where nobody can be asked.
@@ -42,12 +40,12 @@ impl Prompt {
     /// give the terminal back as it was.
     pub(crate) fn secret(self, question: &str, instead: &str) -> Result<Secret> {
         self.demand(instead)?;
-        rpassword::prompt_password(format!("{question}: "))
-            .map(Secret::new)
-            .map_err(|error| match error.kind() {
+        rpassword::prompt_password(format!("{question}: ")).map(Secret::new).map_err(|error| {
+            match error.kind() {
                 io::ErrorKind::Interrupted => Fault::Interrupted.bare(),
                 _ => Fault::InputUnreadable.because(format!("the terminal: {error}")),
-            })
+            }
+        })
     }
 
     /// Asks for a new password, twice.
@@ -57,18 +55,12 @@ impl Prompt {
         if first.expose() == second.expose() {
             Ok(first)
         } else {
-            Err(Fault::InputInvalid
-                .because("the two passwords differ")
-                .advising("Run the command again."))
+            Err(Fault::InputInvalid.because("the two passwords differ").advising("Run the command again."))
         }
     }
 
     fn demand(self, instead: &str) -> Result<()> {
-        if self.can_ask {
-            Ok(())
-        } else {
-            Err(needed(instead))
-        }
+        if self.can_ask { Ok(()) } else { Err(needed(instead)) }
     }
 }
 
@@ -109,10 +101,8 @@ fn line_of(input: &mut impl BufRead) -> io::Result<String> {
     if line.len() as u64 == LONGEST_LINE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
     }
-    let end = line
-        .strip_suffix('\n')
-        .map_or(line.as_str(), |rest| rest.strip_suffix('\r').unwrap_or(rest))
-        .len();
+    let end =
+        line.strip_suffix('\n').map_or(line.as_str(), |rest| rest.strip_suffix('\r').unwrap_or(rest)).len();
     line.truncate(end);
     Ok(line)
 }
@@ -137,9 +127,7 @@ mod tests {
 
     #[test]
     fn where_nobody_can_be_asked_the_option_is_named() {
-        let error = Prompt { can_ask: false }
-            .secret("Password", "--password-stdin")
-            .unwrap_err();
+        let error = Prompt { can_ask: false }.secret("Password", "--password-stdin").unwrap_err();
         assert_eq!((error.code.as_str(), error.exit.code()), ("input_needed", 12));
         assert_eq!(error.remediation, "Pass --password-stdin.");
     }

@@ -17,16 +17,12 @@ use crate::output::Output;
 
 /// Runs the client with the arguments of this process.
 pub fn run() -> ExitCode {
-    let arguments: Vec<String> = std::env::args_os()
-        .map(|argument| argument.to_string_lossy().into_owned())
-        .collect();
+    let arguments: Vec<String> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let format = before_parsing(&arguments, "--output", environment::text("SVC_OUTPUT"));
     let color: Color = before_parsing(&arguments, "--color", None);
     let early = Output::before_parsing(format, color);
-    let line = match help::command()
-        .color(color.into())
-        .try_get_matches_from(std::env::args_os())
-    {
+    let line = match help::command().color(color.into()).try_get_matches_from(std::env::args_os()) {
         Ok(matches) => CommandLine::from_arg_matches(&matches),
         Err(error) => Err(error),
     };

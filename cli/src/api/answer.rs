@@ -19,12 +19,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// An answer of these parts.
     pub(super) fn new(status: StatusCode, request_id: &str, wait: Option<Duration>, body: &[u8]) -> Self {
-        Self {
-            status,
-            request_id: request_id.to_owned(),
-            wait,
-            body: body.to_vec(),
-        }
+        Self { status, request_id: request_id.to_owned(), wait, body: body.to_vec() }
     }
 
     /// The HTTP status.
@@ -65,10 +60,7 @@ impl Answer {
             // Only the place: the words could repeat a token.
             let place = format!("line {}, column {}", error.line(), error.column());
             Fault::UnexpectedAnswer
-                .because(format!(
-                    "the answer ({}) has an unexpected shape at {place}",
-                    self.status
-                ))
+                .because(format!("the answer ({}) has an unexpected shape at {place}", self.status))
                 .of_request(&self.request_id)
         })
     }
@@ -91,20 +83,14 @@ mod tests {
 
     fn failure(status: u16, body: &str) -> CliError {
         let status = StatusCode::from_u16(status).unwrap();
-        Answer::new(status, "r-1", None, body.as_bytes())
-            .successful()
-            .err()
-            .unwrap()
+        Answer::new(status, "r-1", None, body.as_bytes()).successful().err().unwrap()
     }
 
     #[test]
     fn a_problem_document_becomes_the_error_that_it_describes() {
         let body = r#"{"type":"t","title":"T","status":401,"detail":"D","instance":"/x","code":"login_failed","request_id":"r-2"}"#;
         let error = failure(401, body);
-        assert_eq!(
-            (error.code.as_str(), error.exit),
-            ("login_failed", Exit::Authentication)
-        );
+        assert_eq!((error.code.as_str(), error.exit), ("login_failed", Exit::Authentication));
         assert_eq!(error.request_id.as_deref(), Some("r-2"));
     }
 
@@ -122,12 +108,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_not_repeated() {
-        let answer = Answer::new(
-            StatusCode::OK,
-            "r-1",
-            None,
-            br#"{"session_id": ["svc_st_secret"]}"#,
-        );
+        let answer = Answer::new(StatusCode::OK, "r-1", None, br#"{"session_id": ["svc_st_secret"]}"#);
         let error = answer.read::<contract::session::IssuedSession>().unwrap_err();
         assert_eq!(error.code, "unexpected_answer");
         assert!(!error.message.contains("secret"));

@@ -33,12 +33,7 @@ impl Api {
         let http = builder.build().map_err(|error| {
             Fault::ConfigurationInvalid.because(format!("no HTTP client can be made: {}", causes(&error)))
         })?;
-        Ok(Self {
-            http,
-            base,
-            out,
-            timeout,
-        })
+        Ok(Self { http, base, out, timeout })
     }
 }
 

@@ -26,9 +26,7 @@ pub(crate) fn document() -> Document {
         version: VERSION,
         cli: "svc",
         description: plain(root.get_about()),
-        commands: commands
-            .map(|((name, command), overlay)| describe(name, command, &overlay))
-            .collect(),
+        commands: commands.map(|((name, command), overlay)| describe(name, command, &overlay)).collect(),
     }
 }
 
@@ -89,21 +87,11 @@ fn exit_codes(failures: &[Failure]) -> Vec<ExitCode> {
     exits.push(Exit::Done);
     exits.sort_unstable();
     exits.dedup();
-    exits
-        .into_iter()
-        .map(|exit| ExitCode {
-            code: exit.code(),
-            meaning: exit.meaning(),
-        })
-        .collect()
+    exits.into_iter().map(|exit| ExitCode { code: exit.code(), meaning: exit.meaning() }).collect()
 }
 
 fn error(failure: Failure) -> CatalogError {
-    CatalogError {
-        code: failure.code(),
-        message: failure.message(),
-        remediation: failure.remediation(),
-    }
+    CatalogError { code: failure.code(), message: failure.message(), remediation: failure.remediation() }
 }
 
 /// The command's own options, then those that every command takes.
@@ -114,15 +102,9 @@ fn options(command: &Command) -> Vec<CatalogOption> {
 }
 
 fn option(arg: &Arg) -> Option<CatalogOption> {
-    let flag = arg
-        .get_long()
-        .filter(|long| !matches!(*long, "help" | "version"))?;
+    let flag = arg.get_long().filter(|long| !matches!(*long, "help" | "version"))?;
     let switch = matches!(arg.get_action(), ArgAction::SetTrue);
-    let defaults: Vec<_> = arg
-        .get_default_values()
-        .iter()
-        .map(|value| value.to_string_lossy())
-        .collect();
+    let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     Some(CatalogOption {
         flag: format!("--{flag}"),
         kind: if switch { "boolean".to_owned() } else { kind(arg) },
@@ -139,11 +121,7 @@ fn option(arg: &Arg) -> Option<CatalogOption> {
 
 /// What kind of value the option takes.
 fn kind(arg: &Arg) -> String {
-    let values: Vec<_> = arg
-        .get_possible_values()
-        .iter()
-        .map(|value| value.get_name().to_owned())
-        .collect();
+    let values: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     if !values.is_empty() {
         return values.join("|");
     }
@@ -177,11 +155,7 @@ fn argument(arg: &Arg) -> CatalogArgument {
 /// How the command is typed: its own arguments and what it requires, without the global options.
 fn synopsis(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
-    usage
-        .trim_start_matches("Usage:")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn plain(text: Option<&StyledStr>) -> String {

@@ -130,12 +130,8 @@ pub(crate) fn faults_of(catalog: &Value) -> Result<Vec<String>> {
     let defect = |error: jsonschema::ValidationError<'_>| {
         Fault::Defect.because(format!("the built-in schema: {error}"))
     };
-    let validator: Validator = jsonschema::options()
-        .should_validate_formats(true)
-        .build(&format_schema())
-        .map_err(defect)?;
+    let validator: Validator =
+        jsonschema::options().should_validate_formats(true).build(&format_schema()).map_err(defect)?;
     let faults = validator.iter_errors(catalog);
-    Ok(faults
-        .map(|fault| format!("{}: {fault}", fault.instance_path()))
-        .collect())
+    Ok(faults.map(|fault| format!("{}: {fault}", fault.instance_path())).collect())
 }

@@ -152,18 +152,14 @@ impl Access {
         if !matches!(self, Self::Offline | Self::Files) {
             failures.extend(local(STORED));
         }
-        if !matches!(
-            self,
-            Self::Offline | Self::Files | Self::Stored | Self::StoredSession
-        ) {
+        if !matches!(self, Self::Offline | Self::Files | Self::Stored | Self::StoredSession) {
             failures.extend(SERVICE);
         }
         failures.extend(match self {
-            Self::Session | Self::Caller | Self::CallerOrOperator => [
-                Failure::Api(ProblemKind::CredentialInvalid),
-                Failure::Api(ProblemKind::TenantMismatch),
-            ]
-            .to_vec(),
+            Self::Session | Self::Caller | Self::CallerOrOperator => {
+                [Failure::Api(ProblemKind::CredentialInvalid), Failure::Api(ProblemKind::TenantMismatch)]
+                    .to_vec()
+            }
             Self::Operator => vec![Failure::Api(ProblemKind::CredentialInvalid)],
             _ => Vec::new(),
         });

@@ -25,18 +25,9 @@ fn surface(document: &Document) -> BTreeSet<String> {
     let mut surface = BTreeSet::new();
     for command in &document.commands {
         surface.insert(command.name.clone());
-        surface.extend(
-            command
-                .options
-                .iter()
-                .map(|option| format!("{} {}", command.name, option.flag)),
-        );
-        surface.extend(
-            command
-                .arguments
-                .iter()
-                .map(|argument| format!("{} <{}>", command.name, argument.name)),
-        );
+        surface.extend(command.options.iter().map(|option| format!("{} {}", command.name, option.flag)));
+        surface
+            .extend(command.arguments.iter().map(|argument| format!("{} <{}>", command.name, argument.name)));
     }
     surface
 }
@@ -78,15 +69,9 @@ fn what_lacks_a_field_or_has_none_of_its_type_is_no_catalog() {
         change(&mut catalog);
         faults_of(&catalog).unwrap()
     };
-    assert_eq!(
-        broken(|catalog| catalog["commands"][0]["examples"] = Value::Array(Vec::new())).len(),
-        1
-    );
+    assert_eq!(broken(|catalog| catalog["commands"][0]["examples"] = Value::Array(Vec::new())).len(), 1);
     assert_eq!(broken(|catalog| catalog["$schema"] = "no uri".into()).len(), 1);
-    assert_eq!(
-        broken(|catalog| catalog["commands"][1]["exit_codes"][0]["code"] = "0".into()).len(),
-        1
-    );
+    assert_eq!(broken(|catalog| catalog["commands"][1]["exit_codes"][0]["code"] = "0".into()).len(), 1);
     let without_name = broken(|catalog| drop(catalog["commands"][0].as_object_mut().unwrap().remove("name")));
     assert!(without_name[0].starts_with("/commands/0: "), "{without_name:?}");
 }
@@ -106,11 +91,7 @@ fn every_example_is_understood_and_shows_its_own_command() {
             let matches = help::command().try_get_matches_from(words(example.command));
             let parsed = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
             assert!(parsed.is_ok(), "{}: {}", example.command, parsed.err().unwrap());
-            assert!(
-                example.command.starts_with(&format!("svc {}", command.name)),
-                "{}",
-                example.command
-            );
+            assert!(example.command.starts_with(&format!("svc {}", command.name)), "{}", example.command);
         }
     }
 }
@@ -118,19 +99,11 @@ fn every_example_is_understood_and_shows_its_own_command() {
 #[test]
 fn every_exit_status_and_every_fault_is_used() {
     let document = document();
-    let exits: BTreeSet<_> = document
-        .commands
-        .iter()
-        .flat_map(|command| &command.exit_codes)
-        .map(|exit| exit.code)
-        .collect();
+    let exits: BTreeSet<_> =
+        document.commands.iter().flat_map(|command| &command.exit_codes).map(|exit| exit.code).collect();
     assert_eq!(exits, Exit::ALL.iter().map(|exit| exit.code()).collect());
-    let codes: BTreeSet<_> = document
-        .commands
-        .iter()
-        .flat_map(|command| &command.errors)
-        .map(|error| error.code)
-        .collect();
+    let codes: BTreeSet<_> =
+        document.commands.iter().flat_map(|command| &command.errors).map(|error| error.code).collect();
     for fault in Fault::ALL {
         assert!(codes.contains(fault.code()), "{}", fault.code());
     }
@@ -162,24 +135,10 @@ fn see_also_leads_to_other_commands_that_exist() {
 #[test]
 fn every_option_and_argument_is_described() {
     for command in document().commands {
+        assert!(!command.description.is_empty() && !command.agent_notes.is_empty(), "{}", command.name);
+        assert!(command.options.iter().all(|option| !option.description.is_empty()), "{}", command.name);
         assert!(
-            !command.description.is_empty() && !command.agent_notes.is_empty(),
-            "{}",
-            command.name
-        );
-        assert!(
-            command
-                .options
-                .iter()
-                .all(|option| !option.description.is_empty()),
-            "{}",
-            command.name
-        );
-        assert!(
-            command
-                .arguments
-                .iter()
-                .all(|argument| !argument.description.is_empty()),
+            command.arguments.iter().all(|argument| !argument.description.is_empty()),
             "{}",
             command.name
         );
@@ -205,17 +164,11 @@ fn the_commands_of_the_specification_have_its_options() {
 fn nothing_goes_away_within_a_major_version() {
     let major = VERSION.split('.').next().unwrap();
     let frozen = directory().join(format!("surface.v{major}.txt"));
-    let frozen: BTreeSet<String> = std::fs::read_to_string(frozen)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let frozen: BTreeSet<String> =
+        std::fs::read_to_string(frozen).unwrap().lines().map(str::to_owned).collect();
     let surface = surface(&document());
     let gone: Vec<_> = frozen.difference(&surface).collect();
-    assert!(
-        gone.is_empty(),
-        "needs a new major of VERSION, and a surface file of its own: {gone:#?}"
-    );
+    assert!(gone.is_empty(), "needs a new major of VERSION, and a surface file of its own: {gone:#?}");
     let new: Vec<_> = surface.difference(&frozen).collect();
     assert!(
         new.is_empty(),

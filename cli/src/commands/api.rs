@@ -117,19 +117,11 @@ impl Command for Api {
         let api = context.api()?;
         let mut call = api.call(self.method, path).tenant(context.named_tenant());
         if !self.anonymous {
-            let caller = if self.operator {
-                context.operator()?
-            } else {
-                context.caller()?
-            };
+            let caller = if self.operator { context.operator()? } else { context.caller()? };
             call = call.bearer(&caller.bearer)?;
         }
         if let Some(data) = self.data {
-            call = call.body(if data == "-" {
-                stdin().await?
-            } else {
-                data.into_bytes()
-            });
+            call = call.body(if data == "-" { stdin().await? } else { data.into_bytes() });
         }
         context.out().print(&Body::of(&call.send().await?))
     }
@@ -137,10 +129,8 @@ impl Command for Api {
 
 /// Any path may be called, so any problem may be the answer.
 const ANY_PROBLEM: &[Failure] = &{
-    const LOCAL: [Failure; 2] = [
-        Failure::Local(Fault::InputUnreadable),
-        Failure::Local(Fault::OperatorTokenMissing),
-    ];
+    const LOCAL: [Failure; 2] =
+        [Failure::Local(Fault::InputUnreadable), Failure::Local(Fault::OperatorTokenMissing)];
     let mut all = [LOCAL[0]; LOCAL.len() + ProblemKind::ALL.len()];
     all[1] = LOCAL[1];
     let mut place = 0;
@@ -152,9 +142,7 @@ const ANY_PROBLEM: &[Failure] = &{
 };
 
 fn method(text: &str) -> std::result::Result<Method, String> {
-    text.to_ascii_uppercase()
-        .parse()
-        .map_err(|_| "a method is a word, as GET".to_owned())
+    text.to_ascii_uppercase().parse().map_err(|_| "a method is a word, as GET".to_owned())
 }
 
 async fn stdin() -> Result<Vec<u8>> {

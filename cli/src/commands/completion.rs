@@ -56,9 +56,6 @@ impl Command for Completion {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut help::command(), "svc", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
-        context.out().print(&Script {
-            shell: self.shell.to_string(),
-            script,
-        })
+        context.out().print(&Script { shell: self.shell.to_string(), script })
     }
 }

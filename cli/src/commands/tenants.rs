@@ -31,10 +31,7 @@ impl Report for Tenant {
             ("created", Some(time(&self.created_at))),
             ("administrator", invite.map(|invite| invite.email.clone())),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
-            (
-                "invite token",
-                invite.and_then(|invite| Some(invite.token.as_ref()?.expose().to_owned())),
-            ),
+            ("invite token", invite.and_then(|invite| Some(invite.token.as_ref()?.expose().to_owned()))),
         ])
     }
 }

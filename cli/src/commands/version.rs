@@ -47,9 +47,8 @@ impl Command for Version {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&Versions {
-            version: env!("CARGO_PKG_VERSION"),
-            catalog_version: catalog::VERSION,
-        })
+        context
+            .out()
+            .print(&Versions { version: env!("CARGO_PKG_VERSION"), catalog_version: catalog::VERSION })
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Caller {
 impl Context {
     /// The credential to act with.
     pub(crate) fn caller(&self) -> Result<Caller> {
-        for variable in [API_KEY] {
+        for variable in [TOKEN, API_KEY] {
             if let Some(bearer) = environment::secret(variable)? {
                 return Ok(self.holding(bearer, variable));
             }
@@ -54,19 +54,11 @@ impl Context {
             return self.caller();
         }
         // The operator belongs to no tenant, so the service must be told which one is meant.
-        Ok(Caller {
-            tenant: Some(self.tenant().await?),
-            ..self.operator()?
-        })
+        Ok(Caller { tenant: Some(self.tenant().await?), ..self.operator()? })
     }
 
     fn holding(&self, bearer: Secret, variable: &'static str) -> Caller {
-        Caller {
-            bearer,
-            variable: Some(variable),
-            user: None,
-            tenant: self.named_tenant().cloned(),
-        }
+        Caller { bearer, variable: Some(variable), user: None, tenant: self.named_tenant().cloned() }
     }
 
     fn stored_session(&self) -> Result<Caller> {

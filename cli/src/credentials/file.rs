@@ -60,20 +60,14 @@ fn unusable(path: &Path, error: &io::Error) -> CliError {
 fn refuse_exposed(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 
-    let mode = fs::metadata(path)
-        .map_err(|error| unusable(path, &error))?
-        .permissions()
-        .mode()
-        & 0o777;
+    let mode = fs::metadata(path).map_err(|error| unusable(path, &error))?.permissions().mode() & 0o777;
     let by_others = mode & 0o077;
     if by_others == 0 {
         return Ok(());
     }
     let shown = path.display();
     Err(Fault::CredentialsExposed
-        .because(format!(
-            "{shown} holds credentials and has mode {mode:04o}, so others can read it"
-        ))
+        .because(format!("{shown} holds credentials and has mode {mode:04o}, so others can read it"))
         .advising(format!(
             "Run: chmod 600 '{shown}'. If somebody may have read it: svc auth logout, and log in again."
         )))
@@ -101,10 +95,7 @@ fn private(options: &mut OpenOptions) -> &mut OpenOptions {
 fn make_private_directory(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
 
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 #[cfg(not(unix))]
@@ -129,9 +120,7 @@ mod tests {
             let error = read(&path).unwrap_err();
             assert_eq!(error.code, "credentials_exposed");
             assert!(
-                error
-                    .remediation
-                    .contains(&format!("chmod 600 '{}'", path.display())),
+                error.remediation.contains(&format!("chmod 600 '{}'", path.display())),
                 "{}",
                 error.remediation
             );
@@ -154,11 +143,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         write(&path, &Credentials::default()).unwrap();
-        fs::write(
-            &path,
-            r#"{"services":{"x":{"sessions":{"acme":{"token":["svc_st_secret"]}}}}}"#,
-        )
-        .unwrap();
+        fs::write(&path, r#"{"services":{"x":{"sessions":{"acme":{"token":["svc_st_secret"]}}}}}"#).unwrap();
         let error = read(&path).unwrap_err();
         assert_eq!(error.code, "credentials_unusable");
         assert!(!error.message.contains("svc_st_secret"), "{}", error.message);

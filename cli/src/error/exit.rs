@@ -86,11 +86,7 @@ mod tests {
     #[test]
     fn every_problem_of_the_api_has_a_status_that_says_more_than_failed() {
         for kind in ProblemKind::ALL {
-            assert!(
-                !matches!(Exit::of_problem(*kind), Exit::Failed | Exit::Done),
-                "{}",
-                kind.code()
-            );
+            assert!(!matches!(Exit::of_problem(*kind), Exit::Failed | Exit::Done), "{}", kind.code());
         }
     }
 }

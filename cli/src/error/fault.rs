@@ -98,18 +98,11 @@ mod tests {
     fn no_code_is_used_twice_or_taken_by_the_api() {
         for (place, fault) in Fault::ALL.iter().enumerate() {
             assert!(
-                Fault::ALL
-                    .iter()
-                    .skip(place + 1)
-                    .all(|other| other.code() != fault.code()),
+                Fault::ALL.iter().skip(place + 1).all(|other| other.code() != fault.code()),
                 "{}",
                 fault.code()
             );
-            assert!(
-                contract::ProblemKind::from_code(fault.code()).is_none(),
-                "{}",
-                fault.code()
-            );
+            assert!(contract::ProblemKind::from_code(fault.code()).is_none(), "{}", fault.code());
         }
     }
 }

@@ -34,37 +34,22 @@ impl Table {
 
     /// Text of any number of lines.
     pub(crate) fn of_text(text: &str) -> Self {
-        let end = if text.is_empty() || text.ends_with('\n') {
-            ""
-        } else {
-            "\n"
-        };
+        let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         Self::Text(clean_text(text) + end)
     }
 
     /// The fields of one thing; those without a value are left out.
     pub(crate) fn of_fields<const N: usize>(fields: [(&str, Option<String>); N]) -> Self {
-        let present = fields
-            .into_iter()
-            .filter_map(|(name, value)| Some(vec![name.to_owned(), clean(&value?)]));
-        Self::Rows {
-            heading: None,
-            rows: present.collect(),
-            empty: "",
-        }
+        let present =
+            fields.into_iter().filter_map(|(name, value)| Some(vec![name.to_owned(), clean(&value?)]));
+        Self::Rows { heading: None, rows: present.collect(), empty: "" }
     }
 
     /// Items under a heading; `empty` is said when there are none.
     fn of_items<T: Row>(items: &[T]) -> Self {
-        let rows = items
-            .iter()
-            .map(|item| item.cells().iter().map(|cell| clean(cell)).collect());
+        let rows = items.iter().map(|item| item.cells().iter().map(|cell| clean(cell)).collect());
         let heading = T::HEADING.iter().map(|&cell| cell.to_owned()).collect();
-        Self::Rows {
-            heading: Some(heading),
-            rows: rows.collect(),
-            empty: T::NONE,
-        }
+        Self::Rows { heading: Some(heading), rows: rows.collect(), empty: T::NONE }
     }
 }
 
@@ -135,10 +120,7 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_hold_no_borders() {
         let items = vec![Named(1, "acme"), Named(22, "\u{1b}[31mred")];
-        assert_eq!(
-            Table::of_items(&items).to_string(),
-            "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n"
-        );
+        assert_eq!(Table::of_items(&items).to_string(), "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n");
         assert_eq!(Table::of_items::<Named>(&[]).to_string(), "Nothing.\n");
     }
 
@@ -150,10 +132,7 @@ mod tests {
 
     #[test]
     fn text_keeps_its_lines_and_its_indentation() {
-        assert_eq!(
-            Table::of_text("if x\n\tthen \u{1b}c").to_string(),
-            "if x\n\tthen \\u{1b}c\n"
-        );
+        assert_eq!(Table::of_text("if x\n\tthen \u{1b}c").to_string(), "if x\n\tthen \\u{1b}c\n");
         assert_eq!(Table::nothing().to_string(), "");
     }
 }

@@ -17,13 +17,12 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// The same for text of several lines, which keeps their ends and its tabs.
 pub(super) fn clean_text(text: &str) -> String {
-    text.split_inclusive(['\n', '\t'])
-        .fold(String::with_capacity(text.len()), |mut all, part| {
-            let kept = part.trim_end_matches(['\n', '\t']).len();
-            all.push_str(&clean(&part[..kept]));
-            all.push_str(&part[kept..]);
-            all
-        })
+    text.split_inclusive(['\n', '\t']).fold(String::with_capacity(text.len()), |mut all, part| {
+        let kept = part.trim_end_matches(['\n', '\t']).len();
+        all.push_str(&clean(&part[..kept]));
+        all.push_str(&part[kept..]);
+        all
+    })
 }
 
 /// A time for people: UTC, to the second.

@@ -23,10 +23,7 @@ pub(crate) struct Ran {
 
 impl Client {
     pub(crate) fn new() -> Self {
-        Self {
-            home: tempfile::tempdir().unwrap(),
-            environment: Vec::new(),
-        }
+        Self { home: tempfile::tempdir().unwrap(), environment: Vec::new() }
     }
 
     /// A client that talks to this address.
@@ -52,16 +49,9 @@ impl Client {
     /// A run, ready to start.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
-        command
-            .args(arguments)
-            .current_dir(&self.home)
-            .env_clear()
-            .env("HOME", self.home.path());
+        command.args(arguments).current_dir(&self.home).env_clear().env("HOME", self.home.path());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -97,11 +87,7 @@ impl Ran {
     pub(crate) fn error(&self) -> Value {
         let last = self.stderr.lines().last().unwrap_or_default();
         let object: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        assert_eq!(
-            object["error"]["exit_code"].as_i64(),
-            self.code.map(i64::from),
-            "{self:?}"
-        );
+        assert_eq!(object["error"]["exit_code"].as_i64(), self.code.map(i64::from), "{self:?}");
         object["error"].clone()
     }
 }

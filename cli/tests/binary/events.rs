@@ -42,10 +42,7 @@ fn service(asked: &Asked) -> (u16, String) {
             }),
         })
         .collect();
-    let accepted = results
-        .iter()
-        .filter(|result| result["status"] == "accepted")
-        .count();
+    let accepted = results.iter().filter(|result| result["status"] == "accepted").count();
     let answer = json!({
         "batch_id": "01890a5d-ac96-774b-bcce-b302099a8057", "total_events": results.len(),
         "successful_events": accepted, "failed_events": results.len() - accepted, "results": results,
@@ -66,42 +63,22 @@ fn client(stub: &Stub) -> Client {
 
 fn sent_ids(stub: &Stub) -> Vec<String> {
     let all = stub.asked();
-    all.iter()
-        .flat_map(events)
-        .map(|event| event["event_id"].as_str().unwrap().to_owned())
-        .collect()
+    all.iter().flat_map(events).map(|event| event["event_id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
 fn a_file_is_sent_whole_and_its_ids_are_the_same_every_time() {
     let stub = Stub::answering(service);
     let client = client(&stub);
-    let lines: Vec<_> = (0..1_200)
-        .map(|n| format!("{{\"source_id\":\"fw\",\"n\":{n}}}"))
-        .collect();
+    let lines: Vec<_> = (0..1_200).map(|n| format!("{{\"source_id\":\"fw\",\"n\":{n}}}")).collect();
     std::fs::write(client.home().join("events.ndjson"), lines.join("\n")).unwrap();
-    let send = [
-        "events",
-        "send",
-        "--file",
-        "events.ndjson",
-        "--concurrency",
-        "1",
-        "--output",
-        "json",
-    ];
+    let send = ["events", "send", "--file", "events.ndjson", "--concurrency", "1", "--output", "json"];
     let summary = client.run(&send).json();
     assert_eq!(
         (&summary["total"], &summary["accepted"], &summary["rejected"]),
         (&json!(1200), &json!(1200), &json!(0))
     );
-    assert_eq!(
-        stub.asked()
-            .iter()
-            .map(|asked| events(asked).len())
-            .collect::<Vec<_>>(),
-        [500, 500, 200]
-    );
+    assert_eq!(stub.asked().iter().map(|asked| events(asked).len()).collect::<Vec<_>>(), [500, 500, 200]);
     assert_eq!(stub.asked()[0].header("authorization"), Some("Bearer svc_ak_x"));
     client.run(&send).json();
     let ids = sent_ids(&stub);
@@ -115,10 +92,7 @@ fn events_of_standard_input_get_new_ids_and_own_ids_are_kept() {
     let client = client(&stub);
     let input = "{\"source_id\":\"fw\"}\n{\"source_id\":\"fw\",\"event_id\":\"mine\"}\n";
     for _ in 0..2 {
-        assert_eq!(
-            client.run_with(&["events", "send", "-f", "-"], input).code,
-            Some(0)
-        );
+        assert_eq!(client.run_with(&["events", "send", "-f", "-"], input).code, Some(0));
     }
     let ids = sent_ids(&stub);
     assert_eq!((ids[1].as_str(), ids[3].as_str()), ("mine", "mine"));
@@ -129,15 +103,8 @@ fn events_of_standard_input_get_new_ids_and_own_ids_are_kept() {
 fn one_event_and_a_list_are_sent_too() {
     let stub = Stub::answering(service);
     let client = client(&stub);
-    for input in [
-        "{\n  \"source_id\": \"fw\"\n}\n",
-        "[{\"source_id\":\"fw\"},\n {\"source_id\":\"fw\"}]",
-    ] {
-        assert_eq!(
-            client.run_with(&["events", "send", "-f", "-"], input).code,
-            Some(0),
-            "{input}"
-        );
+    for input in ["{\n  \"source_id\": \"fw\"\n}\n", "[{\"source_id\":\"fw\"},\n {\"source_id\":\"fw\"}]"] {
+        assert_eq!(client.run_with(&["events", "send", "-f", "-"], input).code, Some(0), "{input}");
     }
     assert_eq!(sent_ids(&stub).len(), 3);
 }
@@ -147,16 +114,7 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
     let stub = Stub::answering(service);
     let client = client(&stub);
     let input = "{\"source_id\":\"fw\"}\n{\"source_id\":\"bad\"}\nnonsense\n{\"source_id\":\"fw\"}\n";
-    let send = [
-        "events",
-        "send",
-        "-f",
-        "-",
-        "--rejects",
-        "rejects.ndjson",
-        "--output",
-        "json",
-    ];
+    let send = ["events", "send", "-f", "-", "--rejects", "rejects.ndjson", "--output", "json"];
     let ran = client.run_with(&send, input);
     let error = ran.error();
     assert_eq!(
@@ -170,15 +128,9 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
     );
 
     let rejects = std::fs::read_to_string(client.home().join("rejects.ndjson")).unwrap();
-    let mut rejects: Vec<Value> = rejects
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let mut rejects: Vec<Value> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     rejects.sort_by_key(|reject| reject["line"].as_u64());
-    assert_eq!(
-        (&rejects[0]["line"], &rejects[0]["code"]),
-        (&json!(2), &json!("validation_failed"))
-    );
+    assert_eq!((&rejects[0]["line"], &rejects[0]["code"]), (&json!(2), &json!("validation_failed")));
     assert_eq!(rejects[0]["event"]["event_id"], rejects[0]["event_id"]);
     assert_eq!(
         (&rejects[1]["line"], &rejects[1]["code"], &rejects[1]["text"]),
@@ -189,19 +141,11 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
 #[test]
 fn nothing_accepted_is_invalid_input() {
     let stub = Stub::answering(service);
-    let ran = client(&stub).run_with(
-        &["events", "send", "-f", "-", "--output", "json"],
-        "{\"source_id\":\"bad\"}\n",
-    );
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(7), Some("events_invalid"))
-    );
+    let ran = client(&stub)
+        .run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"bad\"}\n");
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(7), Some("events_invalid")));
     let empty = client(&stub).run_with(&["events", "send", "-f", "-", "--output", "json"], "\n");
-    assert_eq!(
-        (empty.code, empty.error()["code"].as_str()),
-        (Some(7), Some("input_invalid"))
-    );
+    assert_eq!((empty.code, empty.error()["code"].as_str()), (Some(7), Some("input_invalid")));
 }
 
 #[test]
@@ -209,28 +153,11 @@ fn a_refused_credential_stops_the_send_and_tells_from_where() {
     let stub = Stub::answering(|_| problem(ProblemKind::CredentialInvalid));
     let client = client(&stub);
     let lines = "{\"source_id\":\"fw\"}\n".repeat(5_000);
-    let send = [
-        "events",
-        "send",
-        "-f",
-        "-",
-        "--batch-size",
-        "100",
-        "--concurrency",
-        "1",
-        "--output",
-        "json",
-    ];
+    let send = ["events", "send", "-f", "-", "--batch-size", "100", "--concurrency", "1", "--output", "json"];
     let ran = client.run_with(&send, &lines);
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(4), Some("credential_invalid"))
-    );
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (&summary["rejected"], &summary["stopped_before_line"]),
-        (&json!(100), &json!(101))
-    );
+    assert_eq!((&summary["rejected"], &summary["stopped_before_line"]), (&json!(100), &json!(101)));
     assert_eq!(stub.asked().len(), 1);
 }
 
@@ -240,40 +167,22 @@ fn the_input_is_never_overwritten_by_its_rejects() {
     let client = client(&stub);
     let file = client.home().join("events.ndjson");
     std::fs::write(&file, "{\"source_id\":\"fw\"}\n").unwrap();
-    let send = [
-        "events",
-        "send",
-        "-f",
-        "events.ndjson",
-        "--rejects",
-        "./events.ndjson",
-    ];
+    let send = ["events", "send", "-f", "events.ndjson", "--rejects", "./events.ndjson"];
     assert_eq!(client.run(&send).code, Some(2));
-    assert_eq!(
-        std::fs::read_to_string(&file).unwrap(),
-        "{\"source_id\":\"fw\"}\n"
-    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"source_id\":\"fw\"}\n");
 }
 
 #[test]
 fn events_are_checked_without_a_service() {
     let client = Client::new();
-    let good = client.run_with(
-        &["events", "validate", "-f", "-", "--output", "json"],
-        "{\"source_id\":\"fw\"}\n",
-    );
-    assert_eq!(
-        good.json(),
-        json!({"total": 1, "valid": 1, "invalid": 0, "faults": []})
-    );
+    let good =
+        client.run_with(&["events", "validate", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
+    assert_eq!(good.json(), json!({"total": 1, "valid": 1, "invalid": 0, "faults": []}));
     let bad = client.run_with(
         &["events", "validate", "-f", "-", "--output", "json"],
         "{\"source_id\":\"fw\"}\n{\"metadata\":{}}\nnonsense\n",
     );
-    assert_eq!(
-        (bad.code, bad.error()["code"].as_str()),
-        (Some(7), Some("input_invalid"))
-    );
+    assert_eq!((bad.code, bad.error()["code"].as_str()), (Some(7), Some("input_invalid")));
     let findings: Value = serde_json::from_str(&bad.stdout).unwrap();
     assert_eq!((&findings["valid"], &findings["invalid"]), (&json!(1), &json!(2)));
     assert_eq!(
@@ -282,8 +191,5 @@ fn events_are_checked_without_a_service() {
     );
     assert_eq!(findings["faults"][1]["code"], "malformed_json");
     let missing = client.run(&["events", "validate", "-f", "nowhere.ndjson", "--output", "json"]);
-    assert_eq!(
-        (missing.code, missing.error()["code"].as_str()),
-        (Some(7), Some("input_unreadable"))
-    );
+    assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
 }

@@ -1,19 +1,23 @@
 //! What needs no service: help, usage errors, refusals, and a service that is not there.
 
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::client::Client;
 
 /// An address where nobody listens: the port was free a moment ago.
 fn nowhere() -> String {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     format!("http://127.0.0.1:{port}")
+}
+
+/// The next connection, unless the client ends without making one.
+fn connection_to(listener: TcpListener) -> TcpStream {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(listener.accept().unwrap().0));
+    receiver.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
 #[test]
@@ -34,10 +38,7 @@ fn a_service_that_does_not_answer_in_time_is_exit_status_9() {
     let client =
         Client::of(&format!("http://{}", silent.local_addr().unwrap())).with("SVC_TOKEN", "svc_st_x");
     let ran = client.run(&["auth", "whoami", "--output", "json", "--timeout", "200ms"]);
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(9), Some("timed_out"))
-    );
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(9), Some("timed_out")));
 }
 
 #[test]
@@ -45,65 +46,36 @@ fn an_error_has_exactly_the_fields_of_the_design() {
     let error = Client::new().run(&["auth", "whoami", "--output", "json"]).error();
     let mut fields: Vec<_> = error.as_object().unwrap().keys().map(String::as_str).collect();
     fields.sort_unstable();
-    assert_eq!(
-        fields,
-        [
-            "code",
-            "exit_code",
-            "message",
-            "remediation",
-            "request_id",
-            "retryable"
-        ]
-    );
-    assert_eq!(
-        (error["code"].as_str(), error["exit_code"].as_i64()),
-        (Some("not_logged_in"), Some(4))
-    );
+    assert_eq!(fields, ["code", "exit_code", "message", "remediation", "request_id", "retryable"]);
+    assert_eq!((error["code"].as_str(), error["exit_code"].as_i64()), (Some("not_logged_in"), Some(4)));
 }
 
 #[test]
 fn errors_for_people_say_what_to_do() {
     let ran = Client::new().run(&["auth", "whoami"]);
-    assert!(
-        ran.stderr
-            .starts_with("error: no login to http://127.0.0.1:8080 is stored\n"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.starts_with("error: no login to http://127.0.0.1:8080 is stored\n"), "{ran:?}");
     assert!(ran.stderr.contains("what to do: Run `svc auth login`"), "{ran:?}");
     assert!(!ran.stderr.contains('\u{1b}'), "no colour without a terminal");
 }
 
 #[test]
 fn usage_errors_are_exit_status_2_and_json_where_asked_for() {
-    for arguments in [
-        &["nonsense"][..],
-        &["auth", "login", "--nonsense"],
-        &["auth", "sessions", "revoke"],
-        &["auth"],
-        &[],
-    ] {
+    for arguments in
+        [&["nonsense"][..], &["auth", "login", "--nonsense"], &["auth", "sessions", "revoke"], &["auth"], &[]]
+    {
         let client = Client::new();
         assert_eq!(client.run(arguments).code, Some(2), "{arguments:?}");
         let structured = [arguments, &["--output", "json"]].concat();
         let error = client.run(&structured).error();
         assert_eq!(error["code"], "usage", "{arguments:?}");
-        assert_eq!(
-            Client::new().with("SVC_OUTPUT", "json").run(arguments).error()["code"],
-            "usage"
-        );
+        assert_eq!(Client::new().with("SVC_OUTPUT", "json").run(arguments).error()["code"], "usage");
     }
 }
 
 #[test]
 fn help_and_version_are_data() {
     let client = Client::new();
-    for arguments in [
-        &["--help"][..],
-        &["auth", "--help"],
-        &["events", "send", "--help"],
-        &["--version"],
-    ] {
+    for arguments in [&["--help"][..], &["auth", "--help"], &["events", "send", "--help"], &["--version"]] {
         let ran = client.run(arguments);
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{arguments:?}");
         assert!(!ran.stdout.is_empty());
@@ -112,10 +84,7 @@ fn help_and_version_are_data() {
     for expected in ["Identity:", "Events:", "Tools:", "Examples:", "svc auth login"] {
         assert!(help.contains(expected), "{expected}: {help}");
     }
-    assert_eq!(
-        client.run(&["version", "--output", "json"]).json()["version"],
-        env!("CARGO_PKG_VERSION")
-    );
+    assert_eq!(client.run(&["version", "--output", "json"]).json()["version"], env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
@@ -124,52 +93,30 @@ fn where_nobody_can_be_asked_the_missing_option_is_named() {
     let cases: [(&[&str], &str); 4] = [
         (&["auth", "login"], "--tenant"),
         (&["auth", "login", "--tenant", "acme"], "--email"),
-        (
-            &["auth", "login", "--tenant", "acme", "--email", "a@acme.example"],
-            "--password-stdin",
-        ),
+        (&["auth", "login", "--tenant", "acme", "--email", "a@acme.example"], "--password-stdin"),
         (&["users", "accept-invite", "svc_iv_x"], "--password-stdin"),
     ];
     for (arguments, option) in cases {
         let ran = client.run(&[arguments, &["--output", "json"]].concat());
         assert_eq!(ran.code, Some(12), "{ran:?}");
-        assert!(
-            ran.error()["remediation"].as_str().unwrap().contains(option),
-            "{ran:?}"
-        );
+        assert!(ran.error()["remediation"].as_str().unwrap().contains(option), "{ran:?}");
     }
 }
 
 #[test]
 fn a_base_url_that_is_none_is_exit_status_11() {
-    let ran = Client::of("svc.example")
-        .with("SVC_TOKEN", "x")
-        .run(&["auth", "whoami", "--output", "json"]);
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(11), Some("configuration_invalid"))
-    );
+    let ran = Client::of("svc.example").with("SVC_TOKEN", "x").run(&["auth", "whoami", "--output", "json"]);
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(11), Some("configuration_invalid")));
 }
 
 #[test]
 fn plain_http_to_elsewhere_is_warned_of_once_and_a_flag_wins_over_its_variable() {
     let client = Client::of(&nowhere()).with("SVC_TOKEN", "x");
-    let elsewhere = [
-        "auth",
-        "whoami",
-        "--base-url",
-        "http://192.0.2.1:9",
-        "--timeout",
-        "100ms",
-        "--output",
-        "json",
-    ];
+    let elsewhere =
+        ["auth", "whoami", "--base-url", "http://192.0.2.1:9", "--timeout", "100ms", "--output", "json"];
     let ran = client.run(&elsewhere);
     assert_eq!(ran.stderr.lines().count(), 2, "{ran:?}");
-    assert!(
-        ran.stderr.starts_with(r#"{"warning":"#) && ran.stderr.contains("192.0.2.1"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.starts_with(r#"{"warning":"#) && ran.stderr.contains("192.0.2.1"), "{ran:?}");
     assert!(!client.run(&["auth", "whoami"]).stderr.contains("warning"));
 }
 
@@ -184,15 +131,9 @@ fn credentials_that_others_can_read_are_refused_with_what_to_type() {
     std::fs::set_permissions(client.credentials(), std::fs::Permissions::from_mode(0o644)).unwrap();
     let ran = client.run(&["auth", "status", "--output", "json"]);
     let error = ran.error();
-    assert_eq!(
-        (ran.code, error["code"].as_str()),
-        (Some(11), Some("credentials_exposed"))
-    );
+    assert_eq!((ran.code, error["code"].as_str()), (Some(11), Some("credentials_exposed")));
     let advice = error["remediation"].as_str().unwrap();
-    assert!(
-        advice.contains(&format!("chmod 600 '{}'", client.credentials().display())),
-        "{advice}"
-    );
+    assert!(advice.contains(&format!("chmod 600 '{}'", client.credentials().display())), "{advice}");
     // Commands that need no credentials are not held up by them.
     assert_eq!(client.run(&["version"]).code, Some(0));
     assert_eq!(client.run(&["config", "path"]).code, Some(0));
@@ -203,38 +144,20 @@ fn the_catalog_is_printed_as_it_is_checked_in_and_validates_itself() {
     let client = Client::new();
     let checked_in = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
     let printed = client.run(&["catalog", "show", "--output", "json"]).stdout;
-    assert!(
-        printed == std::fs::read_to_string(checked_in).unwrap(),
-        "the checked-in catalog is stale"
-    );
-    assert_eq!(
-        client
-            .run(&["catalog", "validate", checked_in, "--output", "json"])
-            .json()["valid"],
-        true
-    );
+    assert!(printed == std::fs::read_to_string(checked_in).unwrap(), "the checked-in catalog is stale");
+    assert_eq!(client.run(&["catalog", "validate", checked_in, "--output", "json"]).json()["valid"], true);
 
     let broken = client.home().join("broken.json");
     std::fs::write(&broken, printed.replace("\"agent_notes\"", "\"notes\"")).unwrap();
-    let ran = client.run(&[
-        "catalog",
-        "validate",
-        broken.to_str().unwrap(),
-        "--output",
-        "json",
-    ]);
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(7), Some("input_invalid"))
-    );
+    let ran = client.run(&["catalog", "validate", broken.to_str().unwrap(), "--output", "json"]);
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(7), Some("input_invalid")));
 }
 
 #[test]
 fn nothing_in_the_catalog_depends_on_the_machine() {
     let printed = Client::new().run(&["catalog", "show"]).stdout;
-    let elsewhere = Client::of("https://elsewhere.example")
-        .with("SVC_TENANT", "umbrella")
-        .with("COLUMNS", "40");
+    let elsewhere =
+        Client::of("https://elsewhere.example").with("SVC_TENANT", "umbrella").with("COLUMNS", "40");
     assert_eq!(elsewhere.run(&["catalog", "show"]).stdout, printed);
     for trace in [env!("CARGO_MANIFEST_DIR"), "/home/", "/root", "/tmp"] {
         assert!(!printed.contains(trace), "{trace}");
@@ -247,10 +170,7 @@ fn completion_scripts_are_printed_as_they_are() {
     for shell in ["bash", "zsh", "fish"] {
         let ran = client.run(&["completion", shell]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(
-            ran.stdout.contains("accept-invite") && !ran.stdout.contains("\\u{"),
-            "{shell}"
-        );
+        assert!(ran.stdout.contains("accept-invite") && !ran.stdout.contains("\\u{"), "{shell}");
     }
 }
 
@@ -258,23 +178,12 @@ fn completion_scripts_are_printed_as_they_are() {
 fn the_raw_output_of_offline_commands_is_valid_against_its_schema() {
     let client = Client::new().with("SVC_TOKEN", "svc_st_x");
     let catalog = client.run(&["catalog", "show"]).json();
-    for line in [
-        "version",
-        "config path",
-        "auth status",
-        "auth token",
-        "completion bash",
-        "catalog show",
-    ] {
+    for line in ["version", "config path", "auth status", "auth token", "completion bash", "catalog show"] {
         let arguments: Vec<_> = line.split(' ').chain(["--output", "json"]).collect();
         let printed = client.run(&arguments).json();
         let name = line.trim_end_matches(" bash");
-        let command = catalog["commands"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|command| command["name"] == name)
-            .unwrap();
+        let command =
+            catalog["commands"].as_array().unwrap().iter().find(|command| command["name"] == name).unwrap();
         let validator = jsonschema::validator_for(&command["output_schema"]).unwrap();
         assert!(validator.is_valid(&printed), "{line}: {printed}");
     }
@@ -301,13 +210,9 @@ fn an_interrupt_is_130_and_a_termination_143() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let client =
             Client::of(&format!("http://{}", silent.local_addr().unwrap())).with("SVC_TOKEN", "svc_st_x");
-        let mut child = client
-            .command(&["auth", "whoami"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = client.command(&["auth", "whoami"]).stderr(Stdio::null()).spawn().unwrap();
         // Once it has connected, it listens for signals.
-        let _connection = silent.accept().unwrap();
+        let _connection = connection_to(silent);
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
     }

@@ -52,19 +52,8 @@ fn service(asked: &Asked) -> (u16, String) {
 fn logged_in(stub: &Stub) -> Client {
     // No variable names the service: what the login stored does.
     let client = Client::new();
-    let login = [
-        "auth",
-        "login",
-        "--email",
-        "ada@acme.example",
-        "--tenant",
-        "acme",
-        "--password-stdin",
-    ];
-    let ran = client.run_with(
-        &[&login[..], &["--base-url", &stub.url]].concat(),
-        "correct horse battery\n",
-    );
+    let login = ["auth", "login", "--email", "ada@acme.example", "--tenant", "acme", "--password-stdin"];
+    let ran = client.run_with(&[&login[..], &["--base-url", &stub.url]].concat(), "correct horse battery\n");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(!ran.stdout.contains("svc_st_good"), "{ran:?}");
     client
@@ -81,9 +70,7 @@ fn a_login_is_stored_for_its_owner_alone_and_later_commands_act_with_it() {
         assert_eq!(mode(&client.credentials()), 0o600);
         assert_eq!(mode(client.credentials().parent().unwrap()), 0o700);
     }
-    let listed = client
-        .run(&["auth", "sessions", "list", "--output", "json"])
-        .json();
+    let listed = client.run(&["auth", "sessions", "list", "--output", "json"]).json();
     assert_eq!(listed["items"][0]["id"], LISTED);
 
     let asked = stub.asked();
@@ -116,10 +103,7 @@ fn a_refused_login_stores_nothing() {
     ];
     let ran = client.run_with(&login, "wrong\n");
     let error = ran.error();
-    assert_eq!(
-        (ran.code, error["code"].as_str()),
-        (Some(4), Some("login_failed"))
-    );
+    assert_eq!((ran.code, error["code"].as_str()), (Some(4), Some("login_failed")));
     assert_eq!(error["request_id"], "of-the-stub");
     assert_eq!(error["remediation"], ProblemKind::LoginFailed.remedy());
     assert!(!client.credentials().exists());
@@ -130,10 +114,7 @@ fn the_sessions_of_another_user_are_asked_for_by_id() {
     let stub = Stub::answering(service);
     let client = logged_in(&stub);
     let other = "01890a5d-ac96-774b-bcce-b302099a8099";
-    assert_eq!(
-        client.run(&["auth", "sessions", "list", "--user-id", other]).code,
-        Some(0)
-    );
+    assert_eq!(client.run(&["auth", "sessions", "list", "--user-id", other]).code, Some(0));
     assert_eq!(stub.asked()[1].header("x-user-id"), Some(other));
 }
 
@@ -141,10 +122,7 @@ fn the_sessions_of_another_user_are_asked_for_by_id() {
 fn what_the_service_sends_cannot_steer_the_terminal() {
     let stub = Stub::answering(service);
     let ran = logged_in(&stub).run(&["auth", "sessions", "list"]);
-    assert!(
-        ran.stdout.contains("evil\\u{1b}[2J") && !ran.stdout.contains('\u{1b}'),
-        "{ran:?}"
-    );
+    assert!(ran.stdout.contains("evil\\u{1b}[2J") && !ran.stdout.contains('\u{1b}'), "{ran:?}");
     assert!(ran.stdout.starts_with("ID "), "{ran:?}");
 }
 
@@ -152,11 +130,8 @@ fn what_the_service_sends_cannot_steer_the_terminal() {
 fn a_list_as_ndjson_is_an_item_a_line() {
     let stub = Stub::answering(service);
     let ran = logged_in(&stub).run(&["auth", "sessions", "list", "--output", "ndjson"]);
-    let lines: Vec<serde_json::Value> = ran
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), lines[0]["id"].as_str()), (1, Some(LISTED)));
 }
 
@@ -164,10 +139,7 @@ fn a_list_as_ndjson_is_an_item_a_line() {
 fn a_raw_token_is_revoked_by_its_header_and_forgotten_when_it_was_stored() {
     let stub = Stub::answering(service);
     let client = logged_in(&stub);
-    let ran = client.run_with(
-        &["auth", "sessions", "revoke", "-", "--output", "json"],
-        "svc_st_good\n",
-    );
+    let ran = client.run_with(&["auth", "sessions", "revoke", "-", "--output", "json"], "svc_st_good\n");
     assert_eq!(ran.json(), json!({"revoked": true, "forgotten": true}));
     let asked = &stub.asked()[1];
     assert_eq!(asked.line, "POST /api/v1/auth/sessions/logout");
@@ -183,10 +155,7 @@ fn a_raw_token_needs_no_login_and_one_that_never_was_is_not_found() {
     let ran = client.run(&["auth", "sessions", "revoke", "svc_st_other", "--output", "json"]);
     assert_eq!(ran.json()["forgotten"], false);
     let ran = client.run(&["auth", "sessions", "revoke", "svc_st_unknown", "--output", "json"]);
-    assert_eq!(
-        (ran.code, ran.error()["code"].as_str()),
-        (Some(3), Some("session_not_found"))
-    );
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(3), Some("session_not_found")));
 }
 
 #[test]
@@ -195,10 +164,7 @@ fn a_listed_id_is_deleted_and_a_session_that_lives_on_stays_stored() {
     let client = logged_in(&stub);
     let ran = client.run(&["auth", "sessions", "revoke", LISTED, "--output", "json"]);
     assert_eq!(ran.json(), json!({"revoked": true, "forgotten": false}));
-    let expected = [
-        format!("DELETE /api/v1/auth/sessions/{LISTED}"),
-        "GET /api/v1/auth/session".into(),
-    ];
+    let expected = [format!("DELETE /api/v1/auth/sessions/{LISTED}"), "GET /api/v1/auth/session".into()];
     assert_eq!(stub.lines()[1..], expected);
     assert_eq!(client.run(&["auth", "whoami"]).code, Some(0));
 }
@@ -228,10 +194,7 @@ fn what_is_neither_a_token_nor_an_id_is_refused_before_anything_is_asked() {
 fn logging_out_forgets_the_session_here_and_there() {
     let stub = Stub::answering(service);
     let client = logged_in(&stub);
-    assert_eq!(
-        client.run(&["auth", "logout", "--output", "json"]).json()["forgotten"],
-        true
-    );
+    assert_eq!(client.run(&["auth", "logout", "--output", "json"]).json()["forgotten"], true);
     assert_eq!(stub.asked()[1].header("x-session-id"), Some("svc_st_good"));
     assert_eq!(client.run(&["auth", "logout"]).code, Some(4));
 }
@@ -241,17 +204,9 @@ fn a_token_of_the_environment_wins_over_a_login_and_its_user_is_asked_for() {
     let stub = Stub::answering(service);
     let client = logged_in(&stub).with("SVC_TOKEN", "svc_st_good");
     assert_eq!(client.run(&["auth", "sessions", "list"]).code, Some(0));
-    assert_eq!(
-        stub.lines()[1..],
-        ["GET /api/v1/auth/session", "GET /api/v1/auth/sessions?limit=200"]
-    );
-    let refused = client
-        .with("SVC_TOKEN", "svc_st_bad")
-        .run(&["auth", "whoami", "--output", "json"]);
-    assert_eq!(
-        (refused.code, refused.error()["code"].as_str()),
-        (Some(4), Some("credential_invalid"))
-    );
+    assert_eq!(stub.lines()[1..], ["GET /api/v1/auth/session", "GET /api/v1/auth/sessions?limit=200"]);
+    let refused = client.with("SVC_TOKEN", "svc_st_bad").run(&["auth", "whoami", "--output", "json"]);
+    assert_eq!((refused.code, refused.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
 }
 
 #[test]
@@ -274,20 +229,9 @@ fn a_busy_service_is_asked_again_only_where_that_is_harmless() {
         _ => problem(ProblemKind::Overloaded),
     });
     let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_good");
-    let login = [
-        "auth",
-        "login",
-        "--email",
-        "a@b.example",
-        "--tenant",
-        "acme",
-        "--password-stdin",
-    ];
+    let login = ["auth", "login", "--email", "a@b.example", "--tenant", "acme", "--password-stdin"];
     assert_eq!(client.run_with(&login, "password\n").code, Some(9));
     assert_eq!(stub.asked().len(), 1);
-    assert_eq!(
-        client.run(&["auth", "whoami", "--timeout", "1500ms"]).code,
-        Some(9)
-    );
+    assert_eq!(client.run(&["auth", "whoami", "--timeout", "1500ms"]).code, Some(9));
     assert_eq!(stub.asked().len(), 3);
 }

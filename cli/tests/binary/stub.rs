@@ -34,25 +34,16 @@ pub(crate) struct Stub {
 impl Stub {
     /// Begins to listen on a free port.
     pub(crate) fn answering(answers: Answers) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = runtime
-            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let seen = Arc::clone(&asked);
         let router =
             Router::new().fallback(move |request: Request| answer(request, Arc::clone(&seen), answers));
         runtime.spawn(async move { axum::serve(listener, router).await });
-        Self {
-            url,
-            asked,
-            _runtime: runtime,
-        }
+        Self { url, asked, _runtime: runtime }
     }
 
     /// What was asked, in order.
@@ -69,23 +60,11 @@ impl Stub {
 async fn answer(request: Request, seen: Arc<Mutex<Vec<Asked>>>, answers: Answers) -> Response {
     let (head, body) = request.into_parts();
     let line = format!("{} {}", head.method, head.uri);
-    let asked = Asked {
-        line,
-        headers: head.headers,
-        body: to_bytes(body, usize::MAX).await.unwrap(),
-    };
+    let asked = Asked { line, headers: head.headers, body: to_bytes(body, usize::MAX).await.unwrap() };
     let (status, body) = answers(&asked);
     seen.lock().unwrap().push(asked);
     let status = StatusCode::from_u16(status).unwrap();
-    (
-        status,
-        [
-            ("content-type", "application/json"),
-            ("x-request-id", "of-the-stub"),
-        ],
-        body,
-    )
-        .into_response()
+    (status, [("content-type", "application/json"), ("x-request-id", "of-the-stub")], body).into_response()
 }
 
 /// A problem document as the service sends it.

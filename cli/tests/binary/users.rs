@@ -26,10 +26,9 @@ fn service(asked: &Asked) -> (u16, String) {
             });
             (201, accepted.to_string())
         }
-        "GET /api/v1/tenants?limit=200" => (
-            200,
-            json!({"items": [tenant("acme")], "next_cursor": "a b&c"}).to_string(),
-        ),
+        "GET /api/v1/tenants?limit=200" => {
+            (200, json!({"items": [tenant("acme")], "next_cursor": "a b&c"}).to_string())
+        }
         "GET /api/v1/tenants?limit=200&cursor=a+b%26c" => {
             (200, json!({"items": [tenant("umbrella")]}).to_string())
         }
@@ -54,57 +53,26 @@ fn body(asked: &Asked) -> Value {
 fn the_operator_invites_into_the_tenant_that_is_named() {
     let stub = Stub::answering(service);
     let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
-    let ran = client.run(&[
-        "users",
-        "invite",
-        "--email",
-        "bob@acme.example",
-        "--tenant",
-        "acme",
-    ]);
+    let ran = client.run(&["users", "invite", "--email", "bob@acme.example", "--tenant", "acme"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(
-        ran.stdout.contains("pending") && !ran.stdout.contains("token"),
-        "{ran:?}"
-    );
+    assert!(ran.stdout.contains("pending") && !ran.stdout.contains("token"), "{ran:?}");
     assert!(ran.stderr.contains("by mail"), "{ran:?}");
     let asked = &stub.asked()[0];
     assert_eq!(asked.header("authorization"), Some("Bearer svc_op_x"));
     assert_eq!(asked.header("x-tenant-id"), Some("acme"));
-    assert_eq!(
-        body(asked),
-        json!({"email": "bob@acme.example", "role": "member", "delivery": "email"})
-    );
+    assert_eq!(body(asked), json!({"email": "bob@acme.example", "role": "member", "delivery": "email"}));
     // Without a tenant, nobody knows where to.
-    assert_eq!(
-        client
-            .run(&["users", "invite", "--email", "bob@acme.example"])
-            .code,
-        Some(12)
-    );
+    assert_eq!(client.run(&["users", "invite", "--email", "bob@acme.example"]).code, Some(12));
 }
 
 #[test]
 fn a_session_of_the_environment_wins_over_the_operator() {
     let stub = Stub::answering(service);
-    let client = Client::of(&stub.url)
-        .with("SVC_OPERATOR_TOKEN", "svc_op_x")
-        .with("SVC_TOKEN", "svc_st_x");
-    let invite = [
-        "users",
-        "invite",
-        "--email",
-        "bob@acme.example",
-        "--role",
-        "admin",
-        "--delivery",
-        "response",
-    ];
+    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x").with("SVC_TOKEN", "svc_st_x");
+    let invite =
+        ["users", "invite", "--email", "bob@acme.example", "--role", "admin", "--delivery", "response"];
     let invited = client.run(&[&invite[..], &["--output", "json"]].concat()).json();
-    assert_eq!(
-        (&invited["token"], &invited["role"]),
-        (&json!("svc_iv_raw"), &json!("admin"))
-    );
+    assert_eq!((&invited["token"], &invited["role"]), (&json!("svc_iv_raw"), &json!("admin")));
     let asked = &stub.asked()[0];
     assert_eq!(asked.header("authorization"), Some("Bearer svc_st_x"));
     assert_eq!(asked.header("x-tenant-id"), None);
@@ -119,25 +87,10 @@ fn token_and_password_of_an_invite_may_both_come_from_standard_input() {
         "svc_iv_raw\ncorrect horse battery \n",
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(
-        body(&stub.asked()[0]),
-        json!({"token": "svc_iv_raw", "password": "correct horse battery "})
-    );
-    assert!(
-        ran.stderr
-            .contains("svc auth login --email bob@acme.example --tenant acme"),
-        "{ran:?}"
-    );
-    let silent = client.run_with(
-        &[
-            "users",
-            "accept-invite",
-            "svc_iv_raw",
-            "--password-stdin",
-            "--quiet",
-        ],
-        "pw\n",
-    );
+    assert_eq!(body(&stub.asked()[0]), json!({"token": "svc_iv_raw", "password": "correct horse battery "}));
+    assert!(ran.stderr.contains("svc auth login --email bob@acme.example --tenant acme"), "{ran:?}");
+    let silent =
+        client.run_with(&["users", "accept-invite", "svc_iv_raw", "--password-stdin", "--quiet"], "pw\n");
     assert_eq!(silent.stderr, "");
 }
 
@@ -148,15 +101,8 @@ fn the_operators_token_may_lie_in_a_file() {
     let file = client.home().join("operator");
     std::fs::write(&file, "svc_op_file\n").unwrap();
     let client = client.with("SVC_OPERATOR_TOKEN_FILE", file.to_str().unwrap());
-    let create = [
-        "tenants",
-        "create",
-        "acme",
-        "--admin-email",
-        "ada@acme.example",
-        "--events-per-second",
-        "10",
-    ];
+    let create =
+        ["tenants", "create", "acme", "--admin-email", "ada@acme.example", "--events-per-second", "10"];
     assert_eq!(client.run(&create).code, Some(0));
     let asked = &stub.asked()[0];
     assert_eq!(asked.header("authorization"), Some("Bearer svc_op_file"));
@@ -165,9 +111,7 @@ fn the_operators_token_may_lie_in_a_file() {
         "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
     });
     assert_eq!(body(asked), expected);
-    let unreadable = client
-        .with("SVC_OPERATOR_TOKEN_FILE", "/nonexistent")
-        .run(&["tenants", "list"]);
+    let unreadable = client.with("SVC_OPERATOR_TOKEN_FILE", "/nonexistent").run(&["tenants", "list"]);
     assert_eq!(unreadable.code, Some(11));
 }
 
@@ -176,12 +120,7 @@ fn a_list_is_read_to_its_last_page() {
     let stub = Stub::answering(service);
     let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
     let listed = client.run(&["tenants", "list", "--output", "json"]).json();
-    let ids: Vec<_> = listed["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tenant| &tenant["tenant_id"])
-        .collect();
+    let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|tenant| &tenant["tenant_id"]).collect();
     assert_eq!(ids, ["acme", "umbrella"]);
     assert_eq!(client.run(&["tenants", "get", "umbrella"]).code, Some(3));
     assert_eq!(Client::of(&stub.url).run(&["tenants", "list"]).code, Some(4));
@@ -192,24 +131,12 @@ fn the_raw_call_sends_what_it_is_given_and_prints_what_it_gets() {
     let stub = Stub::answering(service);
     let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
     let invite = r#"{"email": "bob@acme.example", "role": "member"}"#;
-    let called = client
-        .run_with(
-            &["api", "post", "/users/invite", "--data", "-", "--output", "json"],
-            invite,
-        )
-        .json();
+    let called =
+        client.run_with(&["api", "post", "/users/invite", "--data", "-", "--output", "json"], invite).json();
     assert_eq!(called["email"], "bob@acme.example");
     let asked = &stub.asked()[0];
-    assert_eq!(
-        (asked.line.as_str(), &asked.body[..]),
-        ("POST /api/v1/users/invite", invite.as_bytes())
-    );
-    assert_eq!(
-        client
-            .run(&["api", "GET", "/api/v1/pages/device", "--anonymous"])
-            .stdout,
-        "<p>hello</p>\n"
-    );
+    assert_eq!((asked.line.as_str(), &asked.body[..]), ("POST /api/v1/users/invite", invite.as_bytes()));
+    assert_eq!(client.run(&["api", "GET", "/api/v1/pages/device", "--anonymous"]).stdout, "<p>hello</p>\n");
     assert_eq!(stub.asked()[1].header("authorization"), None);
     assert_eq!(client.run(&["api", "GET", "/nowhere"]).code, Some(3));
     assert_eq!(client.run(&["api", "GET", "nowhere"]).code, Some(2));

@@ -86,12 +86,7 @@ impl Command for Login {
                           answer does not tell a wrong password from an unknown address or tenant. After several failures \
                           even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
                           win over a stored session.",
-            see_also: &[
-                "auth logout",
-                "auth whoami",
-                "auth sessions list",
-                "users accept-invite",
-            ],
+            see_also: &["auth logout", "auth whoami", "auth sessions list", "users accept-invite"],
             errors: &[
                 Failure::Local(Fault::InputNeeded),
                 Failure::Local(Fault::InputInvalid),
@@ -115,9 +110,7 @@ impl Command for Login {
         let password = if self.password_stdin {
             stdin_secret("password").await?
         } else {
-            context
-                .prompt()
-                .secret(&format!("Password of {email} in {tenant}"), "--password-stdin")?
+            context.prompt().secret(&format!("Password of {email} in {tenant}"), "--password-stdin")?
         };
         let login = identity::Login { email, password };
         let issued: IssuedSession = context
@@ -130,9 +123,7 @@ impl Command for Login {
         let report = keep(service, login.email, issued)?;
         for variable in [environment::TOKEN, environment::API_KEY] {
             if environment::text(variable).is_some() {
-                context
-                    .out()
-                    .warn(&format!("{variable} is set and wins over this login"));
+                context.out().warn(&format!("{variable} is set and wins over this login"));
             }
         }
         context.out().print(&report)

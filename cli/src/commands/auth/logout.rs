@@ -34,20 +34,12 @@ impl Command for Logout {
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.session()?.bearer;
-        let call = context
-            .api()?
-            .call(Method::POST, "/auth/sessions/logout")
-            .session(&token)?
-            .done()
-            .await;
+        let call = context.api()?.call(Method::POST, "/auth/sessions/logout").session(&token)?.done().await;
         match call {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
         }
         let forgotten = CredentialStore::of_this_user()?.update(|all| all.forget(&token))?;
-        context.out().print(&Ended {
-            revoked: true,
-            forgotten,
-        })
+        context.out().print(&Ended { revoked: true, forgotten })
     }
 }

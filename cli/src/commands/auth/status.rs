@@ -51,10 +51,7 @@ impl Row for AtHand {
             if self.current { "*" } else { "" }.to_owned(),
             self.source.to_owned(),
             self.base_url.clone().unwrap_or_default(),
-            self.tenant_id
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+            self.tenant_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             self.email.clone().unwrap_or_default(),
             self.role.map(|role| role.to_string()).unwrap_or_default(),
             self.expires_at.as_ref().map(time).unwrap_or_default(),
@@ -80,17 +77,11 @@ impl Command for Status {
     async fn run(self, context: &Context) -> Result<()> {
         let mut items = from_environment()?;
         // Where nothing else is current, the stored session of the service and tenant is.
-        let current = if items.is_empty() {
-            current_key(context)?
-        } else {
-            None
-        };
+        let current = if items.is_empty() { current_key(context)? } else { None };
         for (base_url, tenant, session) in stored()?.all() {
             items.push(AtHand {
                 source: "stored",
-                current: current
-                    .as_ref()
-                    .is_some_and(|(url, id)| url == base_url && id == tenant),
+                current: current.as_ref().is_some_and(|(url, id)| url == base_url && id == tenant),
                 base_url: Some(base_url.to_owned()),
                 tenant_id: Some(tenant.clone()),
                 user_id: Some(session.user_id),

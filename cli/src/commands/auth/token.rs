@@ -45,8 +45,6 @@ impl Command for Token {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&RawToken {
-            token: context.session()?.bearer,
-        })
+        context.out().print(&RawToken { token: context.session()?.bearer })
     }
 }

@@ -25,10 +25,7 @@ impl Report for Whoami {
             ("key", self.key_id.map(|id| id.to_string())),
             ("role", self.role.map(|role| role.to_string())),
             ("scopes", Some(scopes.join(" "))),
-            (
-                "method",
-                self.method.map(|method| login_method(method).to_owned()),
-            ),
+            ("method", self.method.map(|method| login_method(method).to_owned())),
             ("ends", Some(time(&self.expires_at))),
             ("ends unused", self.idle_expires_at.as_ref().map(time)),
         ])

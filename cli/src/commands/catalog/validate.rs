@@ -31,10 +31,7 @@ struct Validated {
 
 impl Report for Validated {
     fn table(&self) -> Table {
-        Table::of_text(&format!(
-            "The catalog is valid and describes {} commands.",
-            self.commands
-        ))
+        Table::of_text(&format!("The catalog is valid and describes {} commands.", self.commands))
     }
 }
 
@@ -46,10 +43,7 @@ impl Command for Validate {
             examples: &[("Check a catalog", "svc catalog validate catalog/svc.catalog.json")],
             agent_notes: "Works offline. Every fault is told with its place, as a JSON Pointer.",
             see_also: &["catalog show"],
-            errors: &[
-                Failure::Local(Fault::InputUnreadable),
-                Failure::Local(Fault::InputInvalid),
-            ],
+            errors: &[Failure::Local(Fault::InputUnreadable), Failure::Local(Fault::InputInvalid)],
             input_schema: Some(format_schema),
             output_schema: Some(schema_of::<Validated>),
         }
@@ -67,9 +61,6 @@ impl Command for Validate {
             return Err(Fault::InputInvalid.because(format!("{shown} is no command catalog:\n  {faults}")));
         }
         let commands = catalog["commands"].as_array().map_or(0, Vec::len);
-        context.out().print(&Validated {
-            valid: true,
-            commands,
-        })
+        context.out().print(&Validated { valid: true, commands })
     }
 }

@@ -210,10 +210,8 @@ impl Delivery {
 
 /// Why a whole batch failed, when that was no fault of its events: the next one would fail the same way.
 fn failure_of_all(results: &BatchSendResult) -> Option<TransportError> {
-    let errors = results
-        .results
-        .iter()
-        .map(|result| result.error.as_ref().filter(|error| is_of_no_event(error)));
+    let errors =
+        results.results.iter().map(|result| result.error.as_ref().filter(|error| is_of_no_event(error)));
     // One result without such an error is enough to go on.
     let errors: Option<Vec<_>> = errors.collect();
     errors?.first().map(|&error| error.clone())

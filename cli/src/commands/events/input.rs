@@ -28,10 +28,7 @@ impl Source {
     /// Opens a file, or standard input for `-`.
     pub(super) fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            return Ok(Self {
-                reader: Box::new(BufReader::new(io::stdin())),
-                ids: Ids::Random,
-            });
+            return Ok(Self { reader: Box::new(BufReader::new(io::stdin())), ids: Ids::Random });
         }
         Self::open_file(path)
             .map_err(|error| Fault::InputUnreadable.because(format!("{}: {error}", path.display())))
@@ -51,10 +48,7 @@ impl Source {
             // A pipe or a device can be read once only.
             Ids::Random
         };
-        Ok(Self {
-            reader: Box::new(BufReader::with_capacity(256 * 1024, file)),
-            ids,
-        })
+        Ok(Self { reader: Box::new(BufReader::with_capacity(256 * 1024, file)), ids })
     }
 }
 
@@ -103,12 +97,9 @@ impl Iterator for Items {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Self::Lines(lines) => lines.next(),
-            Self::Document(items) => items.next().map(|(place, json)| {
-                Ok(Item {
-                    line: place as u64 + 1,
-                    json: Ok(json),
-                })
-            }),
+            Self::Document(items) => {
+                items.next().map(|(place, json)| Ok(Item { line: place as u64 + 1, json: Ok(json) }))
+            }
         }
     }
 }
@@ -132,16 +123,10 @@ fn first_byte(reader: &mut Box<dyn BufRead + Send>, lines: &mut u64) -> io::Resu
 
 fn list(reader: Box<dyn BufRead + Send>) -> Result<Items> {
     let mut text = Vec::new();
-    reader
-        .take(LARGEST_LIST as u64 + 1)
-        .read_to_end(&mut text)
-        .map_err(|error| unreadable(&error))?;
+    reader.take(LARGEST_LIST as u64 + 1).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
     if text.len() > LARGEST_LIST {
         return Err(Fault::InputInvalid
-            .because(format!(
-                "a list is read whole, and this one is above {} MiB",
-                LARGEST_LIST >> 20
-            ))
+            .because(format!("a list is read whole, and this one is above {} MiB", LARGEST_LIST >> 20))
             .advising("Send the events as NDJSON, one a line: that has no limit."));
     }
     let items: Vec<Box<RawValue>> = serde_json::from_slice(&text)
@@ -153,22 +138,15 @@ fn list(reader: Box<dyn BufRead + Send>) -> Result<Items> {
 fn one_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<Items> {
     let mut head = Vec::new();
     let mut beginning = reader.by_ref().take(LARGEST_EVENT as u64);
-    beginning
-        .read_until(b'\n', &mut head)
-        .map_err(|error| unreadable(&error))?;
+    beginning.read_until(b'\n', &mut head).map_err(|error| unreadable(&error))?;
     if is_beginning(&head) {
-        beginning
-            .read_to_end(&mut head)
-            .map_err(|error| unreadable(&error))?;
+        beginning.read_to_end(&mut head).map_err(|error| unreadable(&error))?;
         let exhausted = reader.fill_buf().map_err(|error| unreadable(&error))?.is_empty();
         if let (true, Ok(event)) = (exhausted, serde_json::from_slice(&head)) {
             return Ok(Items::Document(vec![event].into_iter().enumerate()));
         }
     }
-    Ok(Items::Lines(Lines {
-        reader: Box::new(Cursor::new(head).chain(reader)),
-        line: skipped,
-    }))
+    Ok(Items::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
 }
 
 fn is_beginning(text: &[u8]) -> bool {
@@ -187,12 +165,7 @@ impl Iterator for Lines {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let mut text = Vec::new();
-            match self
-                .reader
-                .by_ref()
-                .take(LONGEST_LINE as u64)
-                .read_until(b'\n', &mut text)
-            {
+            match self.reader.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut text) {
                 Ok(0) => return None,
                 Ok(_) => self.line += 1,
                 Err(error) => return Some(Err(error)),
@@ -201,10 +174,7 @@ impl Iterator for Lines {
                 return Some(self.skip_long_line(&text));
             }
             if !text.trim_ascii().is_empty() {
-                return Some(Ok(Item {
-                    line: self.line,
-                    json: parse(&text),
-                }));
+                return Some(Ok(Item { line: self.line, json: parse(&text) }));
             }
         }
     }
@@ -218,10 +188,7 @@ impl Lines {
             message: format!("the line is longer than {} KiB", LONGEST_LINE >> 10),
             text: String::from_utf8_lossy(&beginning[..256]).into_owned(),
         };
-        Ok(Item {
-            line: self.line,
-            json: Err(flaw),
-        })
+        Ok(Item { line: self.line, json: Err(flaw) })
     }
 }
 
@@ -249,56 +216,34 @@ mod tests {
         Ok(items
             .map(|item| item.unwrap())
             .map(|item| {
-                (
-                    item.line,
-                    item.json
-                        .map_or_else(|flaw| flaw.code.to_owned(), |json| json.get().to_owned()),
-                )
+                (item.line, item.json.map_or_else(|flaw| flaw.code.to_owned(), |json| json.get().to_owned()))
             })
             .collect())
     }
 
     fn owned(items: &[(u64, &str)]) -> Vec<(u64, String)> {
-        items
-            .iter()
-            .map(|&(line, text)| (line, text.to_owned()))
-            .collect()
+        items.iter().map(|&(line, text)| (line, text.to_owned())).collect()
     }
 
     #[test]
     fn lines_keep_their_bytes_and_their_numbers() {
         let text = b"\xef\xbb\xbf\n{\"a\": 1.50}\r\n\n  {\"b\":2}\n{\"c\":3}";
-        assert_eq!(
-            items(text).unwrap(),
-            owned(&[(2, "{\"a\": 1.50}"), (4, "{\"b\":2}"), (5, "{\"c\":3}")])
-        );
+        assert_eq!(items(text).unwrap(), owned(&[(2, "{\"a\": 1.50}"), (4, "{\"b\":2}"), (5, "{\"c\":3}")]));
     }
 
     #[test]
     fn a_line_that_is_no_json_spoils_no_other() {
         let text = b"{\"a\":1}\n{\"b\":\nnonsense\n{\"c\":\"\xff\"}\n{\"d\":4}\n";
         let malformed = "malformed_json";
-        let expected = [
-            (1, "{\"a\":1}"),
-            (2, malformed),
-            (3, malformed),
-            (4, malformed),
-            (5, "{\"d\":4}"),
-        ];
+        let expected = [(1, "{\"a\":1}"), (2, malformed), (3, malformed), (4, malformed), (5, "{\"d\":4}")];
         assert_eq!(items(text).unwrap(), owned(&expected));
         let cut_first = b"{\"a\":\n{\"b\":2}\n";
-        assert_eq!(
-            items(cut_first).unwrap(),
-            owned(&[(1, malformed), (2, "{\"b\":2}")])
-        );
+        assert_eq!(items(cut_first).unwrap(), owned(&[(1, malformed), (2, "{\"b\":2}")]));
     }
 
     #[test]
     fn one_event_may_be_laid_out_over_lines() {
-        assert_eq!(
-            items(b"\n{\n  \"a\": 1\n}\n").unwrap(),
-            owned(&[(1, "{\n  \"a\": 1\n}")])
-        );
+        assert_eq!(items(b"\n{\n  \"a\": 1\n}\n").unwrap(), owned(&[(1, "{\n  \"a\": 1\n}")]));
         assert_eq!(items(b"{\"a\":1}").unwrap(), owned(&[(1, "{\"a\":1}")]));
     }
 
@@ -315,10 +260,7 @@ mod tests {
     #[test]
     fn a_line_beyond_measure_is_skipped_without_being_held() {
         let long = format!("{{\"a\":\"{}\"}}\n{{\"b\":2}}\n", "x".repeat(3 * LONGEST_LINE));
-        assert_eq!(
-            items(long.as_bytes()).unwrap(),
-            owned(&[(1, "event_too_large"), (2, "{\"b\":2}")])
-        );
+        assert_eq!(items(long.as_bytes()).unwrap(), owned(&[(1, "event_too_large"), (2, "{\"b\":2}")]));
     }
 
     #[test]

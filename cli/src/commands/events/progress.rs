@@ -20,11 +20,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Progress of what begins now.
     pub(super) fn new(out: &Output) -> Self {
-        Self {
-            started: Instant::now(),
-            painted: None,
-            paints: out.paints_progress(),
-        }
+        Self { started: Instant::now(), painted: None, paints: out.paints_progress() }
     }
 
     /// Time since the beginning.

@@ -39,15 +39,7 @@ pub(super) struct Reject<'a> {
 impl<'a> Reject<'a> {
     /// A reject of which no more is known.
     pub(super) fn of_line(line: u64, code: &'a str, message: &'a str) -> Self {
-        Self {
-            line,
-            event_id: None,
-            code,
-            message,
-            retryable: false,
-            event: None,
-            text: None,
-        }
+        Self { line, event_id: None, code, message, retryable: false, event: None, text: None }
     }
 }
 
@@ -62,11 +54,7 @@ impl Rejects {
     /// Begins an empty file, if one is asked for. It must not be the input, which would be lost.
     pub(super) fn new(path: Option<&Path>, input: &Path, out: &Output) -> Result<Self> {
         let file = path.map(|path| create(path, input)).transpose()?;
-        Ok(Self {
-            out: out.clone(),
-            file,
-            count: 0,
-        })
+        Ok(Self { out: out.clone(), file, count: 0 })
     }
 
     /// How many there are.
@@ -78,10 +66,7 @@ impl Rejects {
     pub(super) fn add(&mut self, reject: &Reject<'_>) -> Result<()> {
         self.count += 1;
         if self.count <= SHOWN {
-            self.out.notice(&format!(
-                "line {}: {}: {}",
-                reject.line, reject.code, reject.message
-            ));
+            self.out.notice(&format!("line {}: {}: {}", reject.line, reject.code, reject.message));
         } else if self.count == SHOWN + 1 {
             let rest = if self.file.is_some() {
                 "the rest is in the file of rejects"
@@ -102,9 +87,9 @@ impl Rejects {
     /// Makes sure that what was taken in is in the file.
     pub(super) fn finish(&mut self) -> Result<()> {
         match &mut self.file {
-            Some((path, file)) => file
-                .flush()
-                .map_err(|error| Fault::writing(&error, &path.display().to_string())),
+            Some((path, file)) => {
+                file.flush().map_err(|error| Fault::writing(&error, &path.display().to_string()))
+            }
             None => Ok(()),
         }
     }

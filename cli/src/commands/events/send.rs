@@ -64,10 +64,7 @@ impl Report for Summary {
             ("total", Some(self.total.to_string())),
             ("accepted", Some(self.accepted.to_string())),
             ("rejected", Some(self.rejected.to_string())),
-            (
-                "stopped before line",
-                self.stopped_before_line.map(|line| line.to_string()),
-            ),
+            ("stopped before line", self.stopped_before_line.map(|line| line.to_string())),
             ("seconds", Some(format!("{:.1}", self.seconds))),
         ])
     }
@@ -110,10 +107,7 @@ impl Command for Send {
     async fn run(self, context: &Context) -> Result<()> {
         let transport = transport(context)?;
         let rejects = Rejects::new(self.rejects.as_deref(), &self.file, context.out())?;
-        let pace = Pace {
-            batch_size: self.batch_size,
-            concurrency: self.concurrency,
-        };
+        let pace = Pace { batch_size: self.batch_size, concurrency: self.concurrency };
         let source = blocking(move || Source::open(&self.file)).await?;
         let delivery = Delivery::new(transport, source.ids, pace, rejects, Progress::new(context.out()));
         let outcome = delivery.run(read(source)).await;
@@ -161,10 +155,8 @@ fn verdict(outcome: &Outcome) -> Result<()> {
             Some(line) => format!("; nothing was sent from line {line} on"),
             None => String::new(),
         };
-        let mut error = Fault::PartialSuccess.because(format!(
-            "{} accepted, {} not accepted{stopped}",
-            outcome.accepted, outcome.rejected
-        ));
+        let mut error = Fault::PartialSuccess
+            .because(format!("{} accepted, {} not accepted{stopped}", outcome.accepted, outcome.rejected));
         error.retryable = !outcome.needs_correction;
         return Err(error);
     }

@@ -55,25 +55,13 @@ struct EventFault {
 
 impl Report for Findings {
     fn table(&self) -> Table {
-        let told = self.faults.iter().map(
-            |EventFault {
-                 line,
-                 pointer,
-                 message,
-                 ..
-             }| match pointer.as_str() {
+        let told =
+            self.faults.iter().map(|EventFault { line, pointer, message, .. }| match pointer.as_str() {
                 "" => format!("line {line}: {message}"),
                 pointer => format!("line {line}: {pointer}: {message}"),
-            },
-        );
-        let summary = format!(
-            "{} events, {} valid, {} invalid",
-            self.total, self.valid, self.invalid
-        );
-        let text = std::iter::once(summary)
-            .chain(told)
-            .collect::<Vec<_>>()
-            .join("\n");
+            });
+        let summary = format!("{} events, {} valid, {} invalid", self.total, self.valid, self.invalid);
+        let text = std::iter::once(summary).chain(told).collect::<Vec<_>>().join("\n");
         Table::of_text(&text)
     }
 }
@@ -97,17 +85,11 @@ impl Command for Validate {
         Overlay {
             group: Group::Events,
             access: Access::Offline,
-            examples: &[(
-                "Check a file of events",
-                "svc events validate --file events.ndjson",
-            )],
+            examples: &[("Check a file of events", "svc events validate --file events.ndjson")],
             agent_notes: "Works offline. The findings are on standard output in any case; exit status 7 means that at least \
                           one event is not valid.",
             see_also: &["events send"],
-            errors: &[
-                Failure::Local(Fault::InputUnreadable),
-                Failure::Local(Fault::InputInvalid),
-            ],
+            errors: &[Failure::Local(Fault::InputUnreadable), Failure::Local(Fault::InputInvalid)],
             input_schema: Some(schema_of::<udm::UdmEvent>),
             output_schema: Some(schema_of::<Findings>),
         }
@@ -139,12 +121,7 @@ impl Command for Validate {
 fn faults(item: &Item) -> Vec<EventFault> {
     let line = item.line;
     let whole = |code: &str, message: String| {
-        vec![EventFault {
-            line,
-            pointer: String::new(),
-            code: code.to_owned(),
-            message,
-        }]
+        vec![EventFault { line, pointer: String::new(), code: code.to_owned(), message }]
     };
     let json = match &item.json {
         Ok(json) => json.get(),

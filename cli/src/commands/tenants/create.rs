@@ -60,10 +60,8 @@ impl Command for Create {
     async fn run(self, context: &Context) -> Result<()> {
         let operator = context.operator()?;
         let limited = self.events_per_second.is_some() || self.bytes_per_second.is_some();
-        let quota = Quota {
-            events_per_second: self.events_per_second,
-            bytes_per_second: self.bytes_per_second,
-        };
+        let quota =
+            Quota { events_per_second: self.events_per_second, bytes_per_second: self.bytes_per_second };
         let create = CreateTenant {
             display_name: self.display_name.unwrap_or_else(|| self.tenant_id.to_string()),
             tenant_id: self.tenant_id,

@@ -18,10 +18,7 @@ impl Command for List {
         Overlay {
             group: Group::Identity,
             access: Access::Operator,
-            examples: &[(
-                "List the tenants, one JSON object a line",
-                "svc tenants list --output ndjson",
-            )],
+            examples: &[("List the tenants, one JSON object a line", "svc tenants list --output ndjson")],
             agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE. Reads all pages.",
             see_also: &["tenants get", "tenants create"],
             errors: &[],
@@ -32,10 +29,8 @@ impl Command for List {
 
     async fn run(self, context: &Context) -> Result<()> {
         let operator = context.operator()?;
-        let items: Vec<Tenant> = context
-            .api()?
-            .list("/tenants", |call| call.bearer(&operator.bearer))
-            .await?;
+        let items: Vec<Tenant> =
+            context.api()?.list("/tenants", |call| call.bearer(&operator.bearer)).await?;
         context.out().print(&Listed { items })
     }
 }

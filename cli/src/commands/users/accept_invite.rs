@@ -42,10 +42,7 @@ impl Command for AcceptInviteCommand {
             group: Group::Identity,
             access: Access::Service,
             examples: &[
-                (
-                    "Accept an invite, and be asked for token and password",
-                    "svc users accept-invite",
-                ),
+                ("Accept an invite, and be asked for token and password", "svc users accept-invite"),
                 (
                     "Accept from a script: token and password are the lines of standard input",
                     "svc users accept-invite - --password-stdin",
@@ -84,16 +81,9 @@ impl Command for AcceptInviteCommand {
         } else {
             context.prompt().new_password("--password-stdin")?
         };
-        let accept = AcceptInvite {
-            token: Secret::new(token.expose().trim()),
-            password,
-        };
-        let accepted: AcceptedInvite = context
-            .api()?
-            .call(Method::POST, "/users/accept-invite")
-            .json(&accept)?
-            .fetch()
-            .await?;
+        let accept = AcceptInvite { token: Secret::new(token.expose().trim()), password };
+        let accepted: AcceptedInvite =
+            context.api()?.call(Method::POST, "/users/accept-invite").json(&accept)?.fetch().await?;
         context.out().print(&accepted)?;
         context.out().notice(&format!(
             "Next: svc auth login --email {} --tenant {}",

@@ -72,10 +72,7 @@ impl Report for Invite {
             ("role", Some(self.role.to_string())),
             ("status", Some(status(self.status).to_owned())),
             ("expires", Some(time(&self.expires_at))),
-            (
-                "token",
-                self.token.as_ref().map(|token| token.expose().to_owned()),
-            ),
+            ("token", self.token.as_ref().map(|token| token.expose().to_owned())),
         ])
     }
 }
@@ -86,10 +83,7 @@ impl Command for InviteCommand {
             group: Group::Identity,
             access: Access::CallerOrOperator,
             examples: &[
-                (
-                    "Invite a member by mail",
-                    "svc users invite --email bob@acme.example --tenant acme",
-                ),
+                ("Invite a member by mail", "svc users invite --email bob@acme.example --tenant acme"),
                 (
                     "Invite an administrator, and get the token to hand over",
                     "svc users invite --email bob@acme.example --tenant acme --role admin --delivery response",
@@ -118,18 +112,12 @@ impl Command for InviteCommand {
 
     async fn run(self, context: &Context) -> Result<()> {
         let caller = context.caller_or_operator().await?;
-        let invite = InviteUser {
-            email: self.email,
-            role: self.role.into(),
-            delivery: self.delivery.into(),
-        };
+        let invite = InviteUser { email: self.email, role: self.role.into(), delivery: self.delivery.into() };
         let api = context.api()?;
         let call = api.call(Method::POST, "/users/invite").bearer(&caller.bearer)?;
         let invite: Invite = call.tenant(caller.tenant.as_ref()).json(&invite)?.fetch().await?;
         if invite.token.is_none() {
-            context
-                .out()
-                .notice("The link to accept the invite goes out by mail.");
+            context.out().notice("The link to accept the invite goes out by mail.");
         }
         context.out().print(&invite)
     }

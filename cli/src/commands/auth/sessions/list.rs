@@ -23,16 +23,8 @@ pub(crate) struct List {
 }
 
 impl Row for Session {
-    const HEADING: &'static [&'static str] = &[
-        "ID",
-        "METHOD",
-        "CREATED",
-        "LAST SEEN",
-        "ENDS",
-        "ADDRESS",
-        "CLIENT",
-        "CURRENT",
-    ];
+    const HEADING: &'static [&'static str] =
+        &["ID", "METHOD", "CREATED", "LAST SEEN", "ENDS", "ADDRESS", "CLIENT", "CURRENT"];
     const NONE: &'static str = "No live session.";
 
     fn cells(&self) -> Vec<String> {
@@ -64,10 +56,7 @@ impl Command for List {
             agent_notes: "A user of another tenant is answered like one that does not exist. The ids are no credentials; \
                           `auth sessions revoke` takes them.",
             see_also: &["auth sessions revoke", "auth whoami"],
-            errors: &[
-                Failure::Local(Fault::InputInvalid),
-                Failure::Api(ProblemKind::NotFound),
-            ],
+            errors: &[Failure::Local(Fault::InputInvalid), Failure::Api(ProblemKind::NotFound)],
             input_schema: None,
             output_schema: Some(schema_of::<Listed<Session>>),
         }
@@ -81,10 +70,7 @@ impl Command for List {
         };
         let items: Vec<Session> = api
             .list("/auth/sessions", |call| {
-                Ok(call
-                    .bearer(&caller.bearer)?
-                    .tenant(caller.tenant.as_ref())
-                    .user(user))
+                Ok(call.bearer(&caller.bearer)?.tenant(caller.tenant.as_ref()).user(user))
             })
             .await?;
         context.out().print(&Listed { items })
@@ -93,11 +79,7 @@ impl Command for List {
 
 /// Whose session a token of the environment is; only the service knows.
 async fn whose(api: &Api, caller: &Caller) -> Result<UserId> {
-    let whoami: Whoami = api
-        .call(Method::GET, "/auth/session")
-        .bearer(&caller.bearer)?
-        .fetch()
-        .await?;
+    let whoami: Whoami = api.call(Method::GET, "/auth/session").bearer(&caller.bearer)?.fetch().await?;
     whoami.user_id.ok_or_else(|| {
         Fault::InputInvalid.because("the credential is no person's session, so it has no sessions to list")
     })

@@ -46,10 +46,7 @@ impl Command for Revoke {
                     "End a session of the list",
                     "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057",
                 ),
-                (
-                    "End the session whose token stands on standard input",
-                    "svc auth sessions revoke -",
-                ),
+                ("End the session whose token stands on standard input", "svc auth sessions revoke -"),
             ],
             agent_notes: "Give a raw token through `-`, so that it does not show in the list of processes. Needs no login \
                           for a token. Ending a session that is ended already succeeds. Takes effect everywhere within \
@@ -74,25 +71,18 @@ impl Command for Revoke {
         let api = context.api()?;
         let forgotten = match named {
             Named::Token(token) => {
-                api.call(Method::POST, "/auth/sessions/logout")
-                    .session(&token)?
-                    .done()
-                    .await?;
+                api.call(Method::POST, "/auth/sessions/logout").session(&token)?.done().await?;
                 CredentialStore::of_this_user()?.update(|all| all.forget(&token))?
             }
             Named::Listed(id) => {
                 let caller = context.session()?;
-                let call = api
-                    .call(Method::DELETE, &format!("/auth/sessions/{id}"))
-                    .bearer(&caller.bearer)?;
+                let call =
+                    api.call(Method::DELETE, &format!("/auth/sessions/{id}")).bearer(&caller.bearer)?;
                 call.tenant(caller.tenant.as_ref()).done().await?;
                 forget_if_own(&api, &caller).await?
             }
         };
-        context.out().print(&Ended {
-            revoked: true,
-            forgotten,
-        })
+        context.out().print(&Ended { revoked: true, forgotten })
     }
 }
 
@@ -103,9 +93,7 @@ fn named(text: &str) -> Result<Named> {
     }
     text.parse().map(Named::Listed).map_err(|_| {
         Fault::InputInvalid
-            .because(format!(
-                "a session is named by its token ({TOKEN_PREFIX}…) or by its id, a UUID"
-            ))
+            .because(format!("a session is named by its token ({TOKEN_PREFIX}…) or by its id, a UUID"))
             .advising("Run `svc auth sessions list` to see the ids.")
     })
 }
@@ -115,12 +103,7 @@ async fn forget_if_own(api: &Api, caller: &Caller) -> Result<bool> {
     if caller.variable.is_some() {
         return Ok(false);
     }
-    match api
-        .call(Method::GET, "/auth/session")
-        .bearer(&caller.bearer)?
-        .done()
-        .await
-    {
+    match api.call(Method::GET, "/auth/session").bearer(&caller.bearer)?.done().await {
         Err(error) if error.exit == Exit::Authentication => {
             CredentialStore::of_this_user()?.update(|all| all.forget(&caller.bearer))
         }
@@ -138,10 +121,7 @@ mod tests {
     #[test]
     fn a_token_and_an_id_are_told_apart_by_the_prefix() {
         assert!(matches!(named("svc_st_abc"), Ok(Named::Token(token)) if token.expose() == "svc_st_abc"));
-        assert!(matches!(
-            named("01890a5d-ac96-774b-bcce-b302099a8057"),
-            Ok(Named::Listed(_))
-        ));
+        assert!(matches!(named("01890a5d-ac96-774b-bcce-b302099a8057"), Ok(Named::Listed(_))));
     }
 
     #[test]
