@@ -15,7 +15,7 @@ BIN = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint fmt clean help
+.PHONY: up down test lint gen fmt clean help
 
 up: ## Start everything on this machine; PORT=8080 DATA=.dev/data choose where
 	@$(FETCH)
@@ -33,9 +33,22 @@ test: ## Run every test that needs no cluster, beside servers of its own
 	@cargo build --workspace --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
 
-lint: ## Check form and style, as CI does
+lint: ## Check form and style, and that generated files are up to date, as CI does
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
+	@before=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); $(MAKE) --no-print-directory gen; \
+	after=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); \
+	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit what \`make gen\` wrote"; exit 1; fi
+
+gen: ## Bring generated files up to date: offline data of queries, configuration table, catalog, schemas
+	@$(FETCH)
+	@cargo build --quiet --package standalone --no-default-features --bins
+	@cargo build --quiet --package database --example offline_data
+	@"$(BIN)/svc-standalone" with-servers -- "$(BIN)/examples/offline_data"
+	@cargo build --quiet --package standalone --package cli --bins
+	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
+	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
 fmt: ## Bring the code into form
 	cargo fmt --all

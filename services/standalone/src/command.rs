@@ -1,7 +1,10 @@
 //! The command line of `svc-standalone`.
 
+#[cfg(feature = "services")]
 mod configuration;
+#[cfg(feature = "services")]
 mod down;
+#[cfg(feature = "services")]
 mod up;
 mod with_servers;
 
@@ -11,8 +14,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 /// Where a checkout keeps its data.
+#[cfg(feature = "services")]
 const USUAL_DATA: &str = ".dev/data";
 /// Where a checkout's run shows its facts.
+#[cfg(feature = "services")]
 const USUAL_FACTS: &str = ".dev/standalone.json";
 
 /// All services in one process, over a private Postgres and nats-server.
@@ -26,15 +31,19 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start everything and run until Ctrl-C
+    #[cfg(feature = "services")]
     Up(Up),
     /// Stop what `up` started elsewhere
+    #[cfg(feature = "services")]
     Down(Down),
     /// Run a command beside throwaway servers, which it finds in `SVC_TEST_…` variables
     WithServers(WithServers),
     /// Print the reference of all configuration variables, in Markdown
+    #[cfg(feature = "services")]
     Configuration,
 }
 
+#[cfg(feature = "services")]
 #[derive(Debug, Args)]
 struct Up {
     /// Port of the public API on 127.0.0.1; 0 for any free one
@@ -50,6 +59,7 @@ struct Up {
     tools: ToolsFile,
 }
 
+#[cfg(feature = "services")]
 #[derive(Debug, Args)]
 struct Down {
     /// Directory for all data; without it, the usual one, and whichever run shows its facts in the usual file
@@ -83,9 +93,12 @@ impl Cli {
     /// Whatever kept it from being done, for a person to read.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            #[cfg(feature = "services")]
             Command::Up(options) => up::run(options).await,
+            #[cfg(feature = "services")]
             Command::Down(options) => down::run(options).await,
             Command::WithServers(options) => with_servers::run(options).await,
+            #[cfg(feature = "services")]
             Command::Configuration => configuration::run(),
         }
     }

@@ -4,16 +4,21 @@
 //! out with it, and `make test` gets its servers from it. Whatever it starts it also stops, and what an earlier run had
 //! to leave behind (it was killed) the next one finds and stops.
 
+#[cfg(feature = "services")]
 pub mod contexts;
 pub mod data_dir;
 pub mod facts;
+#[cfg(feature = "services")]
 mod first_tenant;
+#[cfg(feature = "services")]
 mod greeting;
+#[cfg(feature = "services")]
 mod say;
 mod secret;
 pub mod servers;
 mod signals;
 mod tools;
+#[cfg(feature = "services")]
 mod wiring;
 
 pub mod command;
