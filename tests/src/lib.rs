@@ -1,1 +1,33 @@
-//! Cross-service tests: the real binaries, end to end
+//! Fixtures of the cross-service tests: the real binaries as processes, and what people and programs do with them.
+//!
+//! Whatever a test starts ends with it, also when it panics, and a while later even when the test run itself is killed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "what a test cannot do without, it may fail on, in shared code too"
+)]
+
+mod environment;
+mod load;
+mod person;
+mod process;
+mod proxy;
+mod services;
+mod standalone;
+mod stream;
+mod svc;
+mod tree;
+mod until;
+
+pub use environment::variable;
+pub use load::Load;
+pub use person::{PASSWORD, Person, mail_to, raw_client, token_in};
+pub use process::Process;
+pub use proxy::Proxy;
+pub use services::{Service, Services};
+pub use standalone::{Away, Facts, Installation, Pids, Run, Server};
+pub use stream::Broker;
+pub use svc::{Ran, Svc};
+pub use tree::{Frozen, descendants, is_alive, kill};
+pub use until::{DEADLINE, until, within};

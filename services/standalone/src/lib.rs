@@ -12,7 +12,6 @@ pub mod facts;
 mod first_tenant;
 #[cfg(feature = "services")]
 mod greeting;
-#[cfg(feature = "services")]
 mod say;
 mod secret;
 pub mod servers;

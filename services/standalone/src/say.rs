@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 /// What was asked for: to standard output.
+#[cfg(feature = "services")]
 pub(crate) fn say(line: impl Display) {
     put(&mut io::stdout(), &line);
 }
