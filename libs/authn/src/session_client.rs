@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use contract::internal::{INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject};
+use contract::internal::{
+    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
+    subject_path, tenant_path,
+};
 use contract::session::IssuedSession;
 use hashing::TokenDigest;
 use http::StatusCode;
@@ -66,6 +69,29 @@ impl SessionClient {
         }
         let response = response.error_for_status().map_err(unavailable)?;
         Ok(response.json().await.map_err(unavailable)?)
+    }
+
+    /// Tells session a user's standing. Safe to repeat.
+    ///
+    /// # Errors
+    /// Session cannot take it now.
+    pub async fn put_subject(&self, record: &SubjectRecord) -> Result<(), Unavailable> {
+        self.put(&subject_path(record.user_id), record).await
+    }
+
+    /// Tells session a tenant's standing. Safe to repeat.
+    ///
+    /// # Errors
+    /// Session cannot take it now.
+    pub async fn put_tenant(&self, record: &TenantRecord) -> Result<(), Unavailable> {
+        self.put(&tenant_path(&record.tenant_id), record).await
+    }
+
+    async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
+        let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
+        let request = self.http.put(url).bearer_auth(&self.service_token).json(body);
+        request.send().await.and_then(reqwest::Response::error_for_status).map_err(unavailable)?;
+        Ok(())
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {

@@ -148,3 +148,53 @@ pub struct Login {
     /// Its password.
     pub password: Secret,
 }
+
+/// `PATCH /tenants/{id}`: what is absent stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PatchTenant {
+    /// A new name, 1 to 200 characters.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub display_name: Option<String>,
+    /// `suspended` ends the tenant's sessions and refuses its keys until it is `active` again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status: Option<TenantStatus>,
+    /// A new quota, whole.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quota: Option<Quota>,
+}
+
+/// `PATCH /users/{id}`: what is absent stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PatchUser {
+    /// A new role.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub role: Option<Role>,
+    /// `disabled` ends the user's sessions; `active` lets them log in again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status: Option<UserStatus>,
+}
+
+/// `POST /auth/password/change`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ChangePassword {
+    /// The password as it is: the proof.
+    pub current_password: Secret,
+    /// The password as it shall be.
+    pub new_password: Secret,
+}
+
+/// `POST /auth/password/reset`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RequestReset {
+    /// The address of the account.
+    pub email: String,
+}
+
+/// `POST /auth/password/reset/confirm`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ConfirmReset {
+    /// The raw reset token (`svc_pr_…`).
+    pub token: Secret,
+    /// The password to set.
+    pub new_password: Secret,
+}

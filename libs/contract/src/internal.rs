@@ -15,6 +15,21 @@ pub const ISSUE_SESSION: &str = "/internal/v1/sessions";
 /// Path at which session tells who stands behind a credential.
 pub const INTROSPECT: &str = "/internal/v1/introspect";
 
+/// Path at which session takes a user's standing: [`SubjectRecord`].
+pub fn subject_path(user_id: UserId) -> String {
+    format!("{SUBJECTS}/{user_id}")
+}
+
+/// Path at which session takes a tenant's standing: [`TenantRecord`].
+pub fn tenant_path(tenant_id: &TenantId) -> String {
+    format!("{TENANTS}/{tenant_id}")
+}
+
+/// Where users' standing lies.
+pub const SUBJECTS: &str = "/internal/v1/subjects";
+/// Where tenants' standing lies.
+pub const TENANTS: &str = "/internal/v1/tenants";
+
 /// A user's standing, whole. An older `version` never overwrites a newer one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectRecord {

@@ -160,6 +160,37 @@ impl World {
         .await
     }
 
+    /// At least so many mails, oldest first, once they are there.
+    pub async fn until_mails(&self, count: usize) -> Vec<String> {
+        until(async || {
+            let files = std::fs::read_dir(self.mails.path()).expect("the directory of mails is there");
+            let mut names: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+            names.retain(|name| name.extension().is_some_and(|extension| extension == "eml"));
+            names.sort();
+            let mails: Vec<_> = names.iter().filter_map(|name| std::fs::read_to_string(name).ok()).collect();
+            (mails.len() >= count).then_some(mails)
+        })
+        .await
+    }
+
+    /// Waits until every effect has come about.
+    pub async fn until_outbox_is_empty(&self) {
+        let mut connection = self.database.superuser().await.expect("the database answers");
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let left: i64 =
+                sqlx::query_scalar("select count(*) from identity.outbox where parked_at is null")
+                    .fetch_one(&mut connection)
+                    .await
+                    .expect("the outbox can be read");
+            if left == 0 {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{left} effects are still due");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Runs a statement as the superuser: a test's own hand in the database, for states that time would bring.
     pub async fn run_sql(&self, statement: &str) {
         let mut connection = self.database.superuser().await.expect("the database answers");

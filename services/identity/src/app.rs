@@ -1,12 +1,18 @@
 //! The use cases, one file each.
 
 pub(crate) mod accept_invite;
+pub(crate) mod change_password;
 pub(crate) mod create_tenant;
 pub(crate) mod invite_user;
 pub(crate) mod log_in;
 pub(crate) mod mail_invite;
+pub(crate) mod mail_notice;
 pub(crate) mod manage_invites;
+pub(crate) mod manage_users;
+pub(crate) mod patch_tenant;
 pub(crate) mod read;
+pub(crate) mod reset_password;
+pub(crate) mod standing;
 
 use std::sync::Arc;
 
@@ -32,6 +38,7 @@ pub(crate) struct App {
     pub(crate) tasks: Tasks,
     pub(crate) policy: PasswordPolicy,
     pub(crate) invite_ttl: TimeDelta,
+    pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
     pub(crate) operator_secret: OperatorSecret,
 }

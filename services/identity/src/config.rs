@@ -37,6 +37,8 @@ const MIN_LENGTH: Variable = plain(
 );
 const INVITE_TTL: Variable =
     plain("SVC_INVITE_TTL", "duration, 1h to 7d", "72h", "How long an invite can be accepted.");
+const RESET_TTL: Variable =
+    plain("SVC_RESET_TTL", "duration, 5min to 1h", "30min", "How long a password reset can be confirmed.");
 const MAIL_DIR: Variable = Variable {
     name: "SVC_MAIL_DIR",
     form: "directory",
@@ -74,6 +76,7 @@ pub const VARIABLES: &[Variable] = &[
     HASH_WORKERS,
     MIN_LENGTH,
     INVITE_TTL,
+    RESET_TTL,
     MAIL_DIR,
     MAIL_FROM,
 ];
@@ -93,6 +96,7 @@ pub struct Config {
     pub(crate) pool_size: PoolSize,
     pub(crate) min_length: usize,
     pub(crate) invite_ttl: Duration,
+    pub(crate) reset_ttl: Duration,
     pub(crate) mail_dir: Option<PathBuf>,
     pub(crate) mail_from: Mailbox,
 }
@@ -118,6 +122,7 @@ impl Config {
             _ => Err("must be 12 to 128"),
         });
         let invite_ttl = read.duration(&INVITE_TTL, Duration::from_hours(1), Duration::from_hours(7 * 24));
+        let reset_ttl = read.duration(&RESET_TTL, Duration::from_mins(5), Duration::from_hours(1));
         let mail_dir = read.optional(&MAIL_DIR);
         let mail_from = read.required(&MAIL_FROM);
         read.finish(|| {
@@ -136,6 +141,7 @@ impl Config {
                 pool_size,
                 min_length: min_length?,
                 invite_ttl: invite_ttl?,
+                reset_ttl: reset_ttl?,
                 mail_dir: mail_dir?,
                 mail_from: mail_from?,
             })

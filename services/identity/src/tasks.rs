@@ -1,3 +1,4 @@
 //! Queued and periodic work.
 
+pub(crate) mod effects;
 pub(crate) mod mailer;

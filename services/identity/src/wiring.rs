@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::domain::password::PasswordPolicy;
 use crate::http;
+use crate::tasks::effects::Effects;
 use crate::tasks::mailer::Mailer;
 
 /// The migrations of the schema `identity`.
@@ -93,16 +94,14 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         policy: PasswordPolicy { min_length: config.min_length },
         // Bounded by the configuration to a week.
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
+        // Bounded by the configuration to an hour.
+        reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         can_mail: config.mail_dir.is_some(),
         operator_secret: config.operator_secret,
     };
-    let mailer = Mailer {
-        app: app.clone(),
-        public_url: config.public_url,
-        from: config.mail_from,
-        directory: config.mail_dir,
-    };
-    let relay = Relay { database, outbox, deliver: mailer, clock };
+    let mailer = Mailer { from: config.mail_from, directory: config.mail_dir, clock: Arc::clone(&clock) };
+    let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
+    let relay = Relay { database, outbox, deliver: effects, clock };
     tasks.spawn("outbox relay", relay.run(tasks.clone()));
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }

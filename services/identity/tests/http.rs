@@ -6,8 +6,14 @@ mod accept_invite;
 mod invites;
 #[path = "http/login.rs"]
 mod login;
+#[path = "http/password_change.rs"]
+mod password_change;
+#[path = "http/password_reset.rs"]
+mod password_reset;
 #[path = "http/row_security.rs"]
 mod row_security;
+#[path = "http/standing.rs"]
+mod standing;
 #[path = "http/tenants.rs"]
 mod tenants;
 #[path = "http/users.rs"]

@@ -4,6 +4,7 @@ pub(crate) mod introspect;
 pub(crate) mod issue_session;
 pub(crate) mod list_sessions;
 pub(crate) mod revoke_session;
+pub(crate) mod take_standing;
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ mod internal;
 use authn::internal_only;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
-use contract::internal::{INTROSPECT, ISSUE_SESSION};
+use axum::routing::{delete, get, post, put};
+use contract::internal::{INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
 use service::http::not_found;
 
 use crate::app::App;
@@ -29,6 +29,8 @@ pub(crate) fn internal(app: App) -> Router {
     Router::new()
         .route(ISSUE_SESSION, post(internal::issue))
         .route(INTROSPECT, post(internal::introspect))
+        .route(&format!("{SUBJECTS}/{{user_id}}"), put(internal::put_subject))
+        .route(&format!("{TENANTS}/{{tenant_id}}"), put(internal::put_tenant))
         .fallback(not_found)
         .layer(from_fn_with_state(app.service_secret.clone(), internal_only))
         .with_state(app)

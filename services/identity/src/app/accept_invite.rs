@@ -76,7 +76,9 @@ impl App {
         if !won {
             return Err(AcceptInviteError::Token);
         }
+        self.write_subject(&mut tx, &tenant_id, pending.user_id, now).await?;
         tx.commit().await?;
+        self.outbox.wake();
         tracing::info!(tenant_id = %tenant_id, user_id = %pending.user_id, "an invite was accepted");
         Ok(AcceptedInvite { user_id: pending.user_id, tenant_id, email: pending.email, role: pending.role })
     }

@@ -1,6 +1,6 @@
 //! Create a tenant, with its first administrator's invite where that is asked for.
 
-use contract::identity::{CreateTenant, Tenant};
+use contract::identity::{CreateTenant, Quota, Tenant};
 use contract::{ProblemKind, Role};
 use database::Error;
 use service::Problem;
@@ -57,15 +57,9 @@ impl From<CreateTenantError> for Problem {
 impl App {
     /// Creates the tenant and the invite in one transaction: there is never a tenant that nobody was invited into.
     pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, CreateTenantError> {
-        let name = request.display_name.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-            return Err(CreateTenantError::Name);
-        }
+        let name = checked_name(&request.display_name)?;
         let quota = request.quota.unwrap_or_default();
-        let within = |value: Option<u32>| value.is_none_or(|value| (1..=MAX_QUOTA).contains(&value));
-        if !within(quota.events_per_second) || !within(quota.bytes_per_second) {
-            return Err(CreateTenantError::Quota);
-        }
+        checked_quota(&quota)?;
         let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose()?;
 
         let now = self.clock.now();
@@ -83,4 +77,22 @@ impl App {
         self.outbox.wake();
         Ok(Tenant { invite, ..tenant })
     }
+}
+
+/// A tenant's name, without outer white space.
+pub(super) fn checked_name(name: &str) -> Result<&str, CreateTenantError> {
+    let name = name.trim();
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(CreateTenantError::Name);
+    }
+    Ok(name)
+}
+
+/// A quota that lets something through and fits its column.
+pub(super) fn checked_quota(quota: &Quota) -> Result<(), CreateTenantError> {
+    let within = |value: Option<u32>| value.is_none_or(|value| (1..=MAX_QUOTA).contains(&value));
+    if within(quota.events_per_second) && within(quota.bytes_per_second) {
+        return Ok(());
+    }
+    Err(CreateTenantError::Quota)
 }

@@ -1,17 +1,20 @@
 //! `/auth/password`.
 
-use axum::extract::State;
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use contract::identity::Login;
+use contract::ProblemKind;
+use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
 use http::header::{CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use service::Problem;
 use service::http::{JsonBody, PeerAddress};
-use tenancy::TenantHeader;
+use tenancy::{TenantHeader, UserHeader};
 
+use super::callers::OptionalCaller;
 use crate::app::App;
 use crate::app::log_in::Client;
+use crate::app::reset_password::is_address;
 
 /// How much of a `User-Agent` is kept.
 const MAX_USER_AGENT: usize = 256;
@@ -34,4 +37,45 @@ pub(super) async fn login(
 
 fn shortened(text: &str) -> String {
     text.chars().take(MAX_USER_AGENT).collect()
+}
+
+/// `POST …/change`: the current password is the proof; a bearer that is sent along must be the user's own.
+pub(super) async fn change(
+    TenantHeader(tenant_id): TenantHeader,
+    UserHeader(user_id): UserHeader,
+    OptionalCaller(caller): OptionalCaller,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ChangePassword>,
+) -> Result<StatusCode, Problem> {
+    app.change_password(&tenant_id, user_id, caller.as_ref(), &request).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST …/reset`: 204 in every case. Whatever is wrong with the request is dropped here, and counted in the log.
+pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCode {
+    if let Err(problem) = request_reset(&app, request).await {
+        tracing::info!(code = problem.kind().code(), "a reset request was dropped");
+    }
+    StatusCode::NO_CONTENT
+}
+
+async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
+    let (mut parts, body) = request.into_parts();
+    let TenantHeader(tenant_id) =
+        <TenantHeader as FromRequestParts<App>>::from_request_parts(&mut parts, app).await?;
+    let JsonBody(RequestReset { email }) =
+        JsonBody::<_>::from_request(Request::from_parts(parts, body), app).await?;
+    if !is_address(&email) {
+        return Err(ProblemKind::ValidationFailed.into());
+    }
+    Ok(app.request_reset(&tenant_id, &email).await?)
+}
+
+/// `POST …/reset/confirm`: whoever holds the token.
+pub(super) async fn confirm_reset(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ConfirmReset>,
+) -> Result<StatusCode, Problem> {
+    app.confirm_reset(&request).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -4,6 +4,7 @@ use authn::{Bearer, Caller, Operator, bearer};
 use axum::extract::FromRequestParts;
 use contract::{ProblemKind, Role, Scope};
 use hashing::TokenKind;
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use tenancy::{TenantHeader, TenantScope};
@@ -26,6 +27,20 @@ impl FromRequestParts<App> for Anybody {
                 Caller::from_request_parts(parts, app).await.map(Self::Caller)
             }
         }
+    }
+}
+
+/// A caller, where a bearer is sent at all; one that is sent must be live.
+pub(super) struct OptionalCaller(pub(super) Option<Caller>);
+
+impl FromRequestParts<App> for OptionalCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        if !parts.headers.contains_key(AUTHORIZATION) {
+            return Ok(Self(None));
+        }
+        Caller::from_request_parts(parts, app).await.map(|caller| Self(Some(caller)))
     }
 }
 
@@ -70,6 +85,30 @@ impl FromRequestParts<App> for InviteReader {
                 caller.require(Scope::UsersRead)?;
                 Ok(Self(caller.scope()))
             }
+        }
+    }
+}
+
+/// Whoever may change how a user stands: the tenant's administrators, and the operator who names it.
+pub(super) struct UserManager {
+    pub(super) scope: TenantScope,
+    /// The operator disables and enables, and leaves roles to the tenant.
+    pub(super) may_change_role: bool,
+}
+
+impl FromRequestParts<App> for UserManager {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Anybody::from_request_parts(parts, app).await? {
+            Anybody::Operator => {
+                let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
+                Ok(Self { scope: TenantScope::of_operator(tenant_id), may_change_role: false })
+            }
+            Anybody::Caller(caller) if caller.is_admin() => {
+                Ok(Self { scope: caller.scope(), may_change_role: true })
+            }
+            Anybody::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }
     }
 }

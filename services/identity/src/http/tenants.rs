@@ -4,7 +4,7 @@ use authn::Operator;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use contract::identity::{CreateTenant, Tenant};
+use contract::identity::{CreateTenant, PatchTenant, Tenant};
 use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
@@ -50,4 +50,14 @@ pub(super) async fn read(
         Anybody::Caller(_) => return Err(ProblemKind::NotFound.into()),
     };
     Ok(Json(app.tenant(&scope).await?))
+}
+
+/// `PATCH …/{tenant_id}`: the operator.
+pub(super) async fn patch(
+    _: Operator,
+    State(app): State<App>,
+    Id(tenant_id): Id<TenantId>,
+    JsonBody(request): JsonBody<PatchTenant>,
+) -> Result<Json<Tenant>, Problem> {
+    Ok(Json(app.patch_tenant(&TenantScope::of_operator(tenant_id), &request).await?))
 }

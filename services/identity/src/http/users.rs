@@ -2,18 +2,20 @@
 
 use authn::Caller;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use contract::identity::{AcceptInvite, AcceptedInvite, InviteUser, User};
-use contract::{ProblemKind, Scope};
+use contract::identity::{AcceptInvite, AcceptedInvite, InviteUser, PatchUser, User};
+use contract::{Page, ProblemKind, Scope, UserStatus};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
+use serde::Deserialize;
 use service::Problem;
 use service::http::JsonBody;
+use service::http::page::Paging;
 use service::http::path::Id;
 use tenancy::UserId;
 
-use super::callers::Inviter;
+use super::callers::{Inviter, UserManager};
 use crate::app::App;
 use crate::app::invite_user::Invitation;
 
@@ -51,4 +53,34 @@ pub(super) async fn read(
         return Err(ProblemKind::NotFound.into());
     }
     Ok(Json(app.user(&caller.scope(), user_id).await?))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Filter {
+    email: Option<String>,
+    status: Option<UserStatus>,
+}
+
+/// `GET`: an administrator, a key with `users:read`.
+pub(super) async fn list(
+    caller: Caller,
+    State(app): State<App>,
+    paging: Paging<UserId>,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<User>>, Problem> {
+    caller.require(Scope::UsersRead)?;
+    Ok(Json(app.users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))
+}
+
+/// `PATCH …/{user_id}`: an administrator; the operator for the status alone.
+pub(super) async fn patch(
+    UserManager { scope, may_change_role }: UserManager,
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+    JsonBody(request): JsonBody<PatchUser>,
+) -> Result<Json<User>, Problem> {
+    if request.role.is_some() && !may_change_role {
+        return Err(ProblemKind::Forbidden.into());
+    }
+    Ok(Json(app.patch_user(&scope, user_id, &request).await?))
 }

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use contract::TenantStatus;
 use contract::identity::{Quota, Tenant};
+use contract::internal::TenantRecord;
 use database::{Database, Error, TenantTx};
 use tenancy::TenantId;
 
@@ -98,4 +99,68 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
     .fetch_all(database.pool())
     .await?;
     Ok(rows.into_iter().map(Into::into).collect())
+}
+
+/// The tenant of the transaction, locked until it ends.
+pub(crate) async fn find_locked(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Option<Tenant>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- tenant.find_locked
+        select
+            tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
+        from identity.tenants
+        where tenant_id = $1
+        for update"#,
+        tenant_id.as_str()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(Into::into))
+}
+
+/// Writes a tenant's name, status and quota; with `ends_sessions`, every session made before is dead.
+pub(crate) async fn update(
+    tx: &mut TenantTx,
+    tenant: &Tenant,
+    ends_sessions: bool,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- tenant.update
+        update identity.tenants
+        set display_name = $2, status = $3, events_per_second = $4, bytes_per_second = $5,
+            session_version = session_version + $6, version = version + 1, updated_at = $7
+        where tenant_id = $1",
+        tenant.tenant_id.as_str(),
+        tenant.display_name,
+        tenant.status.as_str(),
+        tenant.quota.events_per_second.map(u32::cast_signed),
+        tenant.quota.bytes_per_second.map(u32::cast_signed),
+        i64::from(ends_sessions),
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// A tenant's standing, for session.
+pub(crate) async fn record(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Option<TenantRecord>, Error> {
+    let row = sqlx::query!(
+        "-- tenant.record
+        select status, session_version, events_per_second, bytes_per_second, version
+        from identity.tenants
+        where tenant_id = $1",
+        tenant_id.as_str()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| TenantRecord {
+        tenant_id: tenant_id.clone(),
+        status: status(&row.status),
+        session_version: row.session_version,
+        quota: quota(row.events_per_second, row.bytes_per_second),
+        producers: Vec::new(),
+        version: row.version,
+    }))
 }

@@ -1,18 +1,15 @@
-//! Works the outbox off: composes each mail that is due and hands it over.
+//! Hands mails over: for now as files in a directory.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use database::outbox::{Deliver, Failure, OutboxRow};
+use database::outbox::Failure;
 use lettre::Message;
 use lettre::message::header::{ContentTransferEncoding, ContentType};
 use lettre::message::{Body, Mailbox};
-use serde::Deserialize;
-use tenancy::InviteId;
-use url::Url;
-
-use crate::app::App;
-use crate::app::mail_invite::MAIL_INVITE;
+use service::Clock;
+use uuid::Uuid;
 
 /// A mail to one person. It holds a token.
 pub(crate) struct Mail {
@@ -21,38 +18,17 @@ pub(crate) struct Mail {
     pub(crate) text: String,
 }
 
-/// Composes and writes mails.
+/// Writes mails as files.
 pub(crate) struct Mailer {
-    pub(crate) app: App,
-    pub(crate) public_url: Url,
     pub(crate) from: Mailbox,
     /// Where mails are written, a file each.
     pub(crate) directory: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct MailInvite {
-    invite_id: InviteId,
-}
-
-impl Deliver for Mailer {
-    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
-        if row.kind != MAIL_INVITE {
-            // A newer version wrote it; that version's relay will come by.
-            return Err(Failure::Later(format!("the kind {} is not known here", row.kind)));
-        }
-        let MailInvite { invite_id } =
-            serde_json::from_value(row.payload.clone()).map_err(|error| Failure::Never(error.to_string()))?;
-        let mail = self.app.compose_invite(&self.public_url, &row.tenant_id, invite_id).await;
-        match mail.map_err(|error| Failure::Later(error.to_string()))? {
-            Some(mail) => self.send(row, mail).await,
-            None => Ok(()),
-        }
-    }
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Mailer {
-    async fn send(&self, row: &OutboxRow, mail: Mail) -> Result<(), Failure> {
+    /// Hands a mail over. `mail_id` names it, so that a second try is the same mail to whoever stores it.
+    pub(crate) async fn send(&self, mail_id: Uuid, mail: Mail) -> Result<(), Failure> {
         let never = |error: &dyn std::fmt::Display| Failure::Never(error.to_string());
         let directory =
             self.directory.clone().ok_or_else(|| Failure::Later("no mail can be sent".to_owned()))?;
@@ -61,12 +37,12 @@ impl Mailer {
             .from(self.from.clone())
             .to(to)
             .subject(mail.subject)
-            .message_id(Some(format!("<{}@svc>", row.outbox_id)))
-            .date(std::time::SystemTime::from(self.app.clock.now()))
+            .message_id(Some(format!("<{}@svc>", mail_id)))
+            .date(std::time::SystemTime::from(self.clock.now()))
             .header(ContentType::TEXT_PLAIN)
             .body(body(mail.text))
             .map_err(|error| never(&error))?;
-        let name = format!("{}-{}.eml", self.app.clock.now().format("%Y%m%dT%H%M%S%6f"), row.outbox_id);
+        let name = format!("{}-{}.eml", self.clock.now().format("%Y%m%dT%H%M%S%6f"), mail_id);
         let written = tokio::task::spawn_blocking(move || write(&directory, &name, &message.formatted()));
         match written.await {
             Ok(Ok(())) => Ok(()),

@@ -60,10 +60,13 @@ async fn what_looks_across_tenants_is_the_short_list() {
         functions,
         [
             "identity.find_account",
+            "identity.find_account_by_id",
             "identity.find_invite",
+            "identity.find_reset",
             "identity.list_tenants",
             "identity.outbox_claim",
             "identity.outbox_settle",
+            "identity.request_reset",
             "session.introspect",
             "session.revoke_by_digest",
             "session.touch",

@@ -4,11 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use contract::internal::{Introspect, Introspected, IssueSession};
+use contract::internal::{Introspect, Introspected, IssueSession, SubjectRecord, TenantRecord};
 use hashing::TokenDigest;
 use http::StatusCode;
 use service::Problem;
 use service::http::JsonBody;
+use service::http::path::Id;
+use tenancy::{TenantId, UserId};
 
 use crate::app::App;
 use crate::app::issue_session::IssueError;
@@ -38,4 +40,30 @@ pub(super) async fn introspect(
     let digests =
         digests.filter(|digests| digests.len() <= MAX_DIGESTS).ok_or(ProblemKind::ValidationFailed)?;
     Ok(Json(Introspected { subjects: app.introspect_all(&digests).await? }))
+}
+
+/// `PUT /internal/v1/subjects/{user_id}`: 204, also when something newer is known.
+pub(super) async fn put_subject(
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+    JsonBody(record): JsonBody<SubjectRecord>,
+) -> Result<StatusCode, Problem> {
+    if record.user_id != user_id {
+        return Err(ProblemKind::ValidationFailed.into());
+    }
+    app.take_subject(&record).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `PUT /internal/v1/tenants/{tenant_id}`: 204, also when something newer is known.
+pub(super) async fn put_tenant(
+    State(app): State<App>,
+    Id(tenant_id): Id<TenantId>,
+    JsonBody(record): JsonBody<TenantRecord, 65_536>,
+) -> Result<StatusCode, Problem> {
+    if record.tenant_id != tenant_id {
+        return Err(ProblemKind::ValidationFailed.into());
+    }
+    app.take_tenant(&record).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

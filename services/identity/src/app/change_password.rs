@@ -1,0 +1,87 @@
+//! Change a password: the current one is the proof. The other sessions of the user end.
+
+use authn::Caller;
+use contract::ProblemKind;
+use contract::identity::ChangePassword;
+use database::Error;
+use hashing::{Overloaded, Password, Verdict};
+use service::Problem;
+use tenancy::{SessionId, TenantId, TenantScope, UserId};
+
+use super::App;
+use super::accept_invite::refused_password;
+use crate::domain::email::EmailKey;
+use crate::domain::password::{self, Refusal};
+use crate::store::user;
+
+/// Why a password was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("the bearer is somebody else's")]
+    Somebody,
+    #[error("the current password is wrong")]
+    Current,
+    #[error("the password was refused")]
+    Password(Refusal),
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
+    #[error(transparent)]
+    Database(#[from] Error),
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Somebody => ProblemKind::NotFound.into(),
+            ChangeError::Current => ProblemKind::LoginFailed.into(),
+            ChangeError::Password(refusal) => refused_password("/new_password", refusal),
+            ChangeError::Overloaded(_) => ProblemKind::Overloaded.into(),
+            ChangeError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl App {
+    /// Looks at the current password first, like a login, whoever it is about; then at the new one. `caller` is the bearer
+    /// that was sent along: it must be the user's, and it is the session that stays.
+    pub(crate) async fn change_password(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        caller: Option<&Caller>,
+        request: &ChangePassword,
+    ) -> Result<(), ChangeError> {
+        let kept = match caller {
+            Some(caller) => Some(session_of(caller, tenant_id, user_id).ok_or(ChangeError::Somebody)?),
+            None => None,
+        };
+        let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
+        let current = password::prepare(request.current_password.expose());
+        let stored = found.as_ref().and_then(|(account, _)| account.password_digest.clone());
+        let stored = stored.filter(|_| current.is_some());
+        let verdict = self.hashes.verify(current.unwrap_or_else(|| Password::new("")), stored).await?;
+        let found = found.filter(|(account, _)| verdict == Verdict::Match && account.may_log_in());
+        let (account, email): (_, EmailKey) = found.ok_or(ChangeError::Current)?;
+
+        let new = request.new_password.expose();
+        let new = self.policy.accept(new, &email, tenant_id).map_err(ChangeError::Password)?;
+        let digest = self.hashes.hash(new).await?;
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(&TenantScope::of_password(tenant_id.clone())).await?;
+        // Only if nothing has changed since the current password was checked.
+        let seen = account.subject.credential_version;
+        if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept, now).await? {
+            return Err(ChangeError::Current);
+        }
+        self.write_subject(&mut tx, tenant_id, user_id, now).await?;
+        self.write_notice(&mut tx, tenant_id, user_id, now).await?;
+        tx.commit().await?;
+        self.settle_subject(tenant_id, user_id).await;
+        Ok(())
+    }
+}
+
+fn session_of(caller: &Caller, tenant_id: &TenantId, user_id: UserId) -> Option<SessionId> {
+    let own = caller.tenant_id() == tenant_id && caller.user_id() == Some(user_id);
+    caller.session_id().filter(|_| own)
+}

@@ -1,0 +1,51 @@
+//! Tell a person that their password was changed. The mail holds no token.
+
+use chrono::{DateTime, Utc};
+use database::{Error, TenantTx};
+use serde_json::json;
+use tenancy::{TenantId, TenantScope, UserId};
+
+use super::App;
+use crate::store::user;
+use crate::tasks::mailer::Mail;
+
+/// The kind of outbox row.
+pub(crate) const MAIL_NOTICE: &str = "mail_notice";
+
+impl App {
+    /// Has the notice mailed once the transaction commits; nothing where no mail can be sent.
+    pub(super) async fn write_notice(
+        &self,
+        tx: &mut TenantTx,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        if !self.can_mail {
+            return Ok(());
+        }
+        let payload = json!({ "user_id": user_id, "changed_at": now });
+        self.outbox.write(tx, tenant_id, MAIL_NOTICE, &payload, now).await
+    }
+
+    /// The notice; `None` when the user is gone.
+    pub(crate) async fn compose_notice(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        changed_at: DateTime<Utc>,
+    ) -> Result<Option<Mail>, Error> {
+        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let Some(user) = user::find(&mut tx, user_id).await? else { return Ok(None) };
+        let when = changed_at.format("%Y-%m-%d %H:%M UTC");
+        Ok(Some(Mail {
+            to: user.email,
+            subject: "Your password was changed".to_owned(),
+            text: format!(
+                "The password of this address in tenant {tenant_id} was changed at {when}.\n\n\
+                 Sessions that were made with the old one have ended. If it was not you, ask for a new password at once,\n\
+                 and tell an administrator.\n"
+            ),
+        }))
+    }
+}

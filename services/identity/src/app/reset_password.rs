@@ -1,0 +1,134 @@
+//! Reset a forgotten password: a request that tells nobody anything, a mail, and a token that is good once.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::ProblemKind;
+use contract::identity::ConfirmReset;
+use database::Error;
+use hashing::{Overloaded, RawToken, TokenKind};
+use service::Problem;
+use tenancy::{TenantId, TenantScope};
+use url::Url;
+use uuid::Uuid;
+
+use super::App;
+use super::accept_invite::refused_password;
+use crate::domain::email::{Email, EmailKey};
+use crate::domain::password::Refusal;
+use crate::store::{reset, user};
+use crate::tasks::mailer::Mail;
+
+/// The kind of outbox row.
+pub(crate) const MAIL_RESET: &str = "mail_reset";
+
+/// At most so many resets are mailed to an account within an hour; further requests leave the live token alone.
+const MAX_AN_HOUR: i64 = 5;
+
+/// Why a reset was not confirmed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfirmError {
+    #[error("the token cannot be used")]
+    Token,
+    #[error("the password was refused")]
+    Password(Refusal),
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
+    #[error(transparent)]
+    Database(#[from] Error),
+}
+
+impl From<ConfirmError> for Problem {
+    fn from(error: ConfirmError) -> Self {
+        match error {
+            ConfirmError::Token => ProblemKind::TokenInvalid.into(),
+            ConfirmError::Password(refusal) => refused_password("/new_password", refusal),
+            ConfirmError::Overloaded(_) => ProblemKind::Overloaded.into(),
+            ConfirmError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl App {
+    /// One constant write, whoever it is about; a worker decides later whether there is anybody to mail.
+    pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Error> {
+        let key = EmailKey::of_login(email);
+        reset::request(&self.database, Uuid::now_v7(), tenant_id, &key, self.clock.now()).await?;
+        self.outbox.wake();
+        Ok(())
+    }
+
+    /// The mail of a reset, if there is an active account behind the address; `None` when there is nothing to send.
+    pub(crate) async fn compose_reset(
+        &self,
+        public_url: &Url,
+        tenant_id: &TenantId,
+        request_id: Uuid,
+        email: &EmailKey,
+    ) -> Result<Option<Mail>, Error> {
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let Some((user_id, email)) = user::find_active(&mut tx, email).await? else { return Ok(None) };
+        let again = reset::is_known(&mut tx, request_id).await?;
+        if !again && reset::count_since(&mut tx, user_id, now - TimeDelta::hours(1)).await? >= MAX_AN_HOUR {
+            tracing::warn!(%tenant_id, %user_id, "too many resets of one account; the last one stays");
+            return Ok(None);
+        }
+        let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
+        let expires_at = now + self.reset_ttl;
+        reset::mark_replaced(&mut tx, user_id, request_id, now).await?;
+        reset::insert_or_renew(&mut tx, request_id, tenant_id, user_id, token.digest(), expires_at, now)
+            .await?;
+        tx.commit().await?;
+        Ok(Some(Mail {
+            to: email,
+            subject: "Choose a new password".to_owned(),
+            text: text(public_url, tenant_id, &token, expires_at),
+        }))
+    }
+
+    /// Looks at the token first, then at the password, and only then hashes. All sessions of the user end.
+    pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), ConfirmError> {
+        let token = RawToken::parse(TokenKind::PasswordReset, request.token.expose());
+        let digest = token.map_err(|_| ConfirmError::Token)?.digest();
+        let found = reset::find_by_digest(&self.database, digest).await?;
+        let (reset_id, tenant_id) = found.ok_or(ConfirmError::Token)?;
+        let scope = TenantScope::of_token(tenant_id.clone());
+        let mut tx = self.database.tenant(&scope).await?;
+        let pending = reset::find_pending(&mut tx, reset_id, self.clock.now()).await?;
+        // Not held while the password is hashed.
+        drop(tx);
+        let (user_id, email) = pending.ok_or(ConfirmError::Token)?;
+        let new = self.policy.accept(request.new_password.expose(), &email, &tenant_id);
+        let password_digest = self.hashes.hash(new.map_err(ConfirmError::Password)?).await?;
+
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(&scope).await?;
+        let won = reset::mark_used(&mut tx, reset_id, digest, now).await?
+            && user::mark_password_reset(&mut tx, user_id, &password_digest, now).await?;
+        if !won {
+            return Err(ConfirmError::Token);
+        }
+        self.write_subject(&mut tx, &tenant_id, user_id, now).await?;
+        self.write_notice(&mut tx, &tenant_id, user_id, now).await?;
+        tx.commit().await?;
+        self.settle_subject(&tenant_id, user_id).await;
+        Ok(())
+    }
+}
+
+/// Whether a request of a reset is about something that can be an address at all.
+pub(crate) fn is_address(email: &str) -> bool {
+    email.parse::<Email>().is_ok()
+}
+
+fn text(public_url: &Url, tenant_id: &TenantId, token: &RawToken, expires_at: DateTime<Utc>) -> String {
+    let origin = public_url.as_str().trim_end_matches('/');
+    let (token, until) = (token.expose(), expires_at.format("%Y-%m-%d %H:%M UTC"));
+    format!(
+        "Somebody, probably you, asked for a new password for this address in tenant {tenant_id}.\n\n\
+         Choose one with the command line:\n\n\
+         svc auth password confirm-reset --base-url {origin} {token}\n\n\
+         or by sending this token with the new password to {origin}/api/v1/auth/password/reset/confirm:\n\n\
+         {token}\n\n\
+         It can be used once, until {until}. If it was not you, you can ignore this mail: nothing has changed.\n"
+    )
+}

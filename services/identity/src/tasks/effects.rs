@@ -1,0 +1,93 @@
+//! Works the outbox off: mails, and what session is told.
+
+use chrono::{DateTime, Utc};
+use database::outbox::{Deliver, Failure, OutboxRow};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use service::chain;
+use tenancy::{InviteId, UserId};
+use url::Url;
+
+use super::mailer::{Mail, Mailer};
+use crate::app::App;
+use crate::app::mail_invite::MAIL_INVITE;
+use crate::app::mail_notice::MAIL_NOTICE;
+use crate::app::reset_password::MAIL_RESET;
+use crate::app::standing::{TELL_SUBJECT, TELL_TENANT};
+use crate::domain::email::EmailKey;
+
+/// Brings about what outbox rows ask for.
+pub(crate) struct Effects {
+    pub(crate) app: App,
+    pub(crate) public_url: Url,
+    pub(crate) mailer: Mailer,
+}
+
+#[derive(Deserialize)]
+struct OfInvite {
+    invite_id: InviteId,
+}
+
+#[derive(Deserialize)]
+struct OfUser {
+    user_id: UserId,
+}
+
+#[derive(Deserialize)]
+struct OfReset {
+    email_key: String,
+}
+
+#[derive(Deserialize)]
+struct OfNotice {
+    user_id: UserId,
+    changed_at: DateTime<Utc>,
+}
+
+impl Deliver for Effects {
+    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+        match row.kind.as_str() {
+            TELL_SUBJECT => {
+                let OfUser { user_id } = payload(row)?;
+                self.app.tell_subject(&row.tenant_id, user_id).await.map_err(|error| later(&error))
+            }
+            TELL_TENANT => self.app.tell_tenant(&row.tenant_id).await.map_err(|error| later(&error)),
+            _ => match self.compose(row).await? {
+                Some(mail) => self.mailer.send(row.outbox_id, mail).await,
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+impl Effects {
+    /// The mail that a row asks for; `None` when there is nothing to send any more.
+    async fn compose(&self, row: &OutboxRow) -> Result<Option<Mail>, Failure> {
+        let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
+        let composed = match row.kind.as_str() {
+            MAIL_INVITE => {
+                let OfInvite { invite_id } = payload(row)?;
+                app.compose_invite(url, tenant_id, invite_id).await
+            }
+            MAIL_RESET => {
+                let OfReset { email_key } = payload(row)?;
+                app.compose_reset(url, tenant_id, row.outbox_id, &EmailKey::of_login(&email_key)).await
+            }
+            MAIL_NOTICE => {
+                let OfNotice { user_id, changed_at } = payload(row)?;
+                app.compose_notice(tenant_id, user_id, changed_at).await
+            }
+            // A newer version wrote it; that version's relay will come by.
+            kind => return Err(Failure::Later(format!("the kind {kind} is not known here"))),
+        };
+        composed.map_err(|error| later(&error))
+    }
+}
+
+fn payload<T: DeserializeOwned>(row: &OutboxRow) -> Result<T, Failure> {
+    serde_json::from_value(row.payload.clone()).map_err(|error| Failure::Never(error.to_string()))
+}
+
+fn later(error: &dyn std::error::Error) -> Failure {
+    Failure::Later(chain(error))
+}

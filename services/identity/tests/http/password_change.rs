@@ -1,0 +1,83 @@
+//! `/auth/password/change`.
+
+use contract::Role;
+use serde_json::{Value, json};
+use testkit::world::{PASSWORD, Person};
+use testkit::{Answer, Client, World};
+
+const NEW: &str = "another-horse-battery-10";
+
+async fn change(client: &Client, person: &Person, current: &str, new: &str) -> Answer {
+    let client = client.clone().header("X-User-ID", &person.user.user_id.to_string());
+    client.post("/auth/password/change", &json!({ "current_password": current, "new_password": new })).await
+}
+
+#[tokio::test]
+async fn a_changed_password_ends_the_other_sessions_and_keeps_the_one_that_asked() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let other = world.client().bearer(world.log_in("acme", "admin@acme.example").await.session_id.expose());
+    change(&admin.client, &admin, PASSWORD, NEW).await.expect_empty(204);
+    other.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    admin.client.get("/auth/session").await.expect::<Value>(200);
+    let login = async |password: &str| {
+        let client = world.client().header("X-Tenant-ID", "acme");
+        client
+            .post("/auth/password/login", &json!({ "email": "admin@acme.example", "password": password }))
+            .await
+    };
+    login(PASSWORD).await.expect_problem(401, "login_failed");
+    login(NEW).await.expect::<Value>(200);
+    let notice = world.mail_to("admin@acme.example").await;
+    assert!(notice.contains("Your password was changed") && !notice.contains("svc_"));
+}
+
+#[tokio::test]
+async fn without_a_bearer_the_current_password_is_the_proof_and_every_session_ends() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let client = world.client().header("X-Tenant-ID", "acme");
+    change(&client, &admin, PASSWORD, NEW).await.expect_empty(204);
+    admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_the_order_in_which_it_could_be_guessed() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let client = world.client().header("X-Tenant-ID", "acme");
+    // The current password comes first: a stranger learns nothing of the rules' verdict.
+    change(&client, &admin, "wrong-password-altogether", "short").await.expect_problem(401, "login_failed");
+    change(&client, &admin, PASSWORD, "short").await.expect_problem(422, "password_too_short");
+    change(&client, &admin, PASSWORD, "admin@acme.example").await.expect_problem(422, "password_context");
+    change(&member.client, &admin, PASSWORD, NEW).await.expect_problem(404, "not_found");
+    let dead = client.clone().bearer("svc_st_0000000000000000000000000000000000000000000_000000");
+    change(&dead, &admin, PASSWORD, NEW).await.expect_problem(401, "credential_invalid");
+    let elsewhere = world.client().header("X-Tenant-ID", "elsewhere");
+    change(&elsewhere, &admin, PASSWORD, NEW).await.expect_problem(401, "login_failed");
+    let path = "/auth/password/change";
+    let body = json!({ "current_password": PASSWORD, "new_password": NEW });
+    client.post(path, &body).await.expect_problem(400, "header_missing");
+    client
+        .clone()
+        .header("X-User-ID", "no-uuid")
+        .post(path, &body)
+        .await
+        .expect_problem(400, "header_invalid");
+    admin.client.get("/auth/session").await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn of_many_changes_at_once_one_wins() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let changes = (0..4).map(|n| {
+        let new = format!("{NEW}-{n}");
+        let (client, admin) = (&admin.client, &admin);
+        async move { change(client, admin, PASSWORD, &new).await.status }
+    });
+    let mut statuses = testkit::together(changes.collect()).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 401, 401, 401]);
+}

@@ -1,0 +1,143 @@
+//! `/auth/password/reset`.
+
+use contract::Role;
+use serde_json::{Value, json};
+use testkit::world::PASSWORD;
+use testkit::{Answer, World};
+
+const NEW: &str = "another-horse-battery-10";
+
+async fn request(world: &World, email: &str) {
+    let client = world.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/reset", &json!({ "email": email })).await.expect_empty(204);
+}
+
+async fn confirm(world: &World, token: &str, password: &str) -> Answer {
+    world
+        .client()
+        .post("/auth/password/reset/confirm", &json!({ "token": token, "new_password": password }))
+        .await
+}
+
+fn token_of(mail: &str) -> String {
+    mail.split_whitespace().find(|word| word.starts_with("svc_pr_")).map(str::to_owned).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_mailed_token_sets_a_new_password_once_and_ends_every_session() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    request(&world, " ADMIN@acme.example").await;
+    let token = token_of(&world.mail_to("admin@acme.example").await);
+    confirm(&world, &token, "short").await.expect_problem(422, "password_too_short");
+    confirm(&world, &token, NEW).await.expect_empty(204);
+    confirm(&world, &token, NEW).await.expect_problem(400, "token_invalid");
+    admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    let client = world.client().header("X-Tenant-ID", "acme");
+    let body = json!({ "email": "admin@acme.example", "password": NEW });
+    client.post("/auth/password/login", &body).await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn of_many_who_confirm_one_reset_at_once_one_wins() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    let token = token_of(&world.mail_to("admin@acme.example").await);
+    let attempts = (0..6).map(|_| async { confirm(&world, &token, NEW).await.status });
+    let mut statuses = testkit::together(attempts.collect()).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 400, 400, 400, 400, 400]);
+}
+
+#[tokio::test]
+async fn a_newer_reset_kills_the_older() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    let first = token_of(&world.mail_to("admin@acme.example").await);
+    request(&world, "admin@acme.example").await;
+    let tokens = world.until_mails(2).await.iter().map(|mail| token_of(mail)).collect::<Vec<_>>();
+    let second = tokens.iter().find(|token| **token != first).unwrap();
+    confirm(&world, &first, NEW).await.expect_problem(400, "token_invalid");
+    confirm(&world, second, NEW).await.expect_empty(204);
+}
+
+#[tokio::test]
+async fn at_most_five_resets_an_hour_are_mailed_and_the_last_one_stays_good() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    for count in 1..=5 {
+        request(&world, "admin@acme.example").await;
+        world.until_mails(count).await;
+    }
+    request(&world, "admin@acme.example").await;
+    world.until_outbox_is_empty().await;
+    let mails = world.until_mails(5).await;
+    assert_eq!(mails.len(), 5);
+    let last = token_of(mails.last().unwrap());
+    confirm(&world, &last, NEW).await.expect_empty(204);
+}
+
+/// The answer must not depend on whether there is such an account, nor on anything else.
+#[tokio::test]
+async fn a_request_is_answered_alike_whatever_it_is_about() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let _member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    world.run_sql("update identity.users set status = 'disabled' where email = 'ada@acme.example'").await;
+    let path = "/auth/password/reset";
+    let client = world.client().header("X-Tenant-ID", "acme").header("X-Request-Id", "the-same");
+    let elsewhere = world.client().header("X-Tenant-ID", "elsewhere").header("X-Request-Id", "the-same");
+    let nameless = world.client().header("X-Request-Id", "the-same");
+    let json = "application/json";
+    let mut answers = vec![
+        client.post(path, &json!({ "email": "admin@acme.example" })).await,
+        client.post(path, &json!({ "email": "unknown@acme.example" })).await,
+        client.post(path, &json!({ "email": "ada@acme.example" })).await,
+        client.post(path, &json!({ "email": "no address" })).await,
+        client.post(path, &json!({ "mail": 1 })).await,
+        client.post_bytes(path, json, "{").await,
+        client.post_bytes(path, "text/plain", "{}").await,
+        client.post_bytes(path, json, vec![b' '; 9000]).await,
+        elsewhere.post(path, &json!({ "email": "admin@acme.example" })).await,
+        nameless.post(path, &json!({ "email": "admin@acme.example" })).await,
+    ];
+    for answer in &mut answers {
+        answer.headers.remove("date");
+    }
+    let mut texts: Vec<_> = answers.iter().map(ToString::to_string).collect();
+    texts.dedup();
+    assert_eq!(texts.len(), 1, "{texts:#?}");
+    world.until_outbox_is_empty().await;
+    assert_eq!(world.until_mails(1).await.len(), 1, "only the one account that can use it is mailed");
+}
+
+#[tokio::test]
+async fn a_suspended_tenants_reset_is_refused_and_not_spent() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    let token = token_of(&world.mail_to("admin@acme.example").await);
+    let patch = async |status: &str| {
+        let request = world
+            .operator()
+            .request(reqwest::Method::PATCH, "/tenants/acme")
+            .json(&json!({ "status": status }));
+        world.operator().send(request).await.expect::<Value>(200)
+    };
+    patch("suspended").await;
+    confirm(&world, &token, NEW).await.expect_problem(400, "token_invalid");
+    patch("active").await;
+    confirm(&world, &token, NEW).await.expect_empty(204);
+}
+
+#[tokio::test]
+async fn the_current_password_still_works_after_a_mere_request() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    world.mail_to("admin@acme.example").await;
+    assert_eq!(world.log_in("acme", "admin@acme.example").await.tenant_id.as_str(), "acme");
+    assert_ne!(PASSWORD, NEW);
+}

@@ -1,0 +1,144 @@
+//! Roles, disabling, suspension: what changes in identity holds in session at once.
+
+use contract::identity::{Tenant, User};
+use contract::session::Whoami;
+use contract::{Page, Role};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::{Answer, Client, World};
+
+async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
+    client.send(client.request(Method::PATCH, path).json(body)).await
+}
+
+#[tokio::test]
+async fn a_disabled_user_is_out_at_once_and_an_enabled_one_has_to_log_in_again() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", ada.user.user_id);
+    let user: User = patch(&admin.client, &path, &json!({ "status": "disabled" })).await.expect(200);
+    assert_eq!(user.status.as_str(), "disabled");
+    ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    patch(&admin.client, &path, &json!({ "status": "active" })).await.expect::<User>(200);
+    ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    world.log_in("acme", "ada@acme.example").await;
+}
+
+#[tokio::test]
+async fn a_changed_role_holds_at_the_next_request_of_the_same_session() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", ada.user.user_id);
+    patch(&admin.client, &path, &json!({ "role": "admin" })).await.expect::<User>(200);
+    assert_eq!(ada.client.get("/auth/session").await.expect::<Whoami>(200).role, Some(Role::Admin));
+    ada.client.get("/users/invites").await.expect::<Value>(200);
+    patch(&admin.client, &path, &json!({ "role": "member" })).await.expect::<User>(200);
+    ada.client.get("/users/invites").await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn the_last_administrator_stays_also_when_two_would_remove_each_other() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let own = format!("/users/{}", admin.user.user_id);
+    for body in [json!({ "role": "member" }), json!({ "status": "disabled" })] {
+        patch(&admin.client, &own, &body).await.expect_problem(409, "last_admin");
+    }
+    let operator = world.operator().header("X-Tenant-ID", "acme");
+    patch(&operator, &own, &json!({ "status": "disabled" })).await.expect_problem(409, "last_admin");
+
+    let ada = world.join(&admin, "ada@acme.example", Role::Admin).await;
+    let other = format!("/users/{}", ada.user.user_id);
+    let demote = json!({ "role": "member" });
+    let (first, second) =
+        tokio::join!(patch(&admin.client, &other, &demote), patch(&ada.client, &own, &demote));
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    // The slower one is refused: as the last administrator's remover, or because it is no administrator any more.
+    assert_eq!(statuses[0], 200);
+    assert!(matches!(statuses[1], 403 | 409), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn who_may_change_whom() {
+    let world = World::start().await.unwrap();
+    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", ada.user.user_id);
+    let body = json!({ "role": "admin" });
+    patch(&ada.client, &path, &body).await.expect_problem(403, "forbidden");
+    patch(&other.client, &path, &body).await.expect_problem(404, "not_found");
+    patch(&world.client(), &path, &body).await.expect_problem(401, "unauthenticated");
+    let operator = world.operator().header("X-Tenant-ID", "acme");
+    patch(&operator, &path, &body).await.expect_problem(403, "forbidden");
+    patch(&operator, &path, &json!({ "status": "disabled" })).await.expect::<User>(200);
+    patch(&admin.client, &path, &json!({ "status": "invited" }))
+        .await
+        .expect_problem(422, "validation_failed");
+    let invite = json!({ "email": "bob@acme.example", "delivery": "response" });
+    admin.client.post("/users/invite", &invite).await.expect::<Value>(201);
+    let invited: Page<User> = admin.client.get("/users?email=BOB@acme.example").await.expect(200);
+    let path = format!("/users/{}", invited.items[0].user_id);
+    patch(&admin.client, &path, &json!({ "status": "active" })).await.expect_problem(409, "user_invited");
+}
+
+#[tokio::test]
+async fn users_are_listed_for_those_who_manage_them() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let emails = async |path: &str| {
+        let page: Page<User> = admin.client.get(path).await.expect(200);
+        page.items.into_iter().map(|user| user.email).collect::<Vec<_>>()
+    };
+    assert_eq!(emails("/users").await, ["admin@acme.example", "ada@acme.example"]);
+    assert_eq!(emails("/users?status=invited").await, [] as [&str; 0]);
+    assert_eq!(emails("/users?email=ADA@acme.example").await, ["ada@acme.example"]);
+    admin.client.get("/users?limit=0").await.expect_problem(422, "validation_failed");
+    ada.client.get("/users").await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
+    let world = World::start().await.unwrap();
+    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let tenant: Tenant =
+        patch(&world.operator(), "/tenants/acme", &json!({ "status": "suspended" })).await.expect(200);
+    assert_eq!(tenant.status.as_str(), "suspended");
+    admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    admin
+        .client
+        .post_bytes("/events", "application/json", "{}")
+        .await
+        .expect_problem(401, "credential_invalid");
+    other.client.get("/auth/session").await.expect::<Whoami>(200);
+    patch(&world.operator(), "/tenants/acme", &json!({ "status": "active" })).await.expect::<Tenant>(200);
+    admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    world.log_in("acme", "admin@acme.example").await;
+
+    let renamed: Tenant =
+        patch(&world.operator(), "/tenants/acme", &json!({ "display_name": "Acme & Sons" }))
+            .await
+            .expect(200);
+    assert_eq!((renamed.display_name.as_str(), renamed.status.as_str()), ("Acme & Sons", "active"));
+    patch(&world.operator(), "/tenants/acme", &json!({ "display_name": "" }))
+        .await
+        .expect_problem(422, "validation_failed");
+    patch(&world.operator(), "/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
+    patch(&admin.client, "/tenants/acme", &json!({})).await.expect_problem(401, "credential_invalid");
+}
+
+#[tokio::test]
+async fn a_user_who_never_logged_in_is_known_to_session_and_has_no_sessions() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
+    let invite = admin.client.post("/users/invite", &invite).await.json();
+    let accept = json!({ "token": invite["token"], "password": testkit::world::PASSWORD });
+    let user = world.client().post("/users/accept-invite", &accept).await.json();
+    world.until_outbox_is_empty().await;
+    let client = admin.client.clone().header("X-User-ID", user["user_id"].as_str().unwrap());
+    assert_eq!(client.get("/auth/sessions").await.expect::<Value>(200), json!({ "items": [] }));
+}
