@@ -9,9 +9,10 @@
 )]
 
 mod environment;
-mod load;
+mod inside;
 mod person;
 mod process;
+mod producers;
 mod proxy;
 mod services;
 mod standalone;
@@ -20,10 +21,11 @@ mod svc;
 mod tree;
 mod until;
 
-pub use environment::variable;
-pub use load::Load;
+pub use environment::{given, variable};
+pub use inside::expect_nothing_of_the_inside;
 pub use person::{PASSWORD, Person, mail_to, raw_client, token_in};
-pub use process::Process;
+pub use process::{Process, output_of};
+pub use producers::Producers;
 pub use proxy::Proxy;
 pub use services::{Service, Services};
 pub use standalone::{Away, Facts, Installation, Pids, Run, Server};

@@ -1,0 +1,114 @@
+//! The system as a user starts it: `svc-standalone` as a process of its own, over data that are thrown away.
+//!
+//! A process rather than the services in this one: memory and processor time are then the services' own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use standalone::facts::Facts;
+use tempfile::TempDir;
+
+use crate::http::{Connection, request};
+
+/// How long it may take until it answers, and until it has stopped.
+const PATIENCE: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(20);
+/// More than all rounds together put into the stream; the usual limit is meant for trying things out.
+const STREAM_BYTES: &str = "32GiB";
+
+/// The running system. Dropping it stops it and removes its data.
+pub(crate) struct System {
+    child: Child,
+    pub(crate) facts: Facts,
+    pub(crate) address: SocketAddr,
+    /// Removed last.
+    _home: TempDir,
+}
+
+impl System {
+    /// Starts it with its data in a new directory at that place.
+    pub(crate) async fn start(program: &Path, tools: &Path, place: &Path) -> anyhow::Result<Self> {
+        let home = tempfile::Builder::new().prefix("bench-").tempdir_in(place)?;
+        let shown = home.path().join("facts.json");
+        let mut child = Command::new(program)
+            .args(["up", "--port", "0", "--data"])
+            .arg(home.path().join("data"))
+            .arg("--facts")
+            .arg(&shown)
+            .arg("--tools")
+            .arg(tools)
+            .env("SVC_NATS_STREAM_MAX_BYTES", STREAM_BYTES)
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{} cannot be started", program.display()))?;
+        let facts = match facts(&mut child, &shown).await {
+            Ok(facts) => facts,
+            Err(error) => {
+                stop(&mut child);
+                return Err(error);
+            }
+        };
+        let address = facts.base_url.trim_start_matches("http://").parse()?;
+        let system = Self { child, facts, address, _home: home };
+        system.takes_events().await?;
+        Ok(system)
+    }
+
+    /// Waits until events can be accepted, which may come a moment later than logins.
+    async fn takes_events(&self) -> anyhow::Result<()> {
+        let ask = request("GET", "/api/v1/health", &[], b"");
+        let mut connection = Connection::open(self.address).await?;
+        let begun = Instant::now();
+        while connection.exchange(&ask).await?.status != 200 {
+            ensure!(begun.elapsed() < PATIENCE, "no events are accepted after {PATIENCE:?}");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// The process of the services.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Waits until the system can be used.
+async fn facts(child: &mut Child, shown: &Path) -> anyhow::Result<Facts> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait()? {
+            bail!("svc-standalone ended by itself: {status}");
+        }
+        if let Ok(facts) = Facts::load(shown) {
+            return Ok(facts);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    bail!("svc-standalone is not ready after {PATIENCE:?}")
+}
+
+/// Asks the process to end, and insists after a while.
+fn stop(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let begun = Instant::now();
+    // A process that is gone needs no signal; whatever else goes wrong, it is killed below.
+    let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+    while begun.elapsed() < PATIENCE {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(POLL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        stop(&mut self.child);
+    }
+}

@@ -1,0 +1,71 @@
+//! A real reverse proxy that splits the API by the path table, and nothing but the path table.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use contract::API_PREFIX;
+use contract::paths::{PREFIXES, Upstream};
+use tempfile::TempDir;
+
+use crate::{Process, given, until};
+
+/// Caddy in front of the services.
+pub struct Proxy {
+    /// The origin.
+    pub base_url: String,
+    _process: Process,
+    _home: TempDir,
+}
+
+impl Proxy {
+    /// Starts it on an address and waits until it answers.
+    pub async fn start(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> Self {
+        let home = tempfile::Builder::new().prefix("svc-e2e-proxy-").tempdir().unwrap();
+        let file = home.path().join("Caddyfile");
+        std::fs::write(&file, configuration(address, upstream)).unwrap();
+        let caddy = given("SVC_TEST_CADDY");
+        let mut command = Command::new(caddy);
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+        command.env_clear().env("HOME", home.path());
+        let mut process = Process::start(&mut command, &home.path().join("output"));
+        let base_url = format!("http://{address}");
+        until("the proxy answers", async || {
+            process.expect_running();
+            tokio::net::TcpStream::connect(address).await.ok()
+        })
+        .await;
+        Self { base_url, _process: process, _home: home }
+    }
+}
+
+/// Each prefix and all below it goes to its service, everything else to identity.
+fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> String {
+    let mut text = String::from("{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}\n");
+    let _ = writeln!(text, "http://{address} {{\n\tbind {}", address.ip());
+    for service in [Upstream::Session, Upstream::Ingest] {
+        let name = service.name();
+        let _ = write!(text, "\t@{name} path");
+        for (prefix, _) in PREFIXES.iter().filter(|(_, serves)| *serves == service) {
+            let _ = write!(text, " {API_PREFIX}{prefix} {API_PREFIX}{prefix}/*");
+        }
+        let _ = writeln!(text, "\n\treverse_proxy @{name} {}", upstream(service));
+    }
+    let _ = writeln!(text, "\treverse_proxy {}\n}}", upstream(Upstream::Identity));
+    text
+}
+
+/// An address of loopback that nobody listens on. It lies below the range of which the system takes the near ends of
+/// connections, and no two tests of this process get the same.
+pub(crate) fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Another run beside this one begins elsewhere.
+    let first = 10_000 + u16::try_from(std::process::id() % 700).unwrap() * 10;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 1000;
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return listener.local_addr().unwrap();
+        }
+    }
+}

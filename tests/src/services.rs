@@ -1,0 +1,171 @@
+//! The three services as processes of their own, against one database and one broker.
+
+use std::net::SocketAddr;
+use std::process::{Command, ExitStatus, Output};
+
+use contract::paths::Upstream;
+use rustix::process::Signal;
+use sqlx::Connection as _;
+use tempfile::TempDir;
+use testkit::TestDatabase;
+use testkit::nats::NatsServer;
+
+use crate::environment::program;
+use crate::proxy::free_address;
+use crate::{Process, Proxy, output_of, raw_client, until};
+
+const SCHEMAS: &str = include_str!("../../deploy/postgres/schemas.sql");
+const SERVICE_TOKEN: &str = "a-service-token-for-tests-of-32-or-more";
+
+/// What the services run on, and where they listen. Nothing runs yet.
+pub struct Services {
+    /// The broker.
+    pub nats: NatsServer,
+    /// The operator's token.
+    pub operator_token: String,
+    /// Where the proxy listens.
+    pub address: SocketAddr,
+    database: TestDatabase,
+    home: TempDir,
+    identity: Listeners,
+    session: Listeners,
+    ingest: Listeners,
+}
+
+#[derive(Clone, Copy)]
+struct Listeners {
+    public: SocketAddr,
+    internal: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// A running service.
+pub struct Service {
+    /// The process.
+    pub process: Process,
+    /// Where its public API listens.
+    pub address: SocketAddr,
+}
+
+impl Services {
+    /// A broker, and a database in which the schemas are empty.
+    pub async fn prepare() -> Self {
+        let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start()).unwrap();
+        let mut superuser = database.superuser().await.unwrap();
+        let emptied = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(emptied)).execute(&mut superuser).await.unwrap();
+        superuser.close().await.unwrap();
+        let mut make = program("svc-identity");
+        make.arg("operator-token");
+        let made = output_of(make).await;
+        Self {
+            nats,
+            operator_token: String::from_utf8(made.stdout).unwrap().trim().to_owned(),
+            address: free_address(),
+            database,
+            home: tempfile::Builder::new().prefix("svc-e2e-services-").tempdir().unwrap(),
+            identity: Listeners::choose(),
+            session: Listeners::choose(),
+            ingest: Listeners::choose(),
+        }
+    }
+
+    /// A command for a service, with its configuration in the environment.
+    pub fn command(&self, service: Upstream) -> Command {
+        let mut command = program(&format!("svc-{}", service.name()));
+        let Listeners { public, internal, admin } = self.listeners(service);
+        for (name, address) in
+            [("SVC_LISTEN", public), ("SVC_LISTEN_INTERNAL", internal), ("SVC_LISTEN_ADMIN", admin)]
+        {
+            command.env(name, address.to_string());
+        }
+        command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
+        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN);
+        match service {
+            Upstream::Identity => {
+                self.set_database(&mut command, service);
+                command.env("SVC_SESSION_URL", self.session_url());
+                command.env("SVC_OPERATOR_TOKEN", &self.operator_token);
+                command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
+            }
+            Upstream::Session => self.set_database(&mut command, service),
+            Upstream::Ingest => {
+                command.env("SVC_SESSION_URL", self.session_url()).env("SVC_NATS_URL", &self.nats.url);
+                command.env("SVC_NATS_STREAM_MODE", "ensure").env("SVC_NATS_STREAM_REPLICAS", "1");
+                command.env("SVC_NATS_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
+            }
+        }
+        command
+    }
+
+    /// Runs `migrate <verb>` of a service to its end.
+    pub async fn migrate(&self, service: Upstream, verb: &str) -> Output {
+        let mut command = self.command(service);
+        command.args(["migrate", verb]);
+        output_of(command).await
+    }
+
+    /// Starts a service, without waiting.
+    pub fn start(&self, service: Upstream) -> Service {
+        let process = Process::start(&mut self.command(service), &self.home.path().join(service.name()));
+        Service { process, address: self.listeners(service).public }
+    }
+
+    /// Whether the service says that it may get requests; while it does not listen yet, it does not.
+    pub async fn is_ready(&self, service: Upstream) -> bool {
+        let url = format!("http://{}/readyz", self.listeners(service).admin);
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// Waits until it is ready.
+    pub async fn until_ready(&self, service: Upstream, running: &mut Service) {
+        until("the service is ready", async || {
+            running.process.expect_running();
+            self.is_ready(service).await.then_some(())
+        })
+        .await;
+    }
+
+    /// The proxy in front of all three.
+    pub async fn proxy(&self) -> Proxy {
+        Proxy::start(self.address, |service| self.listeners(service).public).await
+    }
+
+    fn set_database(&self, command: &mut Command, service: Upstream) {
+        let role = format!("svc_{}", service.name());
+        command.env("SVC_DATABASE_URL", self.database.url(&role));
+        command.env("SVC_MIGRATOR_DATABASE_URL", self.database.url(&format!("{role}_migrator")));
+    }
+
+    fn session_url(&self) -> String {
+        format!("http://{}", self.session.internal)
+    }
+
+    fn listeners(&self, service: Upstream) -> Listeners {
+        match service {
+            Upstream::Identity => self.identity,
+            Upstream::Session => self.session,
+            Upstream::Ingest => self.ingest,
+        }
+    }
+}
+
+impl Listeners {
+    fn choose() -> Self {
+        Self { public: free_address(), internal: free_address(), admin: free_address() }
+    }
+}
+
+impl Service {
+    /// Asks it to end while a client holds a connection to it open; how it ended.
+    pub async fn end_beside_a_client(mut self) -> ExitStatus {
+        let client = raw_client(&format!("http://{}", self.address));
+        // The client keeps the connection for its next request.
+        client.get("/nowhere").await;
+        self.process.signal(Signal::TERM);
+        let ended = self.process.ended().await;
+        drop(client);
+        ended
+    }
+}

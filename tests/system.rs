@@ -1,0 +1,13 @@
+//! The whole system as its users meet it: real processes, a real client, real servers, and what breaks under them.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without, it may fail on, in shared code too")]
+
+mod system {
+    mod configuration;
+    mod consumer;
+    mod faults;
+    mod hostile;
+    mod routes;
+    mod separate;
+    mod standalone;
+}
