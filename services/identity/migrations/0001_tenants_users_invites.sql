@@ -119,13 +119,14 @@ returns table (
     session_version bigint,
     events_per_second integer,
     bytes_per_second integer,
-    tenant_version bigint
+    tenant_version bigint,
+    email_key text
 )
 language sql stable security definer set search_path = '' as $$
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
-        tenants.version
+        tenants.version, users.email_key
     from identity.users
     join identity.tenants using (tenant_id)
     where users.tenant_id = in_tenant_id and users.email_key = in_email_key

@@ -3,8 +3,11 @@
 mod auth_password;
 mod callers;
 mod invites;
+mod pages;
+mod problems;
 mod tenants;
 mod users;
+mod version;
 
 use axum::Router;
 use axum::routing::{delete, get, post};
@@ -28,6 +31,9 @@ pub(crate) fn public(app: App) -> Router {
         .route("/api/v1/auth/password/change", post(auth_password::change))
         .route("/api/v1/auth/password/reset", post(auth_password::reset))
         .route("/api/v1/auth/password/reset/confirm", post(auth_password::confirm_reset))
+        .route("/api/v1/pages/{name}", get(pages::read))
+        .route("/api/v1/problems/{code}", get(problems::read))
+        .route("/api/v1/version", get(version::read))
         .fallback(not_found)
         .with_state(app)
 }

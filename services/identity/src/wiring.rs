@@ -14,6 +14,7 @@ use service::config::{Environment, Faults, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
 use crate::app::App;
@@ -46,6 +47,7 @@ impl Program for Identity {
         config: Config,
         tasks: &Tasks,
         readiness: &Readiness,
+        telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
         let database = Database::new(&config.database_url, "svc-identity")?;
         MIGRATIONS.gate(&database, tasks, readiness);
@@ -54,6 +56,7 @@ impl Program for Identity {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             tasks: tasks.clone(),
+            telemetry: telemetry.clone(),
         };
         build(config, parts)
     }
@@ -69,6 +72,8 @@ pub struct Parts {
     pub entropy: Arc<dyn Entropy>,
     /// Tracks background work.
     pub tasks: Tasks,
+    /// Metrics and traces.
+    pub telemetry: Telemetry,
 }
 
 /// Puts the context together and starts its background work.
@@ -76,18 +81,22 @@ pub struct Parts {
 /// # Errors
 /// A client or the hash pool cannot be made, or the directory of mails cannot be used.
 pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-    let Parts { database, clock, entropy, tasks } = parts;
+    let Parts { database, clock, entropy, tasks, telemetry } = parts;
     if let Some(directory) = &config.mail_dir {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
-    let edge = Edge::new(config.public_url.as_str());
-    let outbox = Outbox::new("identity");
+    let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry);
+    let metrics = telemetry.metrics();
+    database.measure(Identity::NAME, metrics);
+    let outbox = Outbox::new("identity").measured(metrics);
+    let hashes = HashPool::start(config.argon2, config.pool_size, &entropy)?;
+    metrics.register(|registry| hashes.register(registry));
     let app = App {
         database: database.clone(),
         outbox: outbox.clone(),
         sessions: SessionClient::new(config.session_url, config.service_token.expose())?,
-        hashes: Arc::new(HashPool::start(config.argon2, config.pool_size, &entropy)?),
+        hashes: Arc::new(hashes),
         clock: Arc::clone(&clock),
         entropy,
         tasks: tasks.clone(),

@@ -6,6 +6,8 @@ mod accept_invite;
 mod invites;
 #[path = "http/login.rs"]
 mod login;
+#[path = "http/pages.rs"]
+mod pages;
 #[path = "http/password_change.rs"]
 mod password_change;
 #[path = "http/password_reset.rs"]

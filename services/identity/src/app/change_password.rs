@@ -10,7 +10,6 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
 use super::accept_invite::refused_password;
-use crate::domain::email::EmailKey;
 use crate::domain::password::{self, Refusal};
 use crate::store::user;
 
@@ -57,14 +56,14 @@ impl App {
         };
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
         let current = password::prepare(request.current_password.expose());
-        let stored = found.as_ref().and_then(|(account, _)| account.password_digest.clone());
+        let stored = found.as_ref().and_then(|account| account.password_digest.clone());
         let stored = stored.filter(|_| current.is_some());
         let verdict = self.hashes.verify(current.unwrap_or_else(|| Password::new("")), stored).await?;
-        let found = found.filter(|(account, _)| verdict == Verdict::Match && account.may_log_in());
-        let (account, email): (_, EmailKey) = found.ok_or(ChangeError::Current)?;
+        let found = found.filter(|account| verdict == Verdict::Match && account.may_log_in());
+        let account = found.ok_or(ChangeError::Current)?;
 
         let new = request.new_password.expose();
-        let new = self.policy.accept(new, &email, tenant_id).map_err(ChangeError::Password)?;
+        let new = self.policy.accept(new, &account.email, tenant_id).map_err(ChangeError::Password)?;
         let digest = self.hashes.hash(new).await?;
         let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_password(tenant_id.clone())).await?;

@@ -1,8 +1,8 @@
 //! Reset a forgotten password: a request that tells nobody anything, a mail, and a token that is good once.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::ProblemKind;
 use contract::identity::ConfirmReset;
+use contract::{API_PREFIX, ProblemKind};
 use database::Error;
 use hashing::{Overloaded, RawToken, TokenKind};
 use service::Problem;
@@ -125,10 +125,10 @@ fn text(public_url: &Url, tenant_id: &TenantId, token: &RawToken, expires_at: Da
     let (token, until) = (token.expose(), expires_at.format("%Y-%m-%d %H:%M UTC"));
     format!(
         "Somebody, probably you, asked for a new password for this address in tenant {tenant_id}.\n\n\
-         Choose one with the command line:\n\n\
+         Open this link to choose one:\n\n\
+         {origin}{API_PREFIX}/pages/reset-password#token={token}\n\n\
+         or use the command line:\n\n\
          svc auth password confirm-reset --base-url {origin} {token}\n\n\
-         or by sending this token with the new password to {origin}/api/v1/auth/password/reset/confirm:\n\n\
-         {token}\n\n\
          It can be used once, until {until}. If it was not you, you can ignore this mail: nothing has changed.\n"
     )
 }

@@ -24,45 +24,95 @@ fn status(text: &str) -> UserStatus {
     text.parse().unwrap_or(UserStatus::Disabled)
 }
 
+/// What the two look-ups of an account return.
+struct AccountRow {
+    user_id: UserId,
+    role: String,
+    status: String,
+    password_digest: Option<PasswordDigest>,
+    credential_version: i64,
+    kept_session_id: Option<SessionId>,
+    user_version: i64,
+    tenant_status: String,
+    session_version: i64,
+    events_per_second: Option<i32>,
+    bytes_per_second: Option<i32>,
+    tenant_version: i64,
+    email_key: String,
+}
+
+impl AccountRow {
+    fn account(self, tenant_id: &TenantId) -> Account {
+        Account {
+            subject: SubjectRecord {
+                user_id: self.user_id,
+                tenant_id: tenant_id.clone(),
+                role: role(&self.role),
+                status: status(&self.status),
+                credential_version: self.credential_version,
+                kept_session_id: self.kept_session_id,
+                version: self.user_version,
+            },
+            tenant: TenantRecord {
+                tenant_id: tenant_id.clone(),
+                status: tenant::status(&self.tenant_status),
+                session_version: self.session_version,
+                quota: tenant::quota(self.events_per_second, self.bytes_per_second),
+                producers: Vec::new(),
+                version: self.tenant_version,
+            },
+            email: EmailKey::of_login(&self.email_key),
+            password_digest: self.password_digest,
+        }
+    }
+}
+
 /// The account behind an address, for a login, whose tenant nothing has proven yet.
 pub(crate) async fn find_account(
     database: &Database,
     tenant_id: &TenantId,
     email: &EmailKey,
 ) -> Result<Option<Account>, Error> {
-    let row = sqlx::query!(
+    let row = sqlx::query_as!(
+        AccountRow,
         r#"-- user.find_account
         select
-            user_id as "user_id!", role as "role!", status as "status!", password_digest,
-            credential_version as "credential_version!", kept_session_id, user_version as "user_version!",
+            user_id as "user_id!: UserId", role as "role!", status as "status!",
+            password_digest as "password_digest: PasswordDigest", credential_version as "credential_version!",
+            kept_session_id as "kept_session_id: SessionId", user_version as "user_version!",
             tenant_status as "tenant_status!", session_version as "session_version!",
-            events_per_second, bytes_per_second, tenant_version as "tenant_version!"
+            events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
         from identity.find_account($1, $2)"#,
         tenant_id.as_str(),
         email.as_str()
     )
     .fetch_optional(database.pool())
     .await?;
-    Ok(row.map(|row| Account {
-        subject: SubjectRecord {
-            user_id: UserId(row.user_id),
-            tenant_id: tenant_id.clone(),
-            role: role(&row.role),
-            status: status(&row.status),
-            credential_version: row.credential_version,
-            kept_session_id: row.kept_session_id.map(SessionId),
-            version: row.user_version,
-        },
-        tenant: TenantRecord {
-            tenant_id: tenant_id.clone(),
-            status: tenant::status(&row.tenant_status),
-            session_version: row.session_version,
-            quota: tenant::quota(row.events_per_second, row.bytes_per_second),
-            producers: Vec::new(),
-            version: row.tenant_version,
-        },
-        password_digest: row.password_digest.map(PasswordDigest::from_stored),
-    }))
+    Ok(row.map(|row| row.account(tenant_id)))
+}
+
+/// The account of a user id, for a password change, whose tenant nothing has proven yet.
+pub(crate) async fn find_account_by_id(
+    database: &Database,
+    tenant_id: &TenantId,
+    user_id: UserId,
+) -> Result<Option<Account>, Error> {
+    let row = sqlx::query_as!(
+        AccountRow,
+        r#"-- user.find_account_by_id
+        select
+            user_id as "user_id!: UserId", role as "role!", status as "status!",
+            password_digest as "password_digest: PasswordDigest", credential_version as "credential_version!",
+            kept_session_id as "kept_session_id: SessionId", user_version as "user_version!",
+            tenant_status as "tenant_status!", session_version as "session_version!",
+            events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
+        from identity.find_account_by_id($1, $2)"#,
+        tenant_id.as_str(),
+        user_id.0
+    )
+    .fetch_optional(database.pool())
+    .await?;
+    Ok(row.map(|row| row.account(tenant_id)))
 }
 
 /// The user with an address: id and standing.
@@ -188,50 +238,6 @@ pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<Us
         status: status(&row.status),
         created_at: row.created_at,
         updated_at: row.updated_at,
-    }))
-}
-
-/// The account of a user id, for a password change, whose tenant nothing has proven yet; and its address.
-pub(crate) async fn find_account_by_id(
-    database: &Database,
-    tenant_id: &TenantId,
-    user_id: UserId,
-) -> Result<Option<(Account, EmailKey)>, Error> {
-    let row = sqlx::query!(
-        r#"-- user.find_account_by_id
-        select
-            user_id as "user_id!", role as "role!", status as "status!", password_digest,
-            credential_version as "credential_version!", kept_session_id, user_version as "user_version!",
-            tenant_status as "tenant_status!", session_version as "session_version!",
-            events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
-        from identity.find_account_by_id($1, $2)"#,
-        tenant_id.as_str(),
-        user_id.0
-    )
-    .fetch_optional(database.pool())
-    .await?;
-    Ok(row.map(|row| {
-        let account = Account {
-            subject: SubjectRecord {
-                user_id: UserId(row.user_id),
-                tenant_id: tenant_id.clone(),
-                role: role(&row.role),
-                status: status(&row.status),
-                credential_version: row.credential_version,
-                kept_session_id: row.kept_session_id.map(SessionId),
-                version: row.user_version,
-            },
-            tenant: TenantRecord {
-                tenant_id: tenant_id.clone(),
-                status: tenant::status(&row.tenant_status),
-                session_version: row.session_version,
-                quota: tenant::quota(row.events_per_second, row.bytes_per_second),
-                producers: Vec::new(),
-                version: row.tenant_version,
-            },
-            password_digest: row.password_digest.map(PasswordDigest::from_stored),
-        };
-        (account, EmailKey::of_login(&row.email_key))
     }))
 }
 

@@ -127,7 +127,7 @@ async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
         .await
         .expect_problem(422, "validation_failed");
     patch(&world.operator(), "/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
-    patch(&admin.client, "/tenants/acme", &json!({})).await.expect_problem(401, "credential_invalid");
+    patch(&admin.client, "/tenants/acme", &json!({})).await.expect_problem(403, "forbidden");
 }
 
 #[tokio::test]

@@ -1,0 +1,45 @@
+//! `/pages`, `/problems` and `/version`.
+
+use contract::ProblemKind;
+use testkit::World;
+
+#[tokio::test]
+async fn pages_load_nothing_from_elsewhere_and_tell_nobody_where_they_were_opened() {
+    let world = World::start().await.unwrap();
+    for (name, content_type) in [
+        ("accept-invite", "text/html; charset=utf-8"),
+        ("reset-password", "text/html; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("token-form.js", "text/javascript; charset=utf-8"),
+    ] {
+        let page = world.client().get(&format!("/pages/{name}")).await;
+        assert_eq!(
+            (page.status, &page.headers["content-type"]),
+            (200, &content_type.parse().unwrap()),
+            "{name}"
+        );
+        assert!(
+            page.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; ")
+        );
+        assert_eq!(page.headers["referrer-policy"], "no-referrer");
+        assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
+    }
+    world.client().get("/pages/nowhere").await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn every_problem_has_a_page_at_its_type() {
+    let world = World::start().await.unwrap();
+    for kind in ProblemKind::ALL {
+        let page = world.client().get(&format!("/problems/{}", kind.code())).await;
+        assert!(page.status == 200 && page.body.contains(kind.title()), "{page}");
+    }
+    let problem = world.client().get("/problems/none").await.expect_problem(404, "not_found");
+    assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", world.base_url));
+}
+
+#[tokio::test]
+async fn the_version_is_told() {
+    let world = World::start().await.unwrap();
+    assert_eq!(world.client().get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
+}
