@@ -68,7 +68,7 @@ impl Process {
 
 /// Runs a command that ends by itself.
 pub async fn output_of(command: Command) -> Output {
-    let what = format!("{:?}", command.get_program());
+    let what = command.get_program().display().to_string();
     let running = tokio::process::Command::from(command).kill_on_drop(true).output();
     within(DEADLINE, &what, running).await.unwrap()
 }

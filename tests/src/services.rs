@@ -55,12 +55,12 @@ impl Services {
         let emptied = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
         sqlx::raw_sql(sqlx::AssertSqlSafe(emptied)).execute(&mut superuser).await.unwrap();
         superuser.close().await.unwrap();
-        let mut make = program("svc-identity");
-        make.arg("operator-token");
-        let made = output_of(make).await;
+        let mut command = program("svc-identity");
+        command.arg("operator-token");
+        let token = output_of(command).await;
         Self {
             nats,
-            operator_token: String::from_utf8(made.stdout).unwrap().trim().to_owned(),
+            operator_token: String::from_utf8(token.stdout).unwrap().trim().to_owned(),
             address: free_address(),
             database,
             home: tempfile::Builder::new().prefix("svc-e2e-services-").tempdir().unwrap(),

@@ -7,7 +7,7 @@ use e2e::{Installation, Person, Run, expect_nothing_of_the_inside, within};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use testkit::{Answer, Client};
+use testkit::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -11,6 +11,7 @@ use hashing::TokenDigest;
 use http::StatusCode;
 use serde::Serialize;
 use service::config::Variable;
+use service::telemetry::outgoing;
 use url::Url;
 
 use crate::{Authority, Unavailable};
@@ -89,14 +90,15 @@ impl SessionClient {
 
     async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
         let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
-        let request = self.http.put(url).bearer_auth(&self.service_token).json(body);
+        let request = self.http.put(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
         request.send().await.and_then(reqwest::Response::error_for_status).map_err(unavailable)?;
         Ok(())
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
         let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
-        self.http.post(url).bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
+        let request = self.http.post(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
+        request.send().await.map_err(unavailable)
     }
 }
 

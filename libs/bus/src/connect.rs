@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
+use crate::publisher::PublishMetrics;
+
 /// A dead broker is noticed after three of these at most.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one attempt to connect may take.
@@ -29,6 +31,8 @@ pub struct Config {
     pub inbox_prefix: Option<String>,
     /// Whether `connect` waits in the background for a broker that is not there yet, instead of failing.
     pub wait_for_broker: bool,
+    /// Where a publisher over this connection counts.
+    pub metrics: PublishMetrics,
 }
 
 impl Config {
@@ -40,6 +44,7 @@ impl Config {
             credentials: None,
             inbox_prefix: None,
             wait_for_broker: false,
+            metrics: PublishMetrics::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ mod subject;
 
 pub use connect::{Config, ConnectError, connect};
 pub use message::{Message, Request};
-pub use publisher::{Ack, Limits, PublishError, Publisher};
+pub use publisher::{Ack, Limits, PublishError, PublishMetrics, Publisher};
 pub use streams::{
     Durability, Profile, StreamDefinition, StreamFault, audit, dead_letters, ensure, events, verify,
 };

@@ -10,6 +10,7 @@ mod ack;
 mod batch;
 mod capacity;
 mod link;
+mod metrics;
 mod slots;
 mod supervisor;
 
@@ -27,7 +28,10 @@ use crate::message::Message;
 use batch::Batch;
 use capacity::Capacity;
 use link::Link;
+use metrics::StreamMetrics;
 use slots::Pending;
+
+pub use metrics::PublishMetrics;
 
 /// The stream holds the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +93,7 @@ pub struct Publisher(Arc<Shared>);
 struct Shared {
     stream: Arc<str>,
     capacity: Capacity,
+    metrics: Arc<StreamMetrics>,
     /// The connection, while publishing through it can work. That it is absent is the open breaker.
     link: watch::Sender<Option<Arc<Link>>>,
 }
@@ -104,10 +109,12 @@ impl Publisher {
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Result<Self, ConnectError> {
+        let metrics = Arc::new(config.metrics.of(stream));
         let dialer = link::Dialer::new(config, limits)?;
         let shared = Arc::new(Shared {
             stream: stream.into(),
             capacity: Capacity::new(limits),
+            metrics,
             link: watch::Sender::new(None),
         });
         tasks.spawn(supervisor::run(Arc::clone(&shared), dialer, stop));
@@ -136,14 +143,18 @@ impl Publisher {
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
         let count = messages.len();
-        let refuse = |error: PublishError| vec![Err(error); count];
+        let refuse = |error: PublishError| {
+            let outcome = Err(error);
+            self.0.metrics.messages(&outcome).inc_by(count as u64);
+            vec![outcome; count]
+        };
         let Some(link) = self.0.link.borrow().clone() else {
             return refuse(PublishError::Unavailable);
         };
         let Some(permits) = self.0.capacity.take(tenant, &messages) else {
             return refuse(PublishError::Overloaded);
         };
-        let batch = Batch::new(count);
+        let batch = Batch::new(count, &self.0.metrics);
         let pending: Vec<_> = (messages.into_iter().zip(permits).enumerate())
             .map(|(index, (message, permit))| Pending::new(message, permit, deadline, &batch, index))
             .collect();
@@ -169,6 +180,11 @@ impl Publisher {
     pub async fn ready(&self) {
         // The sender lives as long as `self`, so this ends only when there is a link.
         let _ = self.0.link.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Brings the metrics of what is under way up to date, for whoever reads them next.
+    pub fn measure(&self) {
+        self.0.metrics.show(self.in_flight(), self.healthy());
     }
 
     /// Messages and bytes in flight now.

@@ -4,6 +4,7 @@
 //! or through one of the few `security definer` functions that the schema's migrations list with their reasons.
 
 mod error;
+mod metrics;
 pub mod migrations;
 pub mod outbox;
 mod pool;

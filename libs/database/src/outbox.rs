@@ -5,16 +5,19 @@
 //! the row, so a relay that was away for too long changes nothing. Attempts are counted when a row is claimed, so that
 //! a row that kills the process is parked in the end. Work is delivered at least once.
 
+mod metrics;
 mod relay;
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
+use service::telemetry::Metrics;
 use tenancy::TenantId;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use self::metrics::{Families, OutboxMetrics};
 pub use relay::{Deliver, Failure, Relay};
 
 use crate::{Error, TenantTx};
@@ -24,6 +27,7 @@ use crate::{Error, TenantTx};
 pub struct Outbox {
     schema: &'static str,
     wake: Arc<Notify>,
+    metrics: OutboxMetrics,
 }
 
 /// One effect that is due.
@@ -46,7 +50,15 @@ pub struct OutboxRow {
 impl Outbox {
     /// The outbox of a schema.
     pub fn new(schema: &'static str) -> Self {
-        Self { schema, wake: Arc::default() }
+        let metrics = OutboxMetrics::new(&Families::default(), schema);
+        Self { schema, wake: Arc::default(), metrics }
+    }
+
+    /// The same, shown in the process's metrics.
+    #[must_use]
+    pub fn measured(self, metrics: &Metrics) -> Self {
+        let families = metrics.shared(Families::register);
+        Self { metrics: OutboxMetrics::new(&families, self.schema), ..self }
     }
 
     /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then.

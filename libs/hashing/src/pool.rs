@@ -4,14 +4,18 @@
 //! that cannot start in time is refused; a request whose caller is gone before it starts is skipped; one that has
 //! started runs to its end, because its memory is in use until then whoever waits.
 
+mod metrics;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::metrics::HashMetrics;
 use crate::argon::Arena;
 use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsFault};
 
@@ -73,6 +77,7 @@ struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
     capacity: usize,
+    metrics: HashMetrics,
 }
 
 #[derive(Default)]
@@ -133,7 +138,9 @@ impl HashPool {
             queue: Mutex::default(),
             wake: Condvar::new(),
             capacity: size.workers() * QUEUE_PER_WORKER,
+            metrics: HashMetrics::default(),
         });
+        shared.metrics.workers.set(i64::try_from(size.workers()).unwrap_or(i64::MAX));
         for number in 0..size.workers() {
             let (shared, entropy) = (Arc::clone(&shared), Arc::clone(entropy));
             let spawned = std::thread::Builder::new()
@@ -144,6 +151,11 @@ impl HashPool {
             }
         }
         Ok(Self { settings, shared })
+    }
+
+    /// Shows the pool in a registry. There is one pool a process.
+    pub fn register(&self, registry: &mut Registry) {
+        self.shared.metrics.register(registry);
     }
 
     /// How new passwords are hashed.
@@ -188,7 +200,7 @@ impl HashPool {
             return done.map_err(|_| Overloaded);
         }
         if claim.take(GIVEN_UP) {
-            return Err(Overloaded);
+            return Err(self.shared.shed());
         }
         result.await.map_err(|_| Overloaded)
     }
@@ -201,7 +213,18 @@ impl Drop for HashPool {
     }
 }
 
+impl Queue {
+    fn len(&self) -> i64 {
+        i64::try_from(self.jobs.len()).unwrap_or(i64::MAX)
+    }
+}
+
 impl Shared {
+    fn shed(&self) -> Overloaded {
+        self.metrics.shed.inc();
+        Overloaded
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,9 +236,10 @@ impl Shared {
             queue.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
         }
         if queue.jobs.len() >= self.capacity {
-            return Err(Overloaded);
+            return Err(self.shed());
         }
         queue.jobs.push_back(job);
+        self.metrics.queued.set(queue.len());
         drop(queue);
         self.wake.notify_one();
         Ok(())
@@ -226,6 +250,7 @@ impl Shared {
         let mut queue = self.lock();
         loop {
             while let Some(job) = queue.jobs.pop_front() {
+                self.metrics.queued.set(queue.len());
                 if job.claim.take(STARTED) {
                     return Some(job);
                 }
@@ -244,6 +269,7 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
     }
     let mut arena = Arena::default();
     while let Some(Job { password, work, .. }) = shared.next() {
+        let began = std::time::Instant::now();
         // A receiver that is gone is a caller that hung up; the work is done all the same.
         match work {
             Work::Hash(done) => {
@@ -261,6 +287,7 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
                 let _ = done.send(Verdict::Mismatch);
             }
         }
+        shared.metrics.seconds.observe(began.elapsed().as_secs_f64());
     }
 }
 
@@ -278,7 +305,12 @@ mod tests {
 
     /// A pool whose only worker never comes, so that what is queued stays queued.
     fn stuck() -> HashPool {
-        let shared = Shared { queue: Mutex::default(), wake: Condvar::new(), capacity: 2 };
+        let shared = Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            capacity: 2,
+            metrics: HashMetrics::default(),
+        };
         HashPool { settings: Argon2Settings::default(), shared: Arc::new(shared) }
     }
 

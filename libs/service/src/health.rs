@@ -1,6 +1,6 @@
-//! What the platform asks on the admin port: is the process alive, and may it get requests?
+//! What the platform asks on the admin port: is the process alive, may it get requests, and how is it doing?
 //!
-//! Neither answer depends on Postgres or NATS. A dependency that fails later is answered by typed 503s instead: taking
+//! No answer depends on Postgres or NATS. A dependency that fails later is answered by typed 503s instead: taking
 //! every pod out of the endpoints at once would turn a pause into an outage.
 
 use tokio::sync::watch;
@@ -10,6 +10,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::telemetry::Metrics;
 
 /// What still stands between the process and its first request. Clones are handles to the same.
 #[derive(Clone)]
@@ -66,9 +73,42 @@ impl Gate {
     }
 }
 
-/// The admin listener's routes: `/livez` and `/readyz`.
-pub fn router(readiness: Readiness) -> Router {
-    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
+/// The admin listener's routes: `/livez`, `/readyz` and `/metrics`.
+pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
+    show_gates(&readiness, &metrics);
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .with_state(readiness)
+        .route("/metrics", get(async move || ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text())))
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Named {
+    gate: &'static str,
+}
+
+/// Several services in one process may name a gate alike: it is open when all of them are.
+fn show_gates(readiness: &Readiness, metrics: &Metrics) {
+    let gates: Family<Named, Gauge> = metrics.shared(|registry: &mut Registry| {
+        let gates = Family::default();
+        registry.register(
+            "readiness_gate_open",
+            "Whether a condition of readiness holds: 1 or 0",
+            gates.clone(),
+        );
+        gates
+    });
+    let readiness = readiness.clone();
+    metrics.at_scrape(move || {
+        let now = readiness.0.borrow();
+        for (gate, _) in now.iter() {
+            let closed = now.iter().any(|(other, open)| other == gate && !open);
+            gates.get_or_create(&Named { gate }).set((!closed).into());
+        }
+    });
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> Response {

@@ -3,6 +3,7 @@
 pub mod body;
 pub mod edge;
 pub mod listen;
+mod measure;
 pub mod page;
 pub mod path;
 pub mod problem;

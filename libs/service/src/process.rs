@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{EXIT_CONFIG, Environment, Faults, Reader, Variable, unknown_names};
 use crate::health::{self, Readiness};
-use crate::telemetry::{self, LOG};
+use crate::telemetry::{self, LOG, OTLP_ENDPOINT, OTLP_RATIO, Telemetry, TraceSettings};
 use crate::{Tasks, http};
 
 /// Where the public API listens.
@@ -40,7 +40,7 @@ const fn listen(name: &'static str, default: &'static str, meaning: &'static str
 }
 
 /// The variables of every process.
-pub const VARIABLES: &[Variable] = &[LISTEN, LISTEN_INTERNAL, LISTEN_ADMIN, LOG];
+pub const VARIABLES: &[Variable] = &[LISTEN, LISTEN_INTERNAL, LISTEN_ADMIN, LOG, OTLP_ENDPOINT, OTLP_RATIO];
 
 /// What a service puts on its listeners, without the edge of [`http::Edge`] forgotten.
 pub struct Routers {
@@ -71,12 +71,13 @@ pub trait Program {
         config: Self::Config,
         tasks: &Tasks,
         readiness: &Readiness,
+        telemetry: &Telemetry,
     ) -> impl Future<Output = Result<Routers, Box<dyn std::error::Error + Send + Sync>>>;
 }
 
 /// Prints the effective configuration, or what is wrong with it.
 pub fn check_config<P: Program>(environment: &Environment) -> ExitCode {
-    if let Err(faults) = P::load(environment) {
+    if let Err(faults) = load::<P>(environment) {
         return refuse(&faults);
     }
     let variables = [VARIABLES, &P::variables()].concat();
@@ -88,8 +89,8 @@ pub fn check_config<P: Program>(environment: &Environment) -> ExitCode {
 
 /// Runs the service until it is told to end.
 pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
-    let config = match P::load(environment) {
-        Ok(config) => config,
+    let (config, traces) = match load::<P>(environment) {
+        Ok(loaded) => loaded,
         Err(faults) => return refuse(&faults),
     };
     telemetry::start(environment.get(LOG.name).unwrap_or("info"), telemetry::Output::Stdout);
@@ -97,7 +98,7 @@ pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
         tracing::warn!("{warning}");
     }
     let tasks = Tasks::default();
-    match serve::<P>(environment, config, &tasks).await {
+    match serve::<P>(environment, config, &traces, &tasks).await {
         Ok(()) => tasks.run_to_end().await,
         Err(error) => {
             tracing::error!(%error, service = P::NAME, "the service cannot start");
@@ -107,22 +108,34 @@ pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
     }
 }
 
+/// Reads everything before anything starts, so that all faults are told at once.
+fn load<P: Program>(environment: &Environment) -> Result<(P::Config, TraceSettings), Faults> {
+    match (P::load(environment), TraceSettings::load(environment)) {
+        (Ok(config), Ok(traces)) => Ok((config, traces)),
+        (config, traces) => {
+            let faults = config.err().into_iter().chain(traces.err());
+            Err(Faults(faults.flat_map(|Faults(faults)| faults).collect()))
+        }
+    }
+}
+
 async fn serve<P: Program>(
     environment: &Environment,
     config: P::Config,
+    traces: &TraceSettings,
     tasks: &Tasks,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let readiness = Readiness::default();
     let started = readiness.gate("start");
+    let telemetry = Telemetry::start(P::NAME, traces)?;
+    telemetry.flush_at_end(tasks);
     // Bound before anything else: a port that is taken is found out at once.
     let public = bind(environment, &LISTEN).await?;
     let admin = bind(environment, &LISTEN_ADMIN).await?;
     // Not drained with the others: the platform goes on asking during the drain.
-    tasks.spawn(
-        "admin",
-        http::serve(admin, health::router(readiness.clone()), tasks.clone(), tasks.stopping().clone()),
-    );
-    let routers = P::start(config, tasks, &readiness).await?;
+    let asked = health::router(readiness.clone(), telemetry.metrics().clone());
+    tasks.spawn("admin", http::serve(admin, asked, tasks.clone(), tasks.stopping().clone()));
+    let routers = P::start(config, tasks, &readiness, &telemetry).await?;
     if let Some(internal) = routers.internal {
         let listener = bind(environment, &LISTEN_INTERNAL).await?;
         tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));

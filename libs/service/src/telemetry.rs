@@ -1,35 +1,58 @@
-//! Logs: JSON on standard output, one line an event, levels from `SVC_LOG`.
+//! What a process tells about itself: logs, metrics and traces.
+//!
+//! Logs and metrics are always on. Traces are off unless `SVC_OTLP_ENDPOINT` is set, and then nothing of them is built;
+//! the trace context of a caller is still passed on to whoever is called in turn.
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::util::SubscriberInitExt as _;
+mod context;
+mod logs;
+mod metrics;
+mod traces;
 
-use crate::config::Variable;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-/// What is logged.
-pub const LOG: Variable = Variable {
-    name: "SVC_LOG",
-    form: "level, or tracing-subscriber directives",
-    default: Some("info"),
-    secret: false,
-    meaning: "What is logged: error, warn, info, debug or trace, also for single modules (`info,identity=debug`).",
-};
+use crate::Tasks;
 
-/// Sends the process's logs to standard error instead, where standard output belongs to people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// What a container's log is read from.
-    Stdout,
-    /// For processes that talk to a person on standard output.
-    Stderr,
+pub(crate) use context::{Current, in_request};
+pub use context::{TRACEPARENT, TraceContext, outgoing, traceparent};
+pub use logs::{LOG, Output, start};
+pub use metrics::Metrics;
+pub(crate) use traces::ServerSpan;
+pub use traces::{OTLP_ENDPOINT, OTLP_RATIO, StartError, TraceSettings};
+
+/// The metrics and traces of a process. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Telemetry {
+    metrics: Metrics,
+    traces: Option<SdkTracerProvider>,
 }
 
-/// Starts logging. A second call in one process does nothing.
-pub fn start(directives: &str, output: Output) {
-    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
-    let json =
-        tracing_subscriber::fmt().json().flatten_event(true).with_current_span(true).with_span_list(false);
-    let _ = match output {
-        Output::Stdout => json.with_env_filter(filter).finish().try_init(),
-        Output::Stderr => json.with_writer(std::io::stderr).with_env_filter(filter).finish().try_init(),
-    };
+impl Telemetry {
+    /// Starts what the settings ask for; `process` is the name of the binary without `svc-`. Needs a runtime.
+    ///
+    /// # Errors
+    /// The exporter of traces cannot be made.
+    pub fn start(process: &'static str, traces: &TraceSettings) -> Result<Self, StartError> {
+        Ok(Self { metrics: Metrics::new(process), traces: traces.start(process)? })
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Sends what is left of the traces once the process stops, within the time that its tasks have for that.
+    pub fn flush_at_end(&self, tasks: &Tasks) {
+        let Some(provider) = self.traces.clone() else { return };
+        let stopping = tasks.stopping().clone();
+        tasks.spawn_short(async move {
+            stopping.cancelled().await;
+            traces::flush(provider).await;
+        });
+    }
+
+    /// What makes spans for a service of this process.
+    pub(crate) fn tracer(&self, service: &'static str) -> Option<SdkTracer> {
+        self.traces.as_ref().map(|provider| provider.tracer(service))
+    }
 }

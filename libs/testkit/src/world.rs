@@ -12,7 +12,8 @@ use contract::{Role, Secret};
 use hashing::{Argon2Settings, HashPool, Password, PoolSize};
 use service::Tasks;
 use service::config::Environment;
-use service::health::Readiness;
+use service::health::{self, Readiness};
+use service::telemetry::{Telemetry, TraceSettings};
 use standalone::contexts::{self, Settings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -28,6 +29,8 @@ pub const PASSWORD: &str = "correct-horse-battery-9";
 pub struct World {
     /// The origin.
     pub base_url: String,
+    /// The origin of the admin port.
+    pub admin_url: String,
     /// The database.
     pub database: TestDatabase,
     /// The broker.
@@ -88,9 +91,15 @@ impl World {
         ]);
         let environment = environment.with(variables.iter().copied());
         let (tasks, readiness) = (Tasks::default(), Readiness::default());
-        let router = contexts::start(&settings, &environment, &tasks, &readiness).await?;
+        let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
+        telemetry.flush_at_end(&tasks);
+        let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let admin_url = format!("http://{}", admin.local_addr()?);
+        let asked = health::router(readiness.clone(), telemetry.metrics().clone());
+        tasks.spawn("admin", service::http::serve(admin, asked, tasks.clone(), tasks.stopping().clone()));
+        let router = contexts::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
         tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
-        let world = Self { base_url, database, nats, mails, operator_token, service_token, tasks };
+        let world = Self { base_url, admin_url, database, nats, mails, operator_token, service_token, tasks };
         world.until_ready(&readiness).await;
         Ok(world)
     }

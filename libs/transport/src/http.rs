@@ -6,6 +6,7 @@ mod body;
 mod config;
 mod endpoint;
 mod retry;
+mod roots;
 mod session;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use contract::events::AcceptedEvent;
 use rand::rngs::StdRng;
+use reqwest::Certificate;
 
 use self::body::Body;
 use self::retry::{Retries, SystemClock};
@@ -30,6 +32,8 @@ pub(crate) use retry::Clock;
 /// requests, one after the other.
 pub struct HttpTransport {
     config: HttpTransportConfig,
+    /// The machine's when absent.
+    roots: Option<Vec<Certificate>>,
     session: Mutex<Option<Session>>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<StdRng>,
@@ -42,7 +46,25 @@ impl HttpTransport {
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        Self { config, session: Mutex::default(), clock, jitter: Mutex::new(jitter) }
+        Self { config, roots: None, session: Mutex::default(), clock, jitter: Mutex::new(jitter) }
+    }
+
+    /// The same transport, which trusts the certificates of this PEM text and no longer those of the machine: for a
+    /// service with a certificate authority of its own. The error is a
+    /// [`Configuration`](crate::TransportErrorKind::Configuration) fault: no certificate in it, or one that cannot be read.
+    ///
+    /// ```
+    /// use transport::{HttpTransport, HttpTransportConfig, TransportErrorKind};
+    ///
+    /// let transport = HttpTransport::new(HttpTransportConfig::new("https://svc.example.com"));
+    /// let error = transport.with_root_certificates(b"no certificate").unwrap_err();
+    /// assert_eq!(error.kind, TransportErrorKind::Configuration);
+    /// ```
+    pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self, TransportError> {
+        self.roots = Some(roots::parse(pem)?);
+        // What is open was made with other roots.
+        self.session = Mutex::default();
+        Ok(self)
     }
 
     /// Sends events that are JSON already, with the bytes that they have. Otherwise as [`send_batch`](Transport::send_batch).
@@ -55,7 +77,7 @@ impl HttpTransport {
         let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &*held {
             Some(session) => Ok(session.clone()),
-            None => Ok(held.insert(Session::open(&self.config)?).clone()),
+            None => Ok(held.insert(Session::open(&self.config, self.roots.as_deref())?).clone()),
         }
     }
 

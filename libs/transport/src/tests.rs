@@ -7,4 +7,5 @@ mod faults;
 mod mock;
 mod requests;
 mod server;
+mod tls;
 mod waits;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::SessionClient;
-use bus::{Limits, Publisher, StreamFault, UDM_STREAM};
+use bus::{Limits, PublishMetrics, Publisher, StreamFault, UDM_STREAM};
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
 use crate::app::App;
@@ -39,9 +40,12 @@ impl Program for Ingest {
         config: Config,
         tasks: &Tasks,
         readiness: &Readiness,
+        telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
         let gate = readiness.gate("stream");
-        build(config, Parts { clock: Arc::new(SystemClock), tasks: tasks.clone(), gate })
+        let parts =
+            Parts { clock: Arc::new(SystemClock), tasks: tasks.clone(), gate, telemetry: telemetry.clone() };
+        build(config, parts)
     }
 }
 
@@ -53,6 +57,8 @@ pub struct Parts {
     pub tasks: Tasks,
     /// Opened once the stream is as it must be.
     pub gate: Gate,
+    /// Metrics and traces.
+    pub telemetry: Telemetry,
 }
 
 /// Puts the context together and starts its background work.
@@ -60,38 +66,42 @@ pub struct Parts {
 /// # Errors
 /// A client cannot be made, or the broker's address is malformed.
 pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-    let Parts { clock, tasks, gate } = parts;
+    let Parts { clock, tasks, gate, telemetry } = parts;
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-ingest");
     broker.wait_for_broker = true;
+    broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.ingest".to_owned());
     let stop = tasks.stopping().clone();
     let publisher =
         Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
+    let measured = publisher.clone();
+    telemetry.metrics().at_scrape(move || measured.measure());
     let (mode, definition) = (config.stream_mode, bus::events(&config.profile));
+    let to_be_ready = publisher.clone();
+    let ready = async move {
+        until_stream_fits(&broker, mode, &definition).await;
+        // The stream may have been made a moment ago, and the publisher looks for it by itself.
+        to_be_ready.ready().await;
+        gate.open();
+    };
     tasks.spawn_short(async move {
         tokio::select! {
-            () = until_stream_fits(&broker, mode, &definition, &gate) => {}
+            () = ready => {}
             () = stop.cancelled() => {}
         }
     });
-    let edge = Edge::new(config.public_url.as_str());
+    let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry);
     let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
     let app = App { sessions, publisher, clock };
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }
 
 /// Looks at the stream until it is as it must be, and tells once of each fault.
-async fn until_stream_fits(
-    broker: &bus::Config,
-    mode: StreamMode,
-    definition: &bus::StreamDefinition,
-    gate: &Gate,
-) {
+async fn until_stream_fits(broker: &bus::Config, mode: StreamMode, definition: &bus::StreamDefinition) {
     let mut told = String::new();
     loop {
         let Err(fault) = check_stream(broker, mode, definition).await else {
-            gate.open();
             return;
         };
         if fault != told {

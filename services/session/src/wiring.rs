@@ -11,6 +11,7 @@ use service::config::{Environment, Faults, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
 use crate::app::App;
@@ -40,10 +41,11 @@ impl Program for Session {
         config: Config,
         tasks: &Tasks,
         readiness: &Readiness,
+        telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
         let database = Database::new(&config.database_url, "svc-session")?;
         MIGRATIONS.gate(&database, tasks, readiness);
-        Ok(build(config, database, Arc::new(SystemClock), Arc::new(SystemEntropy)))
+        Ok(build(config, database, Arc::new(SystemClock), Arc::new(SystemEntropy), telemetry))
     }
 }
 
@@ -53,8 +55,10 @@ pub fn build(
     database: Database,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    telemetry: &Telemetry,
 ) -> Routers {
-    let edge = Edge::new(&config.public_url);
+    database.measure(Session::NAME, telemetry.metrics());
+    let edge = Edge::new(&config.public_url, Session::NAME, telemetry);
     let app =
         App { database, clock, entropy, lifetimes: config.lifetimes, service_secret: config.service_secret };
     Routers {

@@ -20,6 +20,7 @@ use http_body_util::BodyExt as _;
 use serde::Serialize;
 use service::clock::ManualClock;
 use service::config::Environment;
+use service::telemetry::{Telemetry, TraceSettings};
 use tenancy::{TenantId, UserId};
 use testkit::TestDatabase;
 use tower::ServiceExt as _;
@@ -42,7 +43,8 @@ impl Context {
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
         let pool = database.pool("svc_session").unwrap();
-        let routers = session::build(config, pool, clock.clone(), Arc::new(SystemEntropy));
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        let routers = session::build(config, pool, clock.clone(), Arc::new(SystemEntropy), &telemetry);
         Self { internal: routers.internal.unwrap(), clock, _database: database }
     }
 

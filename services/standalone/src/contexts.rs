@@ -13,6 +13,7 @@ use service::Tasks;
 use service::config::Environment;
 use service::health::Readiness;
 use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
 use session::Session;
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
@@ -46,6 +47,7 @@ pub async fn start(
     environment: &Environment,
     tasks: &Tasks,
     readiness: &Readiness,
+    telemetry: &Telemetry,
 ) -> anyhow::Result<Router> {
     let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let common = environment.clone().with([
@@ -61,14 +63,14 @@ pub async fn start(
     ]);
     let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_url)]);
 
-    let session = start_one::<Session>(&for_session, tasks, readiness).await?;
+    let session = start_one::<Session>(&for_session, tasks, readiness, telemetry).await?;
     if let Some(router) = session.internal {
         let served = service::http::serve(internal, router, tasks.clone(), tasks.stopping().clone());
         // Not drained with the public port: answers in flight there still ask here.
         tasks.spawn("internal API", served);
     }
-    let identity = start_one::<Identity>(&for_identity, tasks, readiness).await?;
-    let ingest = start_one::<Ingest>(&for_ingest, tasks, readiness).await?;
+    let identity = start_one::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
+    let ingest = start_one::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
     Ok(split(identity.public, session.public, ingest.public))
 }
 
@@ -76,9 +78,10 @@ async fn start_one<P: Program>(
     environment: &Environment,
     tasks: &Tasks,
     readiness: &Readiness,
+    telemetry: &Telemetry,
 ) -> anyhow::Result<Routers> {
     let config = P::load(environment)?;
-    let started = P::start(config, tasks, readiness).await;
+    let started = P::start(config, tasks, readiness, telemetry).await;
     started.map_err(|error| anyhow::anyhow!(error)).with_context(|| format!("{} cannot start", P::NAME))
 }
 

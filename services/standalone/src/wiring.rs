@@ -12,6 +12,7 @@ use service::Tasks;
 use service::config::{Environment, Variable, unknown_names};
 use service::health::{self, Readiness};
 use service::process::{LISTEN_ADMIN, PUBLIC_URL};
+use service::telemetry::{Metrics, Telemetry, TraceSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -75,8 +76,10 @@ pub(crate) async fn start(surroundings: Surroundings<'_>, tasks: &Tasks) -> anyh
     let unset = DEFAULTS.into_iter().filter(|(name, _)| environment.get(name).is_none());
     let environment = environment.clone().with(unset);
     let readiness = Readiness::default();
-    let admin_url = serve_admin(&environment, &readiness, tasks).await?;
-    let router = contexts::start(&settings, &environment, tasks, &readiness).await?;
+    let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
+    telemetry.flush_at_end(tasks);
+    let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
+    let router = contexts::start(&settings, &environment, tasks, &readiness, &telemetry).await?;
     tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
     until_ready(&readiness, tasks).await?;
 
@@ -131,6 +134,7 @@ async fn migrate(migrations: Migrations, url: &str) -> anyhow::Result<()> {
 async fn serve_admin(
     environment: &Environment,
     readiness: &Readiness,
+    metrics: &Metrics,
     tasks: &Tasks,
 ) -> anyhow::Result<String> {
     let listener = match environment.get(LISTEN_ADMIN.name) {
@@ -138,7 +142,7 @@ async fn serve_admin(
         None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
     };
     let url = format!("http://{}", listener.local_addr()?);
-    let router = health::router(readiness.clone());
+    let router = health::router(readiness.clone(), metrics.clone());
     tasks.spawn("admin", service::http::serve(listener, router, tasks.clone(), tasks.stopping().clone()));
     Ok(url)
 }

@@ -3,6 +3,7 @@
 mod batch;
 mod broker;
 mod checks;
+mod costs;
 mod logins;
 mod single;
 

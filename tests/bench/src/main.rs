@@ -8,8 +8,8 @@ mod figures;
 mod floor;
 mod http;
 mod load;
-mod memory;
 mod person;
+mod process;
 mod raw;
 mod report;
 mod system;
@@ -83,7 +83,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Memory first: its base is taken before the first password was hashed.
 async fn measure(options: &Options, system: &System, report: &mut Report) -> anyhow::Result<()> {
-    let base = memory::resident(system.pid());
+    let base = process::resident(system.pid());
     let person = person::first_admin(system).await?;
     let mut bench = Bench { system, person, rounds: options.rounds, base, known_events: 0, report };
     for figure in [Figure::Logins, Figure::Checks, Figure::Batch, Figure::Single] {

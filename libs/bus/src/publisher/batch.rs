@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::metrics::StreamMetrics;
 use super::{Ack, PublishError};
 
 type Outcome = Result<Ack, PublishError>;
@@ -12,6 +14,8 @@ type Outcome = Result<Ack, PublishError>;
 pub(super) struct Batch {
     state: Mutex<State>,
     finished: Notify,
+    began: Instant,
+    metrics: Arc<StreamMetrics>,
 }
 
 struct State {
@@ -20,18 +24,25 @@ struct State {
 }
 
 impl Batch {
-    pub(super) fn new(count: usize) -> Arc<Self> {
+    pub(super) fn new(count: usize, metrics: &Arc<StreamMetrics>) -> Arc<Self> {
         let state = State { outcomes: vec![None; count], open: count };
-        Arc::new(Self { state: Mutex::new(state), finished: Notify::new() })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            finished: Notify::new(),
+            began: Instant::now(),
+            metrics: Arc::clone(metrics),
+        })
     }
 
     /// The first outcome of a message stands.
     pub(super) fn settle(&self, index: usize, outcome: Outcome) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place @ None) = state.outcomes.get_mut(index) {
+            self.metrics.messages(&outcome).inc();
             *place = Some(outcome);
             state.open -= 1;
             if state.open == 0 {
+                self.metrics.seconds.observe(self.began.elapsed().as_secs_f64());
                 self.finished.notify_one();
             }
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use service::{Clock, Tasks};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Outbox, OutboxRow};
@@ -15,6 +16,8 @@ const BATCH: i32 = 16;
 const LEASE: TimeDelta = TimeDelta::seconds(60);
 /// How often the relay looks without being woken: for rows of other processes and rows that are due again.
 const POLL: Duration = Duration::from_secs(1);
+/// How often the outbox is measured.
+const MEASURE: Duration = Duration::from_secs(15);
 /// After so many attempts a row is parked.
 const MAX_ATTEMPTS: i32 = 5;
 
@@ -50,7 +53,12 @@ pub struct Relay<D, C: ?Sized> {
 impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     /// Runs until the tasks are told to stop; a delivery that is under way is finished.
     pub async fn run(self, tasks: Tasks) {
+        let mut measured: Option<Instant> = None;
         while !tasks.stopping().is_cancelled() {
+            if measured.is_none_or(|at| at.elapsed() >= MEASURE) {
+                self.measure().await;
+                measured = Some(Instant::now());
+            }
             match self.work_off_once().await {
                 Ok(0) => self.rest(&tasks).await,
                 Ok(_) => {}
@@ -58,6 +66,27 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
                     tracing::warn!(%error, schema = self.outbox.schema, "the outbox cannot be read");
                     self.rest(&tasks).await;
                 }
+            }
+        }
+    }
+
+    /// Reads how the outbox stands. Metrics that cannot be read keep their last values.
+    async fn measure(&self) {
+        let stats =
+            format!("select oldest_seconds, waiting, parked from {}.outbox_stats($1)", self.outbox.schema);
+        let read = sqlx::query_as::<_, (f64, i64, i64)>(sqlx::AssertSqlSafe(stats))
+            .bind(self.clock.now())
+            .fetch_one(self.database.pool())
+            .await;
+        match read {
+            Ok((oldest, waiting, parked)) => {
+                let metrics = &self.outbox.metrics;
+                metrics.oldest.set(oldest);
+                metrics.waiting.set(waiting);
+                metrics.parked.set(parked);
+            }
+            Err(error) => {
+                tracing::debug!(%error, schema = self.outbox.schema, "the outbox cannot be measured");
             }
         }
     }
@@ -110,6 +139,12 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     }
 
     async fn settle(&self, row: &OutboxRow, settlement: Settlement) -> Result<(), Error> {
+        let delivered = &self.outbox.metrics.delivered;
+        match settlement {
+            Settlement::Done => delivered.done.inc(),
+            Settlement::Later { .. } => delivered.later.inc(),
+            Settlement::Parked { .. } => delivered.parked.inc(),
+        };
         let (state, due_at, error) = match settlement {
             Settlement::Done => ("done", None, None),
             Settlement::Later { due_at, error } => ("later", Some(due_at), Some(error)),

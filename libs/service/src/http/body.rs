@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use contract::ProblemKind;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
@@ -41,19 +41,69 @@ pub fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(text.split(';').next().unwrap_or(text).trim())
 }
 
+/// How much of a body that is too large is still taken off the wire. A connection that is closed under a client which is
+/// still sending loses the answer on its way; one that sends more than this is not worth waiting for.
+const DRAINED: usize = 32 * 1024 * 1024;
+
 /// Reads a body whole, within a size and a time.
 ///
 /// # Errors
 /// 413 `body_too_large`, 408 `body_timeout`, or 400 when the connection broke.
 pub async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
-    let collected = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, collected).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+    let mut body = request.into_body();
+    let reading = async {
+        let mut read = Taken::default();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| broken())?;
+            if let Ok(data) = frame.into_data() {
+                read.take(data, most);
+                if read.total > most + DRAINED {
+                    break;
+                }
+            }
+        }
+        Ok(read)
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, reading).await {
+        Ok(Ok(read)) if read.total <= most => Ok(read.bytes()),
+        Ok(Ok(_)) => {
             Err(Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {most} bytes.")))
         }
-        Ok(Err(_)) => Err(Problem::new(ProblemKind::MalformedJson).detail("The body did not arrive whole.")),
+        Ok(Err(problem)) => Err(problem),
         Err(_) => Err(Problem::new(ProblemKind::BodyTimeout)),
+    }
+}
+
+fn broken() -> Problem {
+    Problem::new(ProblemKind::MalformedJson).detail("The body did not arrive whole.")
+}
+
+/// What has arrived so far: kept up to the limit, counted beyond it. Chunks are joined as they come, since a client may
+/// send a body in chunks of one byte.
+#[derive(Default)]
+struct Taken {
+    total: usize,
+    /// The only chunk so far, which is what most bodies are: it is not copied.
+    only: Option<Bytes>,
+    joined: BytesMut,
+}
+
+impl Taken {
+    fn take(&mut self, data: Bytes, most: usize) {
+        let first = self.total == 0;
+        self.total += data.len();
+        if self.total > most {
+            (self.only, self.joined) = (None, BytesMut::new());
+        } else if first {
+            self.only = Some(data);
+        } else {
+            self.joined.extend(self.only.take());
+            self.joined.extend_from_slice(&data);
+        }
+    }
+
+    fn bytes(self) -> Bytes {
+        self.only.unwrap_or_else(|| self.joined.freeze())
     }
 }
 
@@ -145,6 +195,22 @@ mod tests {
         let problem = extract("application/json", "{\"name\":[1,\"x\"]}".into()).await;
         assert_eq!(problem.errors[0].pointer, "/name/1");
         assert_eq!(problem.errors[0].message, "invalid type: string \"x\", expected u32");
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_joined_and_one_that_is_too_large_taken_off_the_wire() {
+        let pieces = |text: &'static str, count: usize| {
+            let chunks =
+                (0..count).map(move |_| Ok::<_, std::io::Error>(Bytes::from_static(text.as_bytes())));
+            Request::new(Body::from_stream(stream::iter(chunks)))
+        };
+        assert_eq!(read(pieces("ab", 3), 6).await.unwrap(), "ababab");
+        assert_eq!(read(pieces("", 2), 6).await.unwrap(), "");
+        assert_eq!(read(pieces("ab", 4), 6).await.unwrap_err().kind(), ProblemKind::BodyTooLarge);
+        assert_eq!(
+            read(pieces("abcdefgh", 5_000_000), 6).await.unwrap_err().kind(),
+            ProblemKind::BodyTooLarge
+        );
     }
 
     #[tokio::test(start_paused = true)]

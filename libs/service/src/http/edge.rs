@@ -1,5 +1,5 @@
-//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id,
-//! survives a panic of the handler, and renders problems.
+//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id and its
+//! place in a trace, survives a panic of the handler, renders problems, and measures.
 //!
 //! One layer rather than a stack of small ones: each would box another future for every request.
 
@@ -8,24 +8,32 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use opentelemetry_sdk::trace::SdkTracer;
 use tenancy::HeaderFault;
+use tower::Layer as _;
+use tower::layer::layer_fn;
 
+use super::measure::{Endpoint, HttpMetrics};
 use super::problem::Problem;
 use super::{RequestId, X_REQUEST_ID};
 use crate::chain;
+use crate::telemetry::{Current, ServerSpan, Telemetry, TraceContext, in_request};
 
 /// What the edge needs to know of the service.
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// The origin under which people reach the service; problem types are links below it.
     pub public_url: Arc<str>,
+    service: &'static str,
+    metrics: HttpMetrics,
+    tracer: Option<SdkTracer>,
 }
 
 /// What a router answers for a path that nobody serves.
@@ -34,19 +42,48 @@ pub async fn not_found() -> Problem {
 }
 
 impl Edge {
-    /// Knows the origin, without a slash at its end.
-    pub fn new(public_url: &str) -> Self {
-        Self { public_url: public_url.trim_end_matches('/').into() }
+    /// The edge of a service, by its name in metrics and traces.
+    pub fn new(public_url: &str, service: &'static str, telemetry: &Telemetry) -> Self {
+        Self {
+            public_url: public_url.trim_end_matches('/').into(),
+            service,
+            metrics: telemetry.metrics().shared(HttpMetrics::register),
+            tracer: telemetry.tracer(service),
+        }
     }
 
     /// Puts the edge around a router, which is complete by now.
     pub fn around(&self, router: Router) -> Router {
-        router.layer(middleware::from_fn_with_state(self.clone(), pass))
+        let edge = self.clone();
+        // Called once for each handler of each route, so that each has handles of its own metrics.
+        router.layer(layer_fn(move |endpoint| {
+            let measured = Endpoint::new(edge.service, edge.metrics.clone());
+            let place = Place { edge: edge.clone(), endpoint: measured };
+            middleware::from_fn_with_state(Arc::new(place), pass).layer(endpoint)
+        }))
+    }
+
+    async fn answer(&self, request: Request, next: Next, id: RequestId) -> Response {
+        // Cheap: the path is shared with the request, not copied.
+        let uri = request.uri().clone();
+        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
+        };
+        let mut response = if let Some(problem) = problem_of(&response) {
+            let mut rendered = self.render(&problem, uri.path(), &id);
+            keep_headers(&response, &mut rendered);
+            rendered
+        } else {
+            response
+        };
+        response.headers_mut().insert(X_REQUEST_ID, id.header());
+        response
     }
 
     fn render(&self, problem: &Problem, path: &str, id: &RequestId) -> Response {
         let kind = problem.kind;
-        log(problem, path, id);
+        log(problem, path);
         let document = contract::Problem {
             type_uri: format!("{}{API_PREFIX}/problems/{}", self.public_url, kind.code()),
             title: kind.title().to_owned(),
@@ -77,23 +114,29 @@ impl Edge {
     }
 }
 
-async fn pass(State(edge): State<Edge>, mut request: Request, next: Next) -> Response {
+/// The edge at one endpoint: behind one pointer, since the framework clones it for every request.
+struct Place {
+    edge: Edge,
+    endpoint: Endpoint,
+}
+
+async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next) -> Response {
+    let Place { edge, endpoint } = &*place;
+    let mut measured = endpoint.begin(&request);
     let id = RequestId::of(request.headers());
     request.extensions_mut().insert(id.clone());
-    // Cheap: the path is shared with the request, not copied.
-    let uri = request.uri().clone();
-    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
-    };
-    let mut response = if let Some(problem) = problem_of(&response) {
-        let mut rendered = edge.render(&problem, uri.path(), &id);
-        keep_headers(&response, &mut rendered);
-        rendered
-    } else {
-        response
-    };
-    response.headers_mut().insert(X_REQUEST_ID, id.header());
+    let caller = TraceContext::of(request.headers());
+    let mut span = edge.tracer.as_ref().map(|tracer| {
+        let route = request.extensions().get().map(MatchedPath::as_str);
+        ServerSpan::begin(tracer, request.method(), route, &id, caller)
+    });
+    let trace = span.as_ref().map(ServerSpan::context).or(caller);
+    let current = Current { request_id: id.clone(), trace };
+    let response = in_request(current, edge.answer(request, next, id)).await;
+    measured.answered(response.status());
+    if let Some(span) = &mut span {
+        span.answered(response.status());
+    }
     response
 }
 
@@ -135,12 +178,13 @@ fn keep_headers(from: &Response, to: &mut Response) {
     }
 }
 
-fn log(problem: &Problem, path: &str, id: &RequestId) {
-    let (code, request_id) = (problem.kind.code(), id.as_str());
+/// The line itself carries the request's id.
+fn log(problem: &Problem, path: &str) {
+    let code = problem.kind.code();
     if let Some(cause) = &problem.cause {
-        tracing::error!(code, request_id, path, cause = chain(&**cause), "a request failed");
+        tracing::error!(code, path, cause = chain(&**cause), "a request failed");
     } else {
-        tracing::debug!(code, request_id, path, "a request was refused");
+        tracing::debug!(code, path, "a request was refused");
     }
 }
 
@@ -157,6 +201,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::telemetry::TraceSettings;
 
     async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {
         let router = Router::new()
@@ -164,7 +209,8 @@ mod tests {
             .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
             .route("/header", get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)))
             .fallback(not_found);
-        let router = Edge::new("https://svc.example/").around(router);
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        let router = Edge::new("https://svc.example/", "test", &telemetry).around(router);
         let (parts, body) = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains("secret cause"));

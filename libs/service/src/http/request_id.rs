@@ -14,7 +14,7 @@ pub struct RequestId(HeaderValue);
 
 impl RequestId {
     /// The caller's own id, where it is 1 to 128 of `A-Za-z0-9._-`; else a fresh one.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
         let sent = headers.get(X_REQUEST_ID).filter(|value| {
             (1..=128).contains(&value.len())
                 && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))

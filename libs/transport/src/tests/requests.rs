@@ -113,3 +113,21 @@ async fn an_event_that_cannot_leave_holds_up_no_other() {
     assert_eq!(server.requests()[0].ids(), ["a", "b"]);
     assert!(!server.transport().send(&broken).await.success);
 }
+
+#[tokio::test]
+async fn each_request_begins_a_trace_of_its_own() {
+    let server = Server::scripted([]).await;
+    let transport = server.transport();
+    transport.send(&UdmEvent::new("fw")).await;
+    transport.send(&UdmEvent::new("fw")).await;
+    let requests = server.requests();
+    let sent: Vec<_> =
+        requests.iter().map(|request| request.headers["traceparent"].to_str().unwrap()).collect();
+    for text in &sent {
+        let lengths: Vec<_> = text.split('-').map(str::len).collect();
+        assert_eq!(lengths, [2, 32, 16, 2], "{text}");
+        assert!(text.starts_with("00-") && text.ends_with("-01"), "{text}");
+    }
+    assert_ne!(sent[0][3..35], sent[1][3..35]);
+    assert_ne!(sent[0][36..52], sent[1][36..52]);
+}

@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::future::pending;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
+use axum::serve::Listener;
 use futures::stream;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -21,6 +23,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::clock::VirtualClock;
+use super::tls::{Authority, TlsListener};
 use crate::{HttpTransport, HttpTransportConfig};
 
 /// How to answer one post.
@@ -107,15 +110,28 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn with_rules(rules: Rules, script: impl IntoIterator<Item = Step>) -> Self {
-        let clock = Arc::new(VirtualClock::default());
-        let shared = Arc::new(Shared {
+        let (clock, listener) = (Arc::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let shared = Shared {
             rules,
             script: Mutex::new(script.into_iter().collect()),
-            clock: clock.clone(),
+            clock: Arc::clone(&clock),
             ..Shared::default()
-        });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        };
+        Self::on(listener, "http", clock, shared)
+    }
+
+    /// A server that accepts everything, with a certificate of this authority.
+    pub(super) async fn over_tls(authority: &Authority) -> Self {
+        let (clock, listener) = (Arc::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let shared = Shared { clock: Arc::clone(&clock), ..Shared::default() };
+        Self::on(TlsListener::new(listener, authority), "https", clock, shared)
+    }
+
+    fn on<L>(listener: L, scheme: &str, clock: Arc<VirtualClock>, shared: Shared) -> Self
+    where
+        L: Listener<Addr = SocketAddr>,
+    {
+        let (endpoint, shared) = (format!("{scheme}://{}", listener.local_addr().unwrap()), Arc::new(shared));
         let router =
             Router::new().fallback(answer).with_state(shared.clone()).layer(DefaultBodyLimit::disable());
         let mut tasks = JoinSet::new();

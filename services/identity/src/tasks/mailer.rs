@@ -37,7 +37,7 @@ impl Mailer {
             .from(self.from.clone())
             .to(to)
             .subject(mail.subject)
-            .message_id(Some(format!("<{}@svc>", mail_id)))
+            .message_id(Some(format!("<{mail_id}@svc>")))
             .date(std::time::SystemTime::from(self.clock.now()))
             .header(ContentType::TEXT_PLAIN)
             .body(body(mail.text))

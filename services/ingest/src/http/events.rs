@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode};
 use service::Problem;
 use service::http::RequestId;
 use service::http::body::media_type;
+use service::telemetry;
 use udm::{MAX_EVENT_BYTES, SplitError, split_lines, split_list};
 
 use super::{answer, body};
@@ -29,7 +30,7 @@ pub(super) async fn one(
     if format(request.headers()) != Some(Format::Json) {
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
-    let sending = sending(&app, caller, &request_id, request.headers());
+    let sending = sending(&app, caller, &request_id);
     let body = body::events(request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
     Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&sending, body).await?)))
 }
@@ -46,7 +47,7 @@ pub(super) async fn batch(
         let detail = "Send Content-Type: application/json, or application/x-ndjson.";
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
-    let sending = sending(&app, caller, &request_id, request.headers());
+    let sending = sending(&app, caller, &request_id);
     let body = body::events(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let items = match format {
         Format::Json => split_list(&body),
@@ -78,9 +79,9 @@ fn format(headers: &HeaderMap) -> Option<Format> {
     media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
 }
 
-fn sending(app: &App, caller: Caller, request_id: &RequestId, headers: &HeaderMap) -> Sending {
-    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    Sending::new(caller, app.clock.now(), request_id.as_str(), traceparent)
+fn sending(app: &App, caller: Caller, request_id: &RequestId) -> Sending {
+    let traceparent = telemetry::traceparent();
+    Sending::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
 }
 
 fn no_batch(error: &SplitError) -> Problem {

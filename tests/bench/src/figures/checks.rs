@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Bench, mebibytes, milliseconds};
 use crate::load::{Outcome, on_one_thread, repeatedly};
-use crate::memory::Peak;
+use crate::process::Peak;
 use crate::report::Pair;
 
 const ROUNDS: usize = 3;

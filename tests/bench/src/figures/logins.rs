@@ -7,7 +7,7 @@ use argon2::{Algorithm, Argon2, Block, Params, Version};
 
 use super::{Bench, mebibytes};
 use crate::load::{on_one_thread, per_second, repeatedly};
-use crate::memory::Peak;
+use crate::process::Peak;
 use crate::report::Pair;
 
 const ROUNDS: usize = 3;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tenancy::TenantId;
 
 use super::*;
-use crate::publisher::Limits;
+use crate::publisher::{Limits, PublishMetrics};
 use crate::publisher::capacity::Capacity;
 use crate::subject::AuditSubject;
 
@@ -18,7 +18,7 @@ fn request(capacity: &Capacity, deadline: Instant) -> (Pending, Arc<Batch>) {
     let subject = AuditSubject::new(&tenant, "identity", "user_invited").unwrap();
     let message = Message::audit(&subject, "1", Bytes::new()).unwrap();
     let permit = capacity.take(&tenant, std::slice::from_ref(&message)).unwrap().remove(0);
-    let batch = Batch::new(1);
+    let batch = Batch::new(1, &Arc::new(PublishMetrics::default().of("UDM")));
     (Pending::new(message, permit, deadline, &batch, 0), batch)
 }
 

@@ -1,0 +1,81 @@
+//! A receiver of OTLP over HTTP that keeps the spans it is sent.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use service::Tasks;
+use testkit::world::until;
+use tokio::net::TcpListener;
+
+pub(crate) struct Collector {
+    pub(crate) url: String,
+    spans: Arc<Mutex<Vec<(String, Span)>>>,
+    tasks: Tasks,
+}
+
+impl Collector {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let spans = Arc::new(Mutex::new(Vec::new()));
+        let (kept, tasks) = (Arc::clone(&spans), Tasks::default());
+        let router = Router::new().route(
+            "/v1/traces",
+            post(async move |body: Bytes| {
+                let request = ExportTraceServiceRequest::decode(body).unwrap();
+                for scope in request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
+                    let service = scope.scope.unwrap().name;
+                    kept.lock().unwrap().extend(scope.spans.into_iter().map(|span| (service.clone(), span)));
+                }
+                ExportTraceServiceResponse::default().encode_to_vec()
+            }),
+        );
+        tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
+        Self { url, spans, tasks }
+    }
+
+    /// The span of a service with this name, in this trace, once it has come.
+    pub(crate) async fn span(&self, trace_id: &str, service: &str, name: &str) -> Span {
+        until(async || {
+            let spans = self.spans.lock().unwrap();
+            let found = spans
+                .iter()
+                .find(|(of, span)| of == service && span.name == name && hex(&span.trace_id) == trace_id);
+            found.map(|(_, span)| span.clone())
+        })
+        .await
+    }
+
+    pub(crate) fn count(&self, trace_id: &str) -> usize {
+        self.spans.lock().unwrap().iter().filter(|(_, span)| hex(&span.trace_id) == trace_id).count()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.tasks.draining().cancel();
+    }
+}
+
+pub(crate) fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An attribute as text; empty when there is none.
+pub(crate) fn attribute(span: &Span, key: &str) -> String {
+    let value = span.attributes.iter().find(|attribute| attribute.key == key);
+    match value.and_then(|attribute| attribute.value.as_ref()?.value.as_ref()) {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => other.map_or_else(String::new, |value| format!("{value:?}")),
+    }
+}

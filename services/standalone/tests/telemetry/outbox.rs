@@ -1,0 +1,51 @@
+//! What the relay reads from the outbox of all tenants.
+
+use std::sync::Arc;
+
+use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Relay};
+use service::Tasks;
+use service::clock::SystemClock;
+use service::telemetry::Metrics;
+use testkit::World;
+use testkit::world::until;
+
+/// Nothing is due.
+struct Nothing;
+
+impl Deliver for Nothing {
+    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+        unreachable!("{row:?}")
+    }
+}
+
+#[tokio::test]
+async fn the_relay_shows_how_long_effects_wait_and_how_many_are_parked() {
+    let world = World::start().await.unwrap();
+    // Due in an hour, so that the world's own relay leaves them alone.
+    world
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, parked_at)
+            values
+                (gen_random_uuid(), 'acme', 'x', '{}', now() - interval '10 minutes', now() + interval '1 hour', null),
+                (gen_random_uuid(), 'globex', 'x', '{}', now(), now() + interval '1 hour', null),
+                (gen_random_uuid(), 'acme', 'x', '{}', now() - interval '2 hours', now(), now())",
+        )
+        .await;
+    let (metrics, tasks) = (Metrics::new("test"), Tasks::default());
+    let relay = Relay {
+        database: world.database.pool("svc_identity").unwrap(),
+        outbox: Outbox::new("identity").measured(&metrics),
+        deliver: Nothing,
+        clock: Arc::new(SystemClock),
+    };
+    tasks.spawn("relay", relay.run(tasks.clone()));
+    let waiting = "svc_outbox_rows{schema=\"identity\",state=\"waiting\"} 2\n";
+    let text = until(async || Some(metrics.text()).filter(|text| text.contains(waiting))).await;
+    assert!(text.contains("svc_outbox_rows{schema=\"identity\",state=\"parked\"} 1\n"), "{text}");
+    let oldest = text
+        .lines()
+        .find_map(|line| line.strip_prefix("svc_outbox_oldest_age_seconds{schema=\"identity\"} "));
+    let oldest: f64 = oldest.unwrap().parse().unwrap();
+    assert!((600.0..660.0).contains(&oldest), "{oldest}");
+    tasks.stopping().cancel();
+}

@@ -1,0 +1,150 @@
+"""Renders the chart with the real Helm: objects for values, or what it refuses them with."""
+
+import functools
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm/svc"
+TOOLS = json.loads((ROOT / ".dev/tools.json").read_text())
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# The least that an installation says.
+LEAST = {
+    "image": {"registry": "registry.example/svc", "tag": "1.2.3"},
+    "publicUrl": "https://svc.example.com",
+    "database": {"existingSecret": "svc-database"},
+    "nats": {"existingSecret": "svc-nats", "stream": {"maxBytes": "20GiB"}},
+    "secrets": {"existingSecret": "svc-tokens"},
+}
+INGRESS = {"ingress": {"enabled": True}, "trustedProxies": ["10.0.0.0/8", "fd00::/8"]}
+GATEWAY = {"gateway": {"enabled": True, "parentRefs": [{"name": "front"}]}, "trustedProxies": ["10.0.0.0/8"]}
+COMPONENTS = ("identity", "session", "ingest")
+
+
+def each(values):
+    """The same values for every component."""
+    return {component: values for component in COMPONENTS}
+
+
+SCALED = each({
+    "autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 30},
+    "podDisruptionBudget": {"maxUnavailable": "25%"},
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+})  # fmt: skip
+POSTGRES = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 5432}]}
+NATS = {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 4222}]}
+EVERYTHING = {
+    "image": {"registry": "registry.example/svc", "tag": "1.2.3", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "pull"}],
+    "ingress": {
+        "enabled": True, "className": "nginx", "host": "svc.example.com",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "10m"},
+        "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
+    },
+    "trustedProxies": ["10.0.0.0/8"],
+    "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "operator-token"]},
+    "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
+    "podLabels": {"team": "platform"},
+    "podAnnotations": {"example.com/scrape": "no"},
+    "priorityClassName": "high",
+    "networkPolicy": {
+        "publicFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+        "adminFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS]},
+    },
+    "tests": {"existingSecret": "svc-test", "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["svc.example.com"]}]},
+    "extraObjects": ["apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-more\n"],
+    "identity": {"env": {"SVC_INVITE_TTL": "48h", "SVC_ARGON2_MEMORY_COST": 65536}, "image": {"digest": "sha256:" + "a" * 64}},
+    "session": {"env": {"SVC_SESSION_IDLE": "30min"}},
+    "ingest": {"extraEnv": [{"name": "RUST_BACKTRACE", "value": "1"}]},
+}  # fmt: skip
+EXTERNAL = {
+    "apiVersion": "external-secrets.io/v1", "kind": "ExternalSecret", "metadata": {"name": "svc-tokens"},
+    "spec": {"secretStoreRef": {"kind": "ClusterSecretStore", "name": "vault"}, "dataFrom": [{"extract": {"key": "svc"}}]},
+}  # fmt: skip
+MATRIX = {
+    "least": {},
+    "development": yaml.load((CHART / "values-dev.yaml").read_text(), LOADER),
+    "ingress": INGRESS,
+    "gateway": GATEWAY,
+    "high availability": {**INGRESS, **SCALED},
+    "everything on": EVERYTHING,
+    "external secrets": {**INGRESS, "extraObjects": [EXTERNAL]},
+    "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
+    "ingest alone": {
+        "identity": {"enabled": False}, "session": {"enabled": False}, **INGRESS,
+        "ingest": {"env": {"SVC_SESSION_URL": "http://session.elsewhere:8081"}},
+    },
+}  # fmt: skip
+
+
+def merged(base, over):
+    both = dict(base)
+    for key, value in over.items():
+        known = base.get(key)
+        both[key] = merged(known, value) if isinstance(value, dict) and isinstance(known, dict) else value
+    return both
+
+
+def helm(*arguments):
+    return subprocess.run([TOOLS["helm"], *map(str, arguments)], capture_output=True, text=True)
+
+
+def template(values, *arguments):
+    """Runs `helm template` with exactly these values."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(values, file)
+        file.flush()
+        return helm("template", "svc", CHART, "--namespace", "there", "--values", file.name, *arguments)
+
+
+def render(over, *arguments):
+    """The objects for the least values with others over them."""
+    run = template(merged(LEAST, over), *arguments)
+    assert run.returncode == 0, run.stderr
+    return [each for each in yaml.load_all(run.stdout, LOADER) if each]
+
+
+@functools.lru_cache(maxsize=None)
+def case(name):
+    """The objects of one case of the matrix."""
+    return render(MATRIX[name])
+
+
+def refusal(over):
+    """What the least values with others over them are refused with."""
+    run = template(merged(LEAST, over))
+    assert run.returncode != 0, "nothing was refused"
+    return run.stderr
+
+
+def of_kind(objects, *kinds):
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def named(objects, kind, name):
+    found = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    assert len(found) == 1, f"{kind}/{name}: {len(found)} of {[each['metadata']['name'] for each in of_kind(objects, kind)]}"
+    return found[0]
+
+
+def pods(objects):
+    """Every pod that the objects lead to: (what it is of, its labels, its spec)."""
+    for each_one in objects:
+        name = f"{each_one['kind']}/{each_one['metadata']['name']}"
+        if each_one["kind"] == "Pod":
+            yield name, each_one["metadata"]["labels"], each_one["spec"]
+        elif each_one["kind"] in ("Deployment", "Job"):
+            pod = each_one["spec"]["template"]
+            yield name, pod["metadata"]["labels"], pod["spec"]
+
+
+def containers(pod):
+    return pod.get("initContainers", []) + pod["containers"]

@@ -1,0 +1,22 @@
+"""What `make gen` makes of the chart is as it would make it now."""
+
+import subprocess
+import sys
+import unittest
+
+import chart
+
+
+class Generated(unittest.TestCase):
+    def test_schema_readme_paths_and_variables_are_up_to_date(self):
+        run = subprocess.run([sys.executable, chart.ROOT / "helm/generate.py", "--check"], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_every_value_is_in_the_readme(self):
+        readme = (chart.CHART / "README.md").read_text()
+        for path in ("publicUrl", "ingress.tls", "identity.lifecycle.preStopSeconds", "ingest.lifecycle.terminationGracePeriodSeconds"):
+            self.assertIn(f"| `{path}` |", readme)
+
+    def test_the_chart_has_the_version_of_the_workspace(self):
+        about = chart.yaml.load((chart.CHART / "Chart.yaml").read_text(), chart.LOADER)
+        self.assertIn(f'\nversion = "{about["appVersion"]}"\n', (chart.ROOT / "Cargo.toml").read_text())

@@ -1,0 +1,317 @@
+"""What the chart renders: valid objects, routes by the services' own table, shutdown that fits, unique names."""
+
+import json
+import re
+import unittest
+from pathlib import Path
+
+import fastjsonschema
+
+import chart
+
+SCHEMAS = Path(chart.TOOLS["kubernetes_schemas"])
+OLDEST = "1.31"
+# Not Kubernetes' own, so without a schema there; the rest of this file looks at what the chart makes of them.
+FOREIGN = {"ExternalSecret"}
+HTTP_ROUTE = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "gateway.networking.k8s.io/v1"},
+        "kind": {"const": "HTTPRoute"},
+        "metadata": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["parentRefs", "hostnames", "rules"],
+            "additionalProperties": False,
+            "properties": {
+                "parentRefs": {"type": "array", "maxItems": 32, "items": {"type": "object", "required": ["name"]}},
+                "hostnames": {"type": "array", "maxItems": 16, "items": {"type": "string"}},
+                "rules": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 16,
+                    "items": {
+                        "type": "object",
+                        "required": ["matches", "backendRefs"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "matches": {
+                                "type": "array",
+                                "maxItems": 8,
+                                "items": {
+                                    "type": "object",
+                                    "additionalProperties": False,
+                                    "properties": {
+                                        "path": {
+                                            "type": "object",
+                                            "additionalProperties": False,
+                                            "properties": {"type": {"const": "PathPrefix"}, "value": {"pattern": "^/"}},
+                                        }
+                                    },
+                                },
+                            },
+                            "backendRefs": {
+                                "type": "array",
+                                "items": {
+                                    "type": "object",
+                                    "required": ["name", "port"],
+                                    "additionalProperties": False,
+                                    "properties": {"name": {"type": "string"}, "port": {"type": "integer"}},
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def versions():
+    """The oldest Kubernetes that is supported, and the newest whose schemas there are."""
+    found = {re.match(r"v(\d+\.\d+)", path.name)[1]: path for path in SCHEMAS.glob("v*-local-strict")}
+    newest = max(found, key=lambda version: tuple(map(int, version.split("."))))
+    assert OLDEST in found and newest != OLDEST, sorted(found)
+    return {OLDEST: found[OLDEST], newest: found[newest]}
+
+
+class Validators:
+    """Compiled schemas, one a kind and version."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.definitions = json.loads(self.text("_definitions.json"))["$defs"]
+        self.compiled = {"HTTPRoute": fastjsonschema.compile(HTTP_ROUTE)}
+
+    def text(self, name):
+        # All references lead into the one file of definitions.
+        return (self.directory / name).read_text().replace("/api/_definitions.json#", "#")
+
+    def of(self, each):
+        if each["kind"] not in self.compiled:
+            version = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", each["apiVersion"])
+            schema = json.loads(self.text(f"{each['kind'].lower()}-{version}.json"))
+            schema["$defs"] = self.definitions
+            # Else references would be looked for at that address.
+            del schema["$id"]
+            self.compiled[each["kind"]] = fastjsonschema.compile(schema, use_default=False, use_formats=False, detailed_exceptions=False)
+        return self.compiled[each["kind"]]
+
+
+class Rendering(unittest.TestCase):
+    def test_helm_lint_is_strict_and_content(self):
+        dev = chart.helm("lint", "--strict", chart.CHART, "--values", chart.CHART / "values-dev.yaml")
+        self.assertEqual(dev.returncode, 0, dev.stdout + dev.stderr)
+
+    def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(self):
+        for version, directory in versions().items():
+            validators = Validators(directory)
+            for name in chart.MATRIX:
+                for each in chart.case(name):
+                    if each["kind"] in FOREIGN:
+                        continue
+                    with self.subTest(version=version, case=name, kind=each["kind"], name=each["metadata"]["name"]):
+                        validators.of(each)(each)
+
+    def test_an_unknown_field_would_be_noticed(self):
+        validators = Validators(versions()[OLDEST])
+        deployment = chart.named(chart.case("least"), "Deployment", "svc-identity")
+        spoiled = json.loads(json.dumps(deployment))
+        spoiled["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+        with self.assertRaises(fastjsonschema.JsonSchemaException):
+            validators.of(spoiled)(spoiled)
+
+    def test_no_object_comes_twice_and_each_is_in_the_namespace_of_the_release(self):
+        for name in chart.MATRIX:
+            seen = set()
+            for each in chart.case(name):
+                key = each["kind"], each["metadata"]["name"]
+                self.assertNotIn(key, seen, name)
+                seen.add(key)
+                if each["metadata"]["name"] not in ("svc-more", "svc-tokens"):
+                    self.assertEqual(each["metadata"].get("namespace"), "there", key)
+
+    def test_rendering_twice_gives_the_same(self):
+        self.assertEqual(chart.render(chart.EVERYTHING), chart.case("everything on"))
+
+    def test_the_namespace_and_the_release_may_have_long_names(self):
+        objects = chart.render({"fullnameOverride": "x" * 35, "nameOverride": ""})
+        longest = max((each["metadata"]["name"] for each in objects), key=len)
+        self.assertLessEqual(len(longest), 63, longest)
+
+    def test_a_component_that_is_off_leaves_nothing(self):
+        for each in chart.case("ingest alone"):
+            self.assertIn(each["metadata"]["labels"]["app.kubernetes.io/component"], ("ingest", "route", "test"))
+
+    def test_a_digest_wins_over_the_tag(self):
+        objects = chart.case("everything on")
+        image = chart.named(objects, "Deployment", "svc-identity")["spec"]["template"]["spec"]["containers"][0]["image"]
+        self.assertEqual(image, "registry.example/svc/svc-identity@sha256:" + "a" * 64)
+        image = chart.named(objects, "Deployment", "svc-session")["spec"]["template"]["spec"]["containers"][0]["image"]
+        self.assertEqual(image, "registry.example/svc/svc-session:1.2.3")
+
+    def test_with_autoscaling_nobody_else_says_how_many(self):
+        objects = chart.case("high availability")
+        for component in chart.COMPONENTS:
+            self.assertNotIn("replicas", chart.named(objects, "Deployment", f"svc-{component}")["spec"])
+            scaler = chart.named(objects, "HorizontalPodAutoscaler", f"svc-{component}")["spec"]
+            self.assertEqual(scaler["scaleTargetRef"]["name"], f"svc-{component}")
+
+    def test_selectors_find_exactly_their_pods(self):
+        for name in chart.MATRIX:
+            objects = chart.case(name)
+            for each in chart.of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+                spec = each["spec"]
+                wanted = spec.get("selector", spec.get("podSelector"))
+                wanted = wanted.get("matchLabels", wanted)
+                found = {labels["app.kubernetes.io/component"] for _, labels, _ in chart.pods(objects) if wanted.items() <= labels.items()}
+                self.assertEqual(found, {wanted["app.kubernetes.io/component"]}, f"{name}: {each['kind']}/{each['metadata']['name']}")
+
+
+class Variables(unittest.TestCase):
+    def test_no_variable_comes_twice(self):
+        for name in chart.MATRIX:
+            for of, _, pod in chart.pods(chart.case(name)):
+                for container in chart.containers(pod):
+                    names = [variable["name"] for variable in container.get("env", [])]
+                    self.assertEqual(len(names), len(set(names)), f"{name}: {of}")
+
+    def test_every_variable_is_one_that_the_service_reads(self):
+        known = chart.yaml.load((chart.CHART / "files/variables.yaml").read_text(), chart.LOADER)
+        for name in chart.MATRIX:
+            for each in chart.of_kind(chart.case(name), "Deployment", "Job"):
+                component = each["metadata"]["labels"]["app.kubernetes.io/component"].removesuffix("-migration")
+                read = known[component]["plain"] + [f"{secret}_FILE" for secret in known[component]["secret"]]
+                for container in chart.containers(each["spec"]["template"]["spec"]):
+                    for variable in container["env"]:
+                        if variable["name"].startswith("SVC_"):
+                            self.assertIn(variable["name"], read, f"{name}: {each['metadata']['name']}")
+
+    def test_a_service_is_told_what_it_requires(self):
+        objects = chart.case("least")
+        for component, wanted in {
+            "identity": {"SVC_DATABASE_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_OPERATOR_TOKEN_FILE", "SVC_SESSION_URL", "SVC_PUBLIC_URL"},
+            "session": {"SVC_DATABASE_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
+            "ingest": {"SVC_NATS_URL_FILE", "SVC_NATS_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
+        }.items():
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            self.assertLessEqual(wanted, {variable["name"] for variable in spec["containers"][0]["env"]}, component)
+
+    def test_every_file_that_a_variable_names_is_mounted(self):
+        for name in chart.MATRIX:
+            for of, _, pod in chart.pods(chart.case(name)):
+                sources = [source for volume in pod.get("volumes", []) for source in volume.get("projected", {}).get("sources", [])]
+                paths = {f"/etc/svc/secrets/{item['path']}" for source in sources for item in source["secret"]["items"]}
+                for container in chart.containers(pod):
+                    named = {v["value"] for v in container.get("env", []) if v["name"].endswith("_FILE")}
+                    self.assertLessEqual(named, paths, f"{name}: {of}")
+
+    def test_numbers_and_settings_arrive_as_they_were_written(self):
+        spec = chart.named(chart.case("everything on"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
+        env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+        self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
+        self.assertEqual(env["SVC_INVITE_TTL"], "48h")
+        self.assertEqual(env["SVC_SERVICE_TOKEN_PREVIOUS_FILE"], "/etc/svc/secrets/service-token-previous")
+
+
+class Routes(unittest.TestCase):
+    def table(self):
+        rust = re.search(r"PREFIXES: .*?\];", (chart.ROOT / "libs/contract/src/paths.rs").read_text(), re.S)[0]
+        rows = re.findall(r'\("(/[^"]+)", Upstream::(\w+)\)', rust)
+        self.assertGreater(len(rows), 10)
+        return {f"/api/v1{path}": f"svc-{service.lower()}" for path, service in rows} | {"/": "svc-identity"}
+
+    def test_the_ingress_routes_by_the_table_of_the_services(self):
+        rules = chart.named(chart.case("ingress"), "Ingress", "svc")["spec"]["rules"]
+        self.assertEqual([rule["host"] for rule in rules], ["svc.example.com"])
+        paths = rules[0]["http"]["paths"]
+        self.assertEqual({path["path"]: path["backend"]["service"]["name"] for path in paths}, self.table())
+        self.assertEqual({path["pathType"] for path in paths}, {"Prefix"})
+
+    def test_the_gateway_routes_by_the_table_of_the_services(self):
+        rules = chart.named(chart.case("gateway"), "HTTPRoute", "svc")["spec"]["rules"]
+        routed = {match["path"]["value"]: rule["backendRefs"][0]["name"] for rule in rules for match in rule["matches"]}
+        self.assertEqual(routed, self.table())
+
+    def test_no_route_leads_to_an_internal_or_admin_port(self):
+        for name in chart.MATRIX:
+            objects = chart.case(name)
+            routes = json.dumps(chart.of_kind(objects, "Ingress", "HTTPRoute"))
+            for forbidden in ("internal", "8081", "9090", "admin"):
+                self.assertNotIn(forbidden, routes, name)
+            for service in chart.of_kind(objects, "Service"):
+                targets = {port["targetPort"] for port in service["spec"]["ports"]}
+                expected = {"internal"} if service["metadata"]["name"].endswith("-internal") else {"public"}
+                self.assertEqual(targets, expected, service["metadata"]["name"])
+
+    def test_what_a_service_calls_exists(self):
+        objects = chart.case("least")
+        service = chart.named(objects, "Service", "svc-session-internal")
+        url = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+        for component in ("identity", "ingest"):
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+            self.assertEqual(env["SVC_SESSION_URL"], url)
+
+
+class Lifecycle(unittest.TestCase):
+    def test_a_rollout_never_takes_a_pod_away_first(self):
+        for name in chart.MATRIX:
+            for each in chart.of_kind(chart.case(name), "Deployment"):
+                self.assertEqual(each["spec"]["strategy"]["rollingUpdate"], {"maxUnavailable": 0, "maxSurge": 1})
+
+    def test_the_time_to_end_is_enough_for_what_the_service_does_with_it(self):
+        lifecycle = (chart.ROOT / "libs/service/src/lifecycle.rs").read_text()
+        budgets = re.findall(r"const (?:DRAIN|STOP)_BUDGET: Duration = Duration::from_secs\((\d+)\)", lifecycle)
+        self.assertEqual(len(budgets), 2, "the budgets of libs/service are not found any more")
+        for name in chart.MATRIX:
+            for each in chart.of_kind(chart.case(name), "Deployment"):
+                spec = each["spec"]["template"]["spec"]
+                pause = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+                needed = pause + sum(map(int, budgets))
+                self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], needed, f"{name}: {each['metadata']['name']}")
+
+    def test_production_pods_pause_before_they_end(self):
+        for each in chart.of_kind(chart.case("least"), "Deployment"):
+            hooks = each["spec"]["template"]["spec"]["containers"][0]["lifecycle"]
+            self.assertEqual(hooks, {"preStop": {"sleep": {"seconds": 10}}})
+
+    def test_probes_ask_the_admin_port_for_the_right_thing(self):
+        for each in chart.of_kind(chart.case("least"), "Deployment"):
+            container = each["spec"]["template"]["spec"]["containers"][0]
+            asked = {probe: container[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+            live, ready = {"path": "/livez", "port": "admin"}, {"path": "/readyz", "port": "admin"}
+            self.assertEqual(asked, {"startup": live, "liveness": live, "readiness": ready})
+
+
+class Migrations(unittest.TestCase):
+    def jobs(self, over):
+        return {each["metadata"]["name"] for each in chart.of_kind(chart.render(over), "Job")}
+
+    def test_the_name_of_a_job_changes_with_what_is_in_it_and_with_nothing_else(self):
+        before = self.jobs({})
+        self.assertEqual(self.jobs({"identity": {"replicas": 5}, "publicUrl": "https://other.example"}), before)
+        self.assertFalse(self.jobs({"image": {"tag": "1.2.4"}}) & before)
+        self.assertFalse(self.jobs({"database": {"existingSecret": "other"}}) & before)
+        self.assertFalse(self.jobs({"migrations": {"resources": {"limits": {"memory": "1Gi"}}}}) & before)
+
+    def test_pods_wait_for_migrations_with_the_rights_of_the_service(self):
+        objects = chart.case("least")
+        for component in ("identity", "session"):
+            waiting = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]["initContainers"][0]
+            self.assertEqual(waiting["args"], ["migrate", "wait"])
+            self.assertEqual([variable["name"] for variable in waiting["env"]], ["SVC_DATABASE_URL_FILE"])
+
+    def test_only_a_migration_holds_the_rights_to_change_the_schema(self):
+        for name in chart.MATRIX:
+            for of, _, pod in chart.pods(chart.case(name)):
+                self.assertEqual("migrator" in json.dumps(pod), of.startswith("Job/"), f"{name}: {of}")
+
+    def test_nothing_but_tests_is_a_hook(self):
+        for name in chart.MATRIX:
+            for each in chart.case(name):
+                hook = each["metadata"].get("annotations", {}).get("helm.sh/hook", "test")
+                self.assertEqual(hook, "test", f"{name}: {each['metadata']['name']}")

@@ -1,0 +1,133 @@
+"""Named rules that every pod and policy of the chart keeps, whatever the values."""
+
+import json
+import unittest
+
+import chart
+
+
+class SecurityRules(unittest.TestCase):
+    def every_pod(self):
+        for name in chart.MATRIX:
+            for of, labels, pod in chart.pods(chart.case(name)):
+                with self.subTest(case=name, of=of):
+                    yield labels, pod
+
+    def every_container(self):
+        for _, pod in self.every_pod():
+            for container in chart.containers(pod):
+                yield container
+
+    def test_pod_security_restricted(self):
+        """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+        for _, pod in self.every_pod():
+            context = pod["securityContext"]
+            self.assertIs(context["runAsNonRoot"], True)
+            self.assertEqual((context["runAsUser"], context["runAsGroup"]), (65532, 65532))
+            self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
+            for forbidden in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+                self.assertNotIn(forbidden, pod)
+            for volume in pod.get("volumes", []):
+                kind = (set(volume) - {"name"}).pop()
+                self.assertIn(kind, ("projected", "secret", "configMap", "emptyDir"))
+            for container in chart.containers(pod):
+                own = container["securityContext"]
+                self.assertIs(own["allowPrivilegeEscalation"], False)
+                self.assertEqual(own["capabilities"], {"drop": ["ALL"]})
+                self.assertNotIn("privileged", own)
+                self.assertFalse([port for port in container.get("ports", []) if "hostPort" in port])
+
+    def test_read_only_root(self):
+        for container in self.every_container():
+            self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True)
+
+    def test_no_token_mounts(self):
+        for _, pod in self.every_pod():
+            self.assertIs(pod["automountServiceAccountToken"], False)
+            sources = [s for volume in pod.get("volumes", []) for s in volume.get("projected", {}).get("sources", [])]
+            self.assertFalse([source for source in sources if "serviceAccountToken" in source])
+        for account in chart.of_kind(chart.case("least"), "ServiceAccount"):
+            self.assertIs(account["automountServiceAccountToken"], False)
+
+    def test_no_service_links(self):
+        for _, pod in self.every_pod():
+            self.assertIs(pod["enableServiceLinks"], False)
+
+    def test_requests_and_a_limit_of_memory(self):
+        for container in self.every_container():
+            self.assertLessEqual({"cpu", "memory"}, set(container["resources"]["requests"]))
+            self.assertIn("memory", container["resources"]["limits"])
+
+    def test_bounded_scratch_volumes(self):
+        for _, pod in self.every_pod():
+            for volume in pod.get("volumes", []):
+                if "emptyDir" in volume:
+                    self.assertIn("sizeLimit", volume["emptyDir"])
+
+    def test_fully_qualified_images(self):
+        for container in self.every_container():
+            host, _, rest = container["image"].partition("/")
+            self.assertTrue("." in host and rest, container["image"])
+            self.assertFalse(container["image"].endswith(":latest"), container["image"])
+
+    def test_secrets_come_as_files(self):
+        """Variables are shown by crash reports, child processes and `kubectl describe`."""
+        for container in self.every_container():
+            self.assertNotIn("envFrom", container)
+            for variable in container.get("env", []):
+                reference = variable.get("valueFrom", {}).get("secretKeyRef", {"key": "email"})
+                self.assertIn(reference["key"], ("tenant", "email"), variable["name"])
+
+    def test_secret_files_are_not_for_everybody(self):
+        for _, pod in self.every_pod():
+            for volume in pod.get("volumes", []):
+                for kind in ("projected", "secret"):
+                    if kind in volume:
+                        self.assertEqual(volume[kind]["defaultMode"], 0o440)
+                        self.assertEqual(pod["securityContext"]["fsGroup"], 65532)
+
+    def test_a_pod_gets_only_the_keys_that_it_reads(self):
+        wanted = {
+            "Deployment/svc-identity": {"identity-url", "service-token", "operator-token"},
+            "Deployment/svc-session": {"session-url", "service-token"},
+            "Deployment/svc-ingest": {"ingest-url", "service-token"},
+        }
+        for of, _, pod in chart.pods(chart.case("least")):
+            sources = [s["secret"] for v in pod.get("volumes", []) for s in v.get("projected", {}).get("sources", [])]
+            keys = {item["key"] for source in sources for item in source["items"]}
+            if of in wanted:
+                self.assertEqual(keys, wanted[of], of)
+
+    def test_the_chart_makes_no_secret(self):
+        for name in chart.MATRIX:
+            self.assertFalse(chart.of_kind(chart.case(name), "Secret"), name)
+        for template in (chart.CHART / "templates").rglob("*"):
+            if template.is_file():
+                for forbidden in ("randAlpha", "randNumeric", "randBytes", "genCA", "genPrivateKey", "lookup", "derivePassword"):
+                    self.assertNotIn(forbidden, template.read_text(), template.name)
+
+    def test_a_network_policy_for_every_pod_of_a_component(self):
+        for name in chart.MATRIX:
+            if name == "no policies, no migrations":
+                continue
+            objects = chart.case(name)
+            policies = [p["spec"]["podSelector"]["matchLabels"] for p in chart.of_kind(objects, "NetworkPolicy")]
+            for of, labels, _ in chart.pods(objects):
+                if labels["app.kubernetes.io/component"] != "test":
+                    self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {of}")
+
+    def test_only_the_services_reach_the_internal_api(self):
+        for name in chart.MATRIX:
+            for policy in chart.of_kind(chart.case(name), "NetworkPolicy"):
+                for rule in policy["spec"].get("ingress", []):
+                    if [port["port"] for port in rule["ports"]] == ["public"]:
+                        continue
+                    self.assertTrue(rule["from"], policy["metadata"]["name"])
+                    if [port["port"] for port in rule["ports"]] == ["internal"]:
+                        peers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
+                        self.assertEqual(peers, {"identity", "ingest"})
+                        self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
+
+    def test_without_being_told_nobody_reaches_the_admin_port(self):
+        policies = chart.of_kind(chart.case("least"), "NetworkPolicy")
+        self.assertNotIn("admin", json.dumps([policy["spec"].get("ingress") for policy in policies]))
