@@ -17,7 +17,7 @@ use crate::app::App;
 pub(crate) fn public(app: App) -> Router {
     Router::new()
         .route("/api/v1/auth/session", get(auth_session::whoami))
-        .route("/api/v1/auth/sessions", get(auth_sessions::list))
+        .route("/api/v1/auth/sessions", get(auth_sessions::list).delete(auth_sessions::revoke_all))
         .route("/api/v1/auth/sessions/logout", post(auth_sessions::logout))
         .route("/api/v1/auth/sessions/{session_id}", delete(auth_sessions::revoke))
         .fallback(not_found)

@@ -6,7 +6,8 @@ mod config;
 mod domain;
 mod http;
 mod store;
+mod tasks;
 mod wiring;
 
 pub use config::{Config, VARIABLES};
-pub use wiring::{MIGRATIONS, Session, build};
+pub use wiring::{MIGRATIONS, Parts, Session, build};

@@ -17,6 +17,7 @@ use service::{Clock, Tasks};
 use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::http;
+use crate::tasks::purge;
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
@@ -45,22 +46,36 @@ impl Program for Session {
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
         let database = Database::new(&config.database_url, "svc-session")?;
         MIGRATIONS.gate(&database, tasks, readiness);
-        Ok(build(config, database, Arc::new(SystemClock), Arc::new(SystemEntropy), telemetry))
+        let parts = Parts {
+            database,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            tasks: tasks.clone(),
+        };
+        Ok(build(config, parts, telemetry))
     }
 }
 
-/// Puts the context together over its injected clock and randomness.
-pub fn build(
-    config: Config,
-    database: Database,
-    clock: Arc<dyn Clock>,
-    entropy: Arc<dyn Entropy>,
-    telemetry: &Telemetry,
-) -> Routers {
+/// What is injected.
+pub struct Parts {
+    /// The context's database.
+    pub database: Database,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives random bytes.
+    pub entropy: Arc<dyn Entropy>,
+    /// Tracks background work.
+    pub tasks: Tasks,
+}
+
+/// Puts the context together and starts its background work.
+pub fn build(config: Config, parts: Parts, telemetry: &Telemetry) -> Routers {
+    let Parts { database, clock, entropy, tasks } = parts;
     database.measure(Session::NAME, telemetry.metrics());
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry);
     let app =
         App { database, clock, entropy, lifetimes: config.lifetimes, service_secret: config.service_secret };
+    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
     Routers {
         public: edge.around(http::public(app.clone())),
         internal: Some(edge.around(http::internal(app))),

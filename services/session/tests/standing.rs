@@ -18,6 +18,7 @@ use hashing::{RawToken, SystemEntropy, TokenKind};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::Serialize;
+use service::Tasks;
 use service::clock::ManualClock;
 use service::config::Environment;
 use service::telemetry::{Telemetry, TraceSettings};
@@ -30,7 +31,8 @@ const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
 struct Context {
     internal: Router,
     clock: Arc<ManualClock>,
-    _database: TestDatabase,
+    database: TestDatabase,
+    config: session::Config,
 }
 
 impl Context {
@@ -42,10 +44,24 @@ impl Context {
         ]);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
-        let pool = database.pool("svc_session").unwrap();
+        let internal = Self::build(&config, &database, &clock);
+        Self { internal, clock, database, config }
+    }
+
+    fn build(config: &session::Config, database: &TestDatabase, clock: &Arc<ManualClock>) -> Router {
         let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
-        let routers = session::build(config, pool, clock.clone(), Arc::new(SystemEntropy), &telemetry);
-        Self { internal: routers.internal.unwrap(), clock, _database: database }
+        let parts = session::Parts {
+            database: database.pool("svc_session").unwrap(),
+            clock: clock.clone(),
+            entropy: Arc::new(SystemEntropy),
+            tasks: Tasks::default(),
+        };
+        session::build(config.clone(), parts, &telemetry).internal.unwrap()
+    }
+
+    async fn rows(&self) -> i64 {
+        let mut connection = self.database.superuser().await.unwrap();
+        sqlx::query_scalar("select count(*) from session.sessions").fetch_one(&mut connection).await.unwrap()
     }
 
     async fn ask(&self, path: &str, token: &str, body: &impl Serialize) -> (StatusCode, Vec<u8>) {
@@ -212,4 +228,33 @@ async fn the_internal_api_is_for_holders_of_the_service_token() {
     assert_eq!(context.ask(INTROSPECT, SERVICE_TOKEN, &many).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let bad = Introspect { digests: vec!["no digest".to_owned()] };
     assert_eq!(context.ask(INTROSPECT, SERVICE_TOKEN, &bad).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_user_has_fifty_sessions_and_the_least_recently_used_gives_way() {
+    let context = Context::start().await;
+    let user = subject();
+    let first = context.issue(&user, &tenant()).await.unwrap();
+    let second = context.issue(&user, &tenant()).await.unwrap();
+    context.clock.advance(TimeDelta::minutes(2));
+    assert!(context.lives(&first).await, "which notes the use");
+    for _ in 0..49 {
+        context.issue(&user, &tenant()).await.unwrap();
+    }
+    assert!(context.lives(&first).await && !context.lives(&second).await);
+    let somebody = context.issue(&subject(), &tenant()).await.unwrap();
+    assert!(context.lives(&somebody).await);
+}
+
+#[tokio::test]
+async fn what_is_over_for_a_day_is_purged_and_what_lives_is_not() {
+    let context = Context::start().await;
+    let old = context.issue(&subject(), &tenant()).await.unwrap();
+    context.clock.advance(TimeDelta::hours(1) + TimeDelta::hours(24) + TimeDelta::seconds(1));
+    let new = context.issue(&subject(), &tenant()).await.unwrap();
+    assert_eq!(context.rows().await, 2);
+    // A purge begins when the process starts.
+    let _restarted = Context::build(&context.config, &context.database, &context.clock);
+    testkit::world::until(async || (context.rows().await == 1).then_some(())).await;
+    assert!(context.lives(&new).await && !context.lives(&old).await);
 }

@@ -68,6 +68,7 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "identity.outbox_settle",
             "identity.request_reset",
             "session.introspect",
+            "session.purge",
             "session.revoke_by_digest",
             "session.touch",
         ]

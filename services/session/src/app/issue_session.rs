@@ -9,6 +9,9 @@ use tenancy::{SessionId, TenantScope};
 use super::App;
 use crate::store::{session, standing};
 
+/// So many sessions a user may have at once; the least recently used one gives way.
+const MOST_SESSIONS: i64 = 50;
+
 /// Why no session was issued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IssueError {
@@ -37,6 +40,7 @@ impl App {
             return Err(IssueError::Overtaken);
         }
         session::insert(&mut tx, SessionId::generate(), token.digest(), request, &expiry, now).await?;
+        session::mark_surplus_revoked(&mut tx, request.subject.user_id, MOST_SESSIONS, now).await?;
         tx.commit().await?;
 
         Ok(IssuedSession {

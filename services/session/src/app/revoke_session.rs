@@ -4,10 +4,10 @@ use authn::Caller;
 use contract::ProblemKind;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
-use tenancy::SessionId;
+use tenancy::{SessionId, UserId};
 
 use super::App;
-use crate::store::session;
+use crate::store::{session, standing};
 
 impl App {
     /// By its raw token, which is the proof. Repeating it is harmless.
@@ -15,6 +15,23 @@ impl App {
         let token = RawToken::parse(TokenKind::Session, raw).map_err(|_| ProblemKind::SessionNotFound)?;
         let found = session::mark_revoked_by_digest(&self.database, token.digest(), self.clock.now()).await?;
         if found { Ok(()) } else { Err(ProblemKind::SessionNotFound.into()) }
+    }
+
+    /// All of a user: one's own, or for an administrator those of anybody in the tenant. The one that asks may stay.
+    pub(crate) async fn revoke_all_sessions(
+        &self,
+        caller: &Caller,
+        user_id: UserId,
+        keep_current: bool,
+    ) -> Result<(), Problem> {
+        let user_id = caller.about(user_id)?;
+        let mut tx = self.database.tenant(&caller.scope()).await?;
+        if !standing::knows_subject(&mut tx, user_id).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        let stays = caller.session_id().filter(|_| keep_current);
+        session::mark_all_revoked(&mut tx, user_id, stays, self.clock.now()).await?;
+        Ok(tx.commit().await?)
     }
 
     /// By its listed id: one's own, or for an administrator any of the tenant.

@@ -138,6 +138,64 @@ pub(crate) async fn mark_revoked(
     Ok(found.is_some())
 }
 
+/// Revokes all sessions of a user, but the one that stays, if any.
+pub(crate) async fn mark_all_revoked(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    stays: Option<SessionId>,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.mark_all_revoked
+        update session.sessions
+        set revoked_at = $3
+        where user_id = $1 and revoked_at is null and ($2::uuid is null or session_id <> $2)",
+        user_id.0,
+        stays.map(|id| id.0),
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Revokes a user's live sessions beyond the most recently used ones.
+pub(crate) async fn mark_surplus_revoked(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    most: i64,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.mark_surplus_revoked
+        update session.sessions
+        set revoked_at = $3
+        where session_id in (
+            select session_id from session.sessions
+            where user_id = $1 and revoked_at is null and expires_at > $3 and idle_expires_at > $3
+            order by last_seen_at desc, session_id desc
+            offset $2
+        )",
+        user_id.0,
+        most,
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes sessions that were over before a time; tells how many, at most `limit`.
+pub(crate) async fn delete_before(
+    database: &Database,
+    before: DateTime<Utc>,
+    limit: i32,
+) -> Result<i64, Error> {
+    let deleted =
+        sqlx::query_scalar!("select session.purge($1, $2)", before, limit).fetch_one(database.pool()).await?;
+    Ok(deleted.unwrap_or(0))
+}
+
 /// A user's live sessions after a given one, oldest first.
 pub(crate) async fn list(
     tx: &mut TenantTx,

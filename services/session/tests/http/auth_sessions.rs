@@ -98,3 +98,19 @@ async fn a_listed_session_is_ended_by_its_owner_or_an_administrator() {
     bob.client.delete(&own).await.expect_empty(204);
     bob.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
 }
+
+#[tokio::test]
+async fn all_sessions_of_a_user_are_ended_and_the_one_that_asks_may_stay() {
+    let world = World::start().await.unwrap();
+    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    world.log_in("acme", "ada@acme.example").await;
+    let about = |person: &Person| person.client.clone().header("X-User-ID", &ada.user.user_id.to_string());
+    about(&other).delete("/auth/sessions").await.expect_problem(404, "not_found");
+    assert_eq!(ids(&ada).await.len(), 2);
+    about(&ada).delete("/auth/sessions?keep_current=true").await.expect_empty(204);
+    assert_eq!(ids(&ada).await.len(), 1);
+    about(&admin).delete("/auth/sessions").await.expect_empty(204);
+    ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    admin.client.get("/auth/session").await.expect::<serde_json::Value>(200);
+}

@@ -1,0 +1,3 @@
+//! Periodic work.
+
+pub(crate) mod purge;
