@@ -2,10 +2,11 @@
 
 mod answer;
 mod client;
+mod list;
 
 use std::time::Duration;
 
-use contract::{Page, Secret};
+use contract::Secret;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
@@ -14,6 +15,7 @@ use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::Instant;
 
 pub(crate) use answer::Answer;
+pub(crate) use list::{Extent, Part};
 
 use crate::base_url::BaseUrl;
 use crate::error::{Fault, Result};
@@ -21,8 +23,6 @@ use crate::output::{Exchange, Output};
 
 /// The header that names a request in the service's logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Items asked for at once, the most that the service gives.
-const LARGEST_PAGE: &str = "200";
 /// Wait before another try where the service names none.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
@@ -39,26 +39,6 @@ impl Api {
     pub(crate) fn call(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
         Call { api: self, method, url, headers: Vec::new(), body: None }
-    }
-
-    /// Every item of a list, page by page. `prepare` gives each page's call its headers.
-    pub(crate) async fn list<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-    ) -> Result<Vec<T>> {
-        let mut items = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut query = url::form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
-            query.append_pair("limit", LARGEST_PAGE).extend_pairs(cursor.map(|cursor| ("cursor", cursor)));
-            let page: Page<T> = prepare(self.call(Method::GET, &query.finish()))?.fetch().await?;
-            items.extend(page.items);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(items);
-            }
-        }
     }
 }
 

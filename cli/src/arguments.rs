@@ -1,10 +1,17 @@
 //! The command line as types: the global options, and the root of the tree of commands.
 
+mod paging;
+
+use std::error::Error;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, ValueEnum};
 use tenancy::TenantId;
+
+pub(crate) use paging::Paging;
 
 use crate::commands::Commands;
 
@@ -23,6 +30,10 @@ pub(crate) struct CommandLine {
 /// Options that every command takes. A flag wins over its variable, that over the last login, that over the default.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own; only quiet and verbose exclude one another"
+)]
 pub(crate) struct Globals {
     /// Address of the service [default: that of the last login, else `http://127.0.0.1:8080`].
     #[arg(long, global = true, value_name = "URL", env = "SVC_BASE_URL", hide_env_values = true)]
@@ -43,6 +54,9 @@ pub(crate) struct Globals {
     /// Never ask; fail with exit status 12 where somebody would have to be asked.
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
+    /// Confirm beforehand what a command would otherwise ask about.
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
     /// How long one request may take, with what it waits between tries: as 500ms, 30s, 2m.
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
@@ -86,6 +100,14 @@ impl From<Color> for clap::ColorChoice {
             Color::Never => Self::Never,
         }
     }
+}
+
+/// Reads one of these words, which a vocabulary of the API consists of.
+pub(crate) fn word_of<T>(words: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse())
 }
 
 /// Reads a duration with its unit: `500ms`, `30s`, `2m`, `1h`.

@@ -7,6 +7,7 @@ mod catalog;
 mod completion;
 mod config;
 mod events;
+mod invites;
 mod tenants;
 mod users;
 mod version;
@@ -66,13 +67,16 @@ use group;
 group!(
     /// The nouns.
     Commands {
-        /// Log in and out, and look after sessions.
+        /// Log in and out, and look after sessions and your password.
         #[command(subcommand)]
         Auth(auth::Auth),
-        /// Invite people, and accept an invite.
+        /// Invite people, see them, and say what they may do.
         #[command(subcommand)]
         Users(users::Users),
-        /// Create and see tenants, as the operator.
+        /// Look after the invites that are under way.
+        #[command(subcommand)]
+        Invites(invites::Invites),
+        /// Create, see and suspend tenants, as the operator.
         #[command(subcommand)]
         Tenants(tenants::Tenants),
         /// Check and send events.

@@ -1,21 +1,22 @@
 //! The effective settings of one run: a flag wins over its variable, that over the last login, that over the default.
 
 mod caller;
+mod person;
 
 use std::cell::OnceCell;
-use std::path::Path;
 use std::time::Duration;
 
 use tenancy::TenantId;
 
 pub(crate) use caller::Caller;
 
-use crate::api::Api;
+use crate::api::{Api, Part};
 use crate::arguments::Globals;
 use crate::base_url::{self, BaseUrl};
+use crate::ca_file::CaFile;
 use crate::credentials::{CredentialStore, Credentials};
 use crate::error::{Fault, Result};
-use crate::output::Output;
+use crate::output::{Listed, Output, Row};
 use crate::prompt::Prompt;
 
 /// What a command works with. Nothing is read before a command asks for it, so that a command that needs no
@@ -30,7 +31,7 @@ pub(crate) struct Context {
 impl Context {
     /// The context of these options.
     pub(crate) fn new(globals: Globals) -> Self {
-        let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input));
+        let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
         Self { globals, out, prompt, service: OnceCell::new() }
     }
 
@@ -50,8 +51,8 @@ impl Context {
     }
 
     /// The certificates to trust, where the system's are not meant.
-    pub(crate) fn ca_file(&self) -> Option<&Path> {
-        self.globals.ca_file.as_deref()
+    pub(crate) fn ca_file(&self) -> Result<Option<CaFile>> {
+        self.globals.ca_file.as_deref().map(CaFile::read).transpose()
     }
 
     /// The service to talk to. Says once when credentials would cross a network in the clear.
@@ -74,7 +75,16 @@ impl Context {
 
     /// The way to the service.
     pub(crate) fn api(&self) -> Result<Api> {
-        Api::new(self.service()?.clone(), self.ca_file(), self.globals.timeout, self.out.clone())
+        Api::new(self.service()?.clone(), self.ca_file()?.as_ref(), self.globals.timeout, self.out.clone())
+    }
+
+    /// Prints what was read of a list; says so when that is only its beginning and nobody asked for less.
+    pub(crate) fn print_part<T: Row>(&self, part: Part<T>) -> Result<()> {
+        if part.cut {
+            let count = part.items.len();
+            self.out.warn(&format!("there are more than these {count}; --all lists them all"));
+        }
+        self.out.print(&Listed { items: part.items })
     }
 
     /// The tenant that was named for this run.

@@ -32,7 +32,10 @@ impl CliError {
     /// The error for a problem document that the API answered.
     pub(crate) fn from_problem(problem: Problem) -> Self {
         let kind = ProblemKind::from_code(&problem.code);
-        let happened = if problem.detail.is_empty() { problem.title } else { problem.detail };
+        // A problem of which there is nothing more to say has its remedy as its detail, which is told anyway.
+        let says_nothing =
+            |detail: &str| detail.is_empty() || kind.is_some_and(|kind| kind.remedy() == detail);
+        let happened = if says_nothing(&problem.detail) { problem.title } else { problem.detail };
         let faults = problem.errors.iter().map(|fault| format!("  {}: {}", fault.pointer, fault.message));
         let message = std::iter::once(happened).chain(faults).collect::<Vec<_>>().join("\n");
         Self {
@@ -95,6 +98,17 @@ mod tests {
         assert_eq!(error.exit, Exit::Conflict);
         assert_eq!(error.remediation, ProblemKind::UserExists.remedy());
         assert_eq!(error.request_id.as_deref(), Some("r-1"));
+    }
+
+    #[test]
+    fn a_remedy_is_not_told_twice() {
+        let mut bare = problem("login_failed", 401);
+        bare.detail = ProblemKind::LoginFailed.remedy().into();
+        let error = CliError::from_problem(bare);
+        assert_eq!(
+            (error.message.as_str(), &*error.remediation),
+            ("Title", ProblemKind::LoginFailed.remedy())
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod api;
 mod arguments;
 mod base_url;
 mod blocking;
+mod ca_file;
 mod catalog;
 mod commands;
 mod context;

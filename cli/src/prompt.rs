@@ -7,6 +7,7 @@ use contract::Secret;
 use crate::blocking::blocking;
 use crate::environment;
 use crate::error::{CliError, Fault, Result};
+use crate::output::clean;
 
 /// Longest line taken from standard input: far above any token or password, far below what hurts.
 const LONGEST_LINE: u64 = 16 * 1024;
@@ -15,19 +16,21 @@ const LONGEST_LINE: u64 = 16 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prompt {
     can_ask: bool,
+    /// Whether what asks for a confirmation is confirmed beforehand.
+    confirmed: bool,
 }
 
 impl Prompt {
     /// People can be asked when both ends are terminals and nobody has said otherwise.
-    pub(crate) fn new(no_input: bool) -> Self {
+    pub(crate) fn new(no_input: bool, confirmed: bool) -> Self {
         let terminals = io::stdin().is_terminal() && io::stderr().is_terminal();
-        Self { can_ask: terminals && !no_input && !environment::is_automation() }
+        Self { can_ask: terminals && !no_input && !environment::is_automation(), confirmed }
     }
 
     /// Asks for a line of text. `instead` is what to pass where nobody can be asked.
     pub(crate) async fn line(self, question: &'static str, instead: &str) -> Result<String> {
         self.demand(instead)?;
-        ask(question).map_err(|error| Fault::writing(&error, "standard error"))?;
+        ask(question)?;
         match stdin_line(question).await? {
             answer if answer.is_empty() => {
                 Err(Fault::InputInvalid.because(format!("nothing was typed for: {question}")))
@@ -59,21 +62,50 @@ impl Prompt {
         }
     }
 
+    /// The token that an argument gives: the argument itself, for `-` the next line of standard input, and without an
+    /// argument what a person types.
+    pub(crate) async fn token(self, argument: Option<&str>, question: &str) -> Result<Secret> {
+        let token = match argument {
+            Some("-") => stdin_secret("token").await?,
+            Some(token) => Secret::new(token),
+            None => self.secret(question, "TOKEN (or `-`)")?,
+        };
+        Ok(Secret::new(token.expose().trim()))
+    }
+
+    /// Goes on only when somebody says that it shall: with `--yes`, or at the terminal. No answer is no.
+    pub(crate) async fn confirm(self, question: &str) -> Result<()> {
+        if self.confirmed {
+            return Ok(());
+        }
+        if !self.can_ask {
+            return Err(Fault::InputNeeded
+                .because("this has to be confirmed, and nobody can be asked")
+                .advising("Pass --yes if you mean it."));
+        }
+        ask(&format!("{} [y/N]", clean(question)))?;
+        if is_yes(&stdin_line("answer").await?) { Ok(()) } else { Err(Fault::Declined.bare()) }
+    }
+
     fn demand(self, instead: &str) -> Result<()> {
         if self.can_ask { Ok(()) } else { Err(needed(instead)) }
     }
 }
 
-fn ask(question: &str) -> io::Result<()> {
+fn ask(question: &str) -> Result<()> {
     let mut err = io::stderr().lock();
-    write!(err, "{question}: ")?;
-    err.flush()
+    let asked = write!(err, "{question}: ").and_then(|()| err.flush());
+    asked.map_err(|error| Fault::writing(&error, "standard error"))
 }
 
 fn needed(instead: &str) -> CliError {
     Fault::InputNeeded
         .because(format!("{instead} is needed, and nobody can be asked for it"))
         .advising(format!("Pass {instead}."))
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 /// The next line of standard input as a secret: a password, or a token.
@@ -126,8 +158,16 @@ mod tests {
     }
 
     #[test]
+    fn only_yes_is_yes() {
+        for (answer, expected) in [("y", true), (" Yes ", true), ("", false), ("n", false), ("yep", false)] {
+            assert_eq!(is_yes(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
     fn where_nobody_can_be_asked_the_option_is_named() {
-        let error = Prompt { can_ask: false }.secret("Password", "--password-stdin").unwrap_err();
+        let error =
+            Prompt { can_ask: false, confirmed: true }.secret("Password", "--password-stdin").unwrap_err();
         assert_eq!((error.code.as_str(), error.exit.code()), ("input_needed", 12));
         assert_eq!(error.remediation, "Pass --password-stdin.");
     }

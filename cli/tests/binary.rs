@@ -2,12 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
+#[path = "binary/certificates.rs"]
+mod certificates;
 #[path = "binary/client.rs"]
 mod client;
+#[path = "binary/confirmation.rs"]
+mod confirmation;
 #[path = "binary/events.rs"]
 mod events;
+#[path = "binary/invites.rs"]
+mod invites;
 #[path = "binary/offline.rs"]
 mod offline;
+#[path = "binary/passwords.rs"]
+mod passwords;
+#[path = "binary/people.rs"]
+mod people;
 #[path = "binary/sessions.rs"]
 mod sessions;
 #[path = "binary/stub.rs"]

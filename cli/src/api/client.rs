@@ -1,20 +1,25 @@
 //! The HTTP client under the calls: TLS, proxies, and what its failures mean.
 
 use std::error::Error;
-use std::path::Path;
 use std::time::Duration;
 
+use reqwest::Client;
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Client};
 
 use super::Api;
 use crate::base_url::BaseUrl;
+use crate::ca_file::CaFile;
 use crate::error::{CliError, Fault, Result};
 use crate::output::Output;
 
 impl Api {
     /// Prepares to reach this service; nothing is sent yet.
-    pub(crate) fn new(base: BaseUrl, ca_file: Option<&Path>, timeout: Duration, out: Output) -> Result<Self> {
+    pub(crate) fn new(
+        base: BaseUrl,
+        ca_file: Option<&CaFile>,
+        timeout: Duration,
+        out: Output,
+    ) -> Result<Self> {
         // Redirects are not followed: they would carry the credential to wherever the answer says.
         let mut builder = Client::builder()
             .user_agent(concat!("svc/", env!("CARGO_PKG_VERSION")))
@@ -24,8 +29,8 @@ impl Api {
             // What stays on the machine passes no proxy.
             builder = builder.no_proxy();
         }
-        if let Some(path) = ca_file {
-            builder = builder.tls_certs_only(certificates(path)?);
+        if let Some(file) = ca_file {
+            builder = builder.tls_certs_only(file.certificates()?);
         } else if base.is_loopback() && base.as_str().starts_with("http:") {
             // No certificate will be looked at, so a machine without any is fine.
             builder = builder.tls_certs_only([]);
@@ -35,17 +40,6 @@ impl Api {
         })?;
         Ok(Self { http, base, out, timeout })
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<Certificate>> {
-    let unusable =
-        |why: String| Fault::ConfigurationInvalid.because(format!("--ca-file {}: {why}", path.display()));
-    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(causes(&error)))?;
-    if certificates.is_empty() {
-        return Err(unusable("the file holds no PEM certificate".to_owned()));
-    }
-    Ok(certificates)
 }
 
 /// The error for a request that got no answer.

@@ -2,6 +2,7 @@
 
 mod login;
 mod logout;
+mod password;
 mod sessions;
 mod status;
 mod token;
@@ -10,7 +11,7 @@ mod whoami;
 use super::group;
 
 group!(
-    /// Log in and out, and look after sessions.
+    /// Log in and out, and look after sessions and your password.
     Auth {
         Login(login::Login),
         Logout(logout::Logout),
@@ -20,5 +21,8 @@ group!(
         /// See and end sessions.
         #[command(subcommand)]
         Sessions(sessions::Sessions),
+        /// Change your password, or reset a forgotten one.
+        #[command(subcommand)]
+        Password(password::Password),
     }
 );

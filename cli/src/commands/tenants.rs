@@ -3,20 +3,43 @@
 mod create;
 mod get;
 mod list;
+mod resume;
+mod suspend;
 
-use contract::identity::Tenant;
+use contract::TenantStatus;
+use contract::identity::{PatchTenant, Tenant};
+use reqwest::Method;
+use tenancy::TenantId;
 
 use super::group;
+use crate::context::{Caller, Context};
+use crate::error::Result;
 use crate::output::{Report, Row, Table, time};
 
 group!(
-    /// Create and see tenants, as the operator.
+    /// Create, see and suspend tenants, as the operator.
     Tenants {
         Create(create::Create),
         List(list::List),
         Get(get::Get),
+        Suspend(suspend::Suspend),
+        Resume(resume::Resume),
     }
 );
+
+/// Changes the standing of a tenant, and prints what became of it.
+async fn set_status(
+    context: &Context,
+    operator: &Caller,
+    tenant: &TenantId,
+    status: TenantStatus,
+) -> Result<()> {
+    let api = context.api()?;
+    let call = api.call(Method::PATCH, &format!("/tenants/{tenant}")).bearer(&operator.bearer)?;
+    let patch = PatchTenant { status: Some(status), ..PatchTenant::default() };
+    let tenant: Tenant = call.json(&patch)?.fetch().await?;
+    context.out().print(&tenant)
+}
 
 impl Report for Tenant {
     fn table(&self) -> Table {

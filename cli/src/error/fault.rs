@@ -47,6 +47,7 @@ faults! {
     CredentialsExposed = "credentials_exposed", Configuration, "Other users of this machine can read the stored credentials", "Run the chmod command that the message names, then log in again.";
     CredentialsUnusable = "credentials_unusable", Configuration, "The file of stored credentials cannot be used", "Correct or remove the file that the message names, then log in again.";
     InputNeeded = "input_needed", InputNeeded, "Somebody would have to be asked, but nobody can be", "Pass the option that the message names.";
+    Declined = "declined", Failed, "The answer was not yes, so nothing was done", "Answer y, or pass --yes.";
     InputUnreadable = "input_unreadable", InvalidInput, "The input cannot be read", "Check the path and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "The input is not valid", "Correct what the message names.";
     EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events as the rejects say, then send them again.";

@@ -69,7 +69,7 @@ impl Client {
 }
 
 impl Ran {
-    fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
@@ -90,4 +90,18 @@ impl Ran {
         assert_eq!(object["error"]["exit_code"].as_i64(), self.code.map(i64::from), "{self:?}");
         object["error"].clone()
     }
+}
+
+/// The output of this command must be what the catalog says it is.
+pub(crate) fn assert_valid_output(command: &str, printed: &Value) {
+    let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
+    let catalog: Value = serde_json::from_str(&std::fs::read_to_string(catalog).unwrap()).unwrap();
+    let commands = catalog["commands"].as_array().unwrap();
+    let entry = commands.iter().find(|entry| entry["name"] == command).unwrap();
+    let faults: Vec<_> = jsonschema::validator_for(&entry["output_schema"])
+        .unwrap()
+        .iter_errors(printed)
+        .map(|fault| fault.to_string())
+        .collect();
+    assert!(faults.is_empty(), "{command}: {faults:?}: {printed}");
 }

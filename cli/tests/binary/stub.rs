@@ -1,5 +1,6 @@
 //! A stand-in for the service that answers what a test tells it to, and keeps what it was asked.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -7,6 +8,8 @@ use axum::body::{Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::serve::Listener;
+use tokio::net::TcpListener;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -17,6 +20,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// The body, which must be JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -34,10 +42,19 @@ pub(crate) struct Stub {
 impl Stub {
     /// Begins to listen on a free port.
     pub(crate) fn answering(answers: Answers) -> Self {
+        Self::on("http", |listener| listener, answers)
+    }
+
+    /// The same, at a port that `wrap` puts something before.
+    pub(crate) fn on<L: Listener<Addr = SocketAddr>>(
+        scheme: &str,
+        wrap: impl FnOnce(TcpListener) -> L,
+        answers: Answers,
+    ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let listener = wrap(runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap());
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let seen = Arc::clone(&asked);
         let router =

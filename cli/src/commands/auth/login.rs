@@ -86,7 +86,13 @@ impl Command for Login {
                           answer does not tell a wrong password from an unknown address or tenant. After several failures \
                           even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
                           win over a stored session.",
-            see_also: &["auth logout", "auth whoami", "auth sessions list", "users accept-invite"],
+            see_also: &[
+                "auth logout",
+                "auth whoami",
+                "auth sessions list",
+                "auth password reset",
+                "users accept-invite",
+            ],
             errors: &[
                 Failure::Local(Fault::InputNeeded),
                 Failure::Local(Fault::InputInvalid),

@@ -126,17 +126,18 @@ impl Command for Send {
 }
 
 fn transport(context: &Context) -> Result<HttpTransport> {
-    if context.ca_file().is_some() {
-        return Err(Fault::ConfigurationInvalid
-            .because("events are sent with the system's certificates; --ca-file does not reach that far")
-            .advising("Set SSL_CERT_FILE to the file instead."));
-    }
     let bearer = context.caller()?.bearer;
-    Ok(HttpTransport::new(HttpTransportConfig {
+    let transport = HttpTransport::new(HttpTransportConfig {
         api_key: Some(bearer),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
-    }))
+    });
+    match context.ca_file()? {
+        Some(file) => {
+            transport.with_root_certificates(file.pem()).map_err(|error| file.unusable(&error.message))
+        }
+        None => Ok(transport),
+    }
 }
 
 /// Whether that was a success.

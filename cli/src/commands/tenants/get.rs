@@ -26,7 +26,7 @@ impl Command for Get {
             access: Access::Operator,
             examples: &[("See a tenant's standing and quota", "svc tenants get acme")],
             agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE. Exit status 3 when there is no such tenant.",
-            see_also: &["tenants list", "tenants create"],
+            see_also: &["tenants list", "tenants create", "tenants suspend"],
             errors: &[Failure::Api(ProblemKind::NotFound)],
             input_schema: None,
             output_schema: Some(schema_of::<Tenant>),

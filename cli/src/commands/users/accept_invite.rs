@@ -1,8 +1,8 @@
 //! `svc users accept-invite`
 
 use clap::Args;
+use contract::ProblemKind;
 use contract::identity::{AcceptInvite, AcceptedInvite};
-use contract::{ProblemKind, Secret};
 use reqwest::Method;
 
 use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
@@ -71,17 +71,13 @@ impl Command for AcceptInviteCommand {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let token = match self.token.as_deref() {
-            Some("-") => stdin_secret("invite token").await?,
-            Some(token) => Secret::new(token),
-            None => context.prompt().secret("Invite token", "TOKEN (or `-`)")?,
-        };
+        let token = context.prompt().token(self.token.as_deref(), "Invite token").await?;
         let password = if self.password_stdin {
             stdin_secret("password").await?
         } else {
             context.prompt().new_password("--password-stdin")?
         };
-        let accept = AcceptInvite { token: Secret::new(token.expose().trim()), password };
+        let accept = AcceptInvite { token, password };
         let accepted: AcceptedInvite =
             context.api()?.call(Method::POST, "/users/accept-invite").json(&accept)?.fetch().await?;
         context.out().print(&accepted)?;

@@ -1,15 +1,15 @@
 //! `svc users invite`
 
 use clap::{Args, ValueEnum};
-use contract::identity::{Delivery, Invite, InviteStatus, InviteUser};
+use contract::identity::{Delivery, Invite, InviteUser};
 use contract::{ProblemKind, Role};
 use reqwest::Method;
 
 use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
 use crate::commands::Command;
+use crate::commands::invites::print;
 use crate::context::Context;
 use crate::error::{Fault, Result};
-use crate::output::{Report, Table, time};
 
 /// Invite a user into a tenant.
 ///
@@ -64,19 +64,6 @@ impl From<DeliveryArgument> for Delivery {
     }
 }
 
-impl Report for Invite {
-    fn table(&self) -> Table {
-        Table::of_fields([
-            ("invite", Some(self.invite_id.to_string())),
-            ("email", Some(self.email.clone())),
-            ("role", Some(self.role.to_string())),
-            ("status", Some(status(self.status).to_owned())),
-            ("expires", Some(time(&self.expires_at))),
-            ("token", self.token.as_ref().map(|token| token.expose().to_owned())),
-        ])
-    }
-}
-
 impl Command for InviteCommand {
     fn overlay() -> Overlay {
         Overlay {
@@ -92,7 +79,7 @@ impl Command for InviteCommand {
             agent_notes: "Not to be repeated blindly: a second invite of a pending one is refused with invite_pending. With \
                           --delivery response the output holds a credential, shown only this once. Where \
                           SVC_OPERATOR_TOKEN is set and neither SVC_TOKEN nor SVC_API_KEY is, the operator invites.",
-            see_also: &["users accept-invite", "tenants create"],
+            see_also: &["users accept-invite", "invites list", "invites resend", "tenants create"],
             errors: &[
                 Failure::Local(Fault::InputNeeded),
                 Failure::Local(Fault::InputInvalid),
@@ -116,19 +103,6 @@ impl Command for InviteCommand {
         let api = context.api()?;
         let call = api.call(Method::POST, "/users/invite").bearer(&caller.bearer)?;
         let invite: Invite = call.tenant(caller.tenant.as_ref()).json(&invite)?.fetch().await?;
-        if invite.token.is_none() {
-            context.out().notice("The link to accept the invite goes out by mail.");
-        }
-        context.out().print(&invite)
-    }
-}
-
-/// The state of an invite, in a word.
-fn status(status: InviteStatus) -> &'static str {
-    match status {
-        InviteStatus::Pending => "pending",
-        InviteStatus::Accepted => "accepted",
-        InviteStatus::Expired => "expired",
-        InviteStatus::Revoked => "revoked",
+        print(context, &invite)
     }
 }

@@ -2,15 +2,13 @@
 
 use clap::Args;
 use contract::ProblemKind;
-use contract::session::{Session, Whoami};
-use reqwest::Method;
+use contract::session::Session;
 use tenancy::UserId;
 
-use crate::api::Api;
 use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
 use crate::commands::Command;
 use crate::commands::auth::whoami::login_method;
-use crate::context::{Caller, Context};
+use crate::context::Context;
 use crate::error::{Fault, Result};
 use crate::output::{Listed, Row, time};
 
@@ -64,9 +62,9 @@ impl Command for List {
 
     async fn run(self, context: &Context) -> Result<()> {
         let (caller, api) = (context.session()?, context.api()?);
-        let user = match self.user_id.or(caller.user) {
+        let user = match self.user_id {
             Some(user) => user,
-            None => whose(&api, &caller).await?,
+            None => caller.person(&api).await?.user,
         };
         let items: Vec<Session> = api
             .list("/auth/sessions", |call| {
@@ -75,12 +73,4 @@ impl Command for List {
             .await?;
         context.out().print(&Listed { items })
     }
-}
-
-/// Whose session a token of the environment is; only the service knows.
-async fn whose(api: &Api, caller: &Caller) -> Result<UserId> {
-    let whoami: Whoami = api.call(Method::GET, "/auth/session").bearer(&caller.bearer)?.fetch().await?;
-    whoami.user_id.ok_or_else(|| {
-        Fault::InputInvalid.because("the credential is no person's session, so it has no sessions to list")
-    })
 }

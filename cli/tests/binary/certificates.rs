@@ -1,0 +1,133 @@
+//! `--ca-file`: a service with a certificate authority of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::serve::Listener;
+use contract::ProblemKind;
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::client::Client;
+use crate::stub::{Asked, Stub, problem};
+
+/// Accepts the connections whose handshake succeeds.
+struct TlsListener {
+    tcp: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl TlsListener {
+    fn new(tcp: TcpListener, own: &CertifiedKey<KeyPair>) -> Self {
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        Self { tcp, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.tcp.accept().await.unwrap();
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.tcp.local_addr()
+    }
+}
+
+fn service(asked: &Asked) -> (u16, String) {
+    match asked.line.as_str() {
+        "GET /api/v1/auth/session" => {
+            let whoami = json!({
+                "subject_type": "api_key", "key_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme",
+                "scopes": ["events:write"], "expires_at": "2030-01-01T00:00:00Z",
+            });
+            (200, whoami.to_string())
+        }
+        "POST /api/v1/events/batch" => {
+            let result = json!({
+                "index": 0, "event_id": asked.json()[0]["event_id"], "status": "accepted", "duplicate": false,
+                "server_event_id": "01890a5d-ac96-774b-bcce-b302099a8057",
+            });
+            let answer = json!({
+                "batch_id": "01890a5d-ac96-774b-bcce-b302099a8057", "total_events": 1, "successful_events": 1,
+                "failed_events": 0, "results": [result],
+            });
+            (202, answer.to_string())
+        }
+        _ => problem(ProblemKind::NotFound),
+    }
+}
+
+fn certificate() -> CertifiedKey<KeyPair> {
+    generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
+}
+
+/// A service over TLS, and a client that has its certificate in `own.pem` and a stranger's in `other.pem`.
+fn over_tls() -> (Stub, Client) {
+    let own = certificate();
+    let stub = Stub::on("https", |listener| TlsListener::new(listener, &own), service);
+    let client = Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x");
+    std::fs::write(client.home().join("own.pem"), own.cert.pem()).unwrap();
+    std::fs::write(client.home().join("other.pem"), certificate().cert.pem()).unwrap();
+    (stub, client)
+}
+
+const EVENT: &str = "{\"source_id\":\"fw\"}\n";
+
+#[test]
+fn questions_and_events_both_reach_a_service_whose_authority_is_named() {
+    let (stub, client) = over_tls();
+    let whoami = client.run(&["auth", "whoami", "--ca-file", "own.pem", "--output", "json"]);
+    assert_eq!(whoami.json()["tenant_id"], "acme");
+    let send = ["events", "send", "-f", "-", "--ca-file", "own.pem", "--output", "json"];
+    let ran = client.run_with(&send, EVENT);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(stub.lines()[1], "POST /api/v1/events/batch");
+    let by_variable = client.with("SVC_CA_FILE", "own.pem");
+    assert_eq!(by_variable.run_with(&["events", "send", "-f", "-"], EVENT).code, Some(0));
+}
+
+#[test]
+fn a_service_of_another_authority_is_sent_nothing() {
+    let (stub, client) = over_tls();
+    let ran = client.run(&["auth", "whoami", "--ca-file", "other.pem", "--output", "json"]);
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(9), Some("unreachable")));
+    let send = ["events", "send", "-f", "-", "--ca-file", "other.pem", "--output", "json"];
+    let ran = client.run_with(&send, EVENT);
+    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(9), Some("unreachable")), "{ran:?}");
+    assert!(stub.asked().is_empty());
+}
+
+#[test]
+fn a_file_without_certificates_is_exit_status_11_and_named() {
+    let (_stub, client) = over_tls();
+    std::fs::write(client.home().join("none.pem"), "nothing").unwrap();
+    for file in ["none.pem", "missing.pem"] {
+        for command in [&["auth", "whoami"][..], &["events", "send", "-f", "-"]] {
+            let ran = client.run_with(&[command, &["--ca-file", file, "--output", "json"]].concat(), EVENT);
+            let error = ran.error();
+            assert_eq!((ran.code, error["code"].as_str()), (Some(11), Some("configuration_invalid")));
+            assert!(error["message"].as_str().unwrap().contains(file), "{error}");
+        }
+    }
+}
