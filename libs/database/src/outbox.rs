@@ -8,17 +8,15 @@
 mod metrics;
 mod relay;
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use service::telemetry::Metrics;
 use tenancy::TenantId;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use self::metrics::{Families, OutboxMetrics};
-pub use relay::{Deliver, Failure, Relay};
+pub use relay::{Deliver, Failure, Patience, Relay};
 
 use crate::{Error, TenantTx};
 
@@ -26,7 +24,7 @@ use crate::{Error, TenantTx};
 #[derive(Clone)]
 pub struct Outbox {
     schema: &'static str,
-    wake: Arc<Notify>,
+    wake: watch::Sender<()>,
     metrics: OutboxMetrics,
 }
 
@@ -51,7 +49,7 @@ impl Outbox {
     /// The outbox of a schema.
     pub fn new(schema: &'static str) -> Self {
         let metrics = OutboxMetrics::new(&Families::default(), schema);
-        Self { schema, wake: Arc::default(), metrics }
+        Self { schema, wake: watch::Sender::new(()), metrics }
     }
 
     /// The same, shown in the process's metrics.
@@ -88,8 +86,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets the relay of this process look at once.
+    /// Lets the relays of this process look at once.
     pub fn wake(&self) {
-        self.wake.notify_one();
+        self.wake.send_replace(());
     }
 }

@@ -69,7 +69,15 @@ macro_rules! extractor {
 
 extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
 extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
-extractor!(SessionHeader, X_SESSION_ID, |s| Ok(s.to_owned()));
+impl<S: Sync> FromRequestParts<S> for SessionHeader {
+    type Rejection = HeaderFault;
+
+    /// Any value will do: what is no token of ours is answered like one that never was.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let value = parts.headers.get(X_SESSION_ID).ok_or(HeaderFault::Missing(X_SESSION_ID))?;
+        Ok(Self(String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    }
+}
 
 /// Reads a header that may stand once at most.
 fn single<T>(

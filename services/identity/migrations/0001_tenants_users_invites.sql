@@ -147,14 +147,16 @@ language sql stable security definer set search_path = '' as $$
 $$;
 
 -- The relay works off every tenant's effects: it takes a lease on what is due.
-create function identity.outbox_claim(in_fence uuid, in_now timestamptz, in_lease_until timestamptz, in_limit integer)
+create function identity.outbox_claim(
+    in_fence uuid, in_now timestamptz, in_lease_until timestamptz, in_limit integer, in_kinds text[]
+)
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
 language sql volatile security definer set search_path = '' as $$
     update identity.outbox
     set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
     where outbox.outbox_id in (
         select due.outbox_id from identity.outbox as due
-        where due.parked_at is null and due.due_at <= in_now
+        where due.parked_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
         order by due.due_at
         limit in_limit
         for update skip locked

@@ -82,7 +82,7 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// The service's configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Postgres, as the runtime role.
     pub database_url: String,

@@ -7,7 +7,7 @@ use authn::SessionClient;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
-use database::outbox::{Outbox, Relay};
+use database::outbox::{Outbox, Patience, Relay};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::domain::password::PasswordPolicy;
 use crate::http;
-use crate::tasks::effects::Effects;
+use crate::tasks::effects::{Effects, MAILS, TELLS};
 use crate::tasks::mailer::Mailer;
 
 /// The migrations of the schema `identity`.
@@ -110,7 +110,19 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     };
     let mailer = Mailer { from: config.mail_from, directory: config.mail_dir, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
-    let relay = Relay { database, outbox, deliver: effects, clock };
-    tasks.spawn("outbox relay", relay.run(tasks.clone()));
+    // A line each: nobody who was put out stays in because a mail server is slow.
+    for (name, kinds, patience) in
+        [("outbox: mails", MAILS, Patience::Parks), ("outbox: standing", TELLS, Patience::Never)]
+    {
+        let relay = Relay {
+            database: database.clone(),
+            outbox: outbox.clone(),
+            kinds,
+            patience,
+            deliver: effects.clone(),
+            clock: Arc::clone(&clock),
+        };
+        tasks.spawn(name, relay.run(tasks.clone()));
+    }
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }

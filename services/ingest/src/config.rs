@@ -66,7 +66,7 @@ pub(crate) enum StreamMode {
 }
 
 /// The service's configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub(crate) public_url: Url,
     pub(crate) session_url: Url,

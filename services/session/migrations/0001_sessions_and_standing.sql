@@ -121,6 +121,8 @@ language sql volatile security definer set search_path = '' as $$
         idle_expires_at = least(expires_at, in_now + make_interval(secs => idle_seconds))
     where session_id = any(in_session_ids)
         and revoked_at is null
+        and idle_expires_at > in_now
+        and expires_at > in_now
         and last_seen_at <= in_now - interval '1 minute'
 $$;
 

@@ -46,7 +46,7 @@ const LEAST: Duration = Duration::from_mins(5);
 const MOST: Duration = Duration::from_hours(30 * 24);
 
 /// The service's configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Postgres, as the runtime role.
     pub database_url: String,

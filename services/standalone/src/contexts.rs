@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 
 /// Where the contexts find what they need, beside what the environment tells them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// The origin that people see.
     pub public_url: String,

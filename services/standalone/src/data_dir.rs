@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,8 +30,15 @@ impl Lock {
     /// # Errors
     /// When the file cannot be opened or written.
     pub async fn claim(path: &Path) -> io::Result<Claim> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            // A link would have somebody else's file written to.
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)?;
         for _ in 0..5 {
             match file.try_lock() {
                 Ok(()) => {
@@ -108,6 +115,15 @@ impl DataDir {
             DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         }
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))
+    }
+
+    /// Whether the directory is this user's alone, so that everything in it was put there by this user.
+    pub fn is_own(&self) -> bool {
+        fs::symlink_metadata(&self.root).is_ok_and(|metadata| {
+            metadata.is_dir()
+                && metadata.uid() == rustix::process::geteuid().as_raw()
+                && metadata.mode() & 0o7777 == 0o700
+        })
     }
 
     /// Removes everything, also what had to be put elsewhere. The caller holds the lock.

@@ -27,7 +27,9 @@ pub(crate) fn write_private(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut part = file.as_os_str().to_owned();
     part.push(format!(".{}", std::process::id()));
     let part = Path::new(&part);
-    let mut open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)?;
+    // Made anew, never followed: somebody else may have put a link there.
+    let _ = fs::remove_file(part);
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part)?;
     open.write_all(content)?;
     open.sync_all()?;
     fs::rename(part, file)

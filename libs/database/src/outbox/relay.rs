@@ -1,25 +1,30 @@
 //! The task that works an outbox off. Any number of processes may run one.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use service::{Clock, Tasks};
+use futures::FutureExt as _;
+use service::{Clock, Tasks, chain};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Outbox, OutboxRow};
 use crate::{Database, Error};
 
-/// How many rows are claimed at once.
-const BATCH: i32 = 16;
-/// How long a claim holds; longer than any delivery may take.
+/// How many rows are claimed at once, how long one may take, and how long the claim holds: longer than all together.
+const BATCH: i32 = 4;
+const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 const LEASE: TimeDelta = TimeDelta::seconds(60);
 /// How often the relay looks without being woken: for rows of other processes and rows that are due again.
 const POLL: Duration = Duration::from_secs(1);
 /// How often the outbox is measured.
 const MEASURE: Duration = Duration::from_secs(15);
-/// After so many attempts a row is parked.
+/// After so many attempts a row is parked, where its effect may be given up.
 const MAX_ATTEMPTS: i32 = 5;
+/// How far the wait grows where it may not.
+const MAX_WAIT: TimeDelta = TimeDelta::seconds(30);
 
 /// Brings one effect about. Delivery must be safe to repeat.
 pub trait Deliver: Send + Sync + 'static {
@@ -38,12 +43,26 @@ pub enum Failure {
     Never(String),
 }
 
-/// Works an outbox off until the process stops.
+/// Whether an effect that does not come about is given up in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// After five attempts the row is parked for a person to look at.
+    Parks,
+    /// It is tried for ever: what depends on it would be wrong without it.
+    Never,
+}
+
+/// Works some kinds of an outbox's rows off until the process stops. Kinds that must not wait for each other have a relay
+/// each; kinds that nobody here knows are left to the newer version that wrote them.
 pub struct Relay<D, C: ?Sized> {
     /// Where the outbox is.
     pub database: Database,
     /// Which one.
     pub outbox: Outbox,
+    /// Which kinds of rows.
+    pub kinds: &'static [&'static str],
+    /// Whether they are given up in the end.
+    pub patience: Patience,
     /// What brings the effects about.
     pub deliver: D,
     /// Tells the time.
@@ -54,17 +73,18 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     /// Runs until the tasks are told to stop; a delivery that is under way is finished.
     pub async fn run(self, tasks: Tasks) {
         let mut measured: Option<Instant> = None;
+        let mut woken = self.outbox.wake.subscribe();
         while !tasks.stopping().is_cancelled() {
             if measured.is_none_or(|at| at.elapsed() >= MEASURE) {
                 self.measure().await;
                 measured = Some(Instant::now());
             }
             match self.work_off_once().await {
-                Ok(0) => self.rest(&tasks).await,
+                Ok(0) => self.rest(&mut woken, &tasks).await,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, schema = self.outbox.schema, "the outbox cannot be read");
-                    self.rest(&tasks).await;
+                    self.rest(&mut woken, &tasks).await;
                 }
             }
         }
@@ -91,9 +111,10 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         }
     }
 
-    async fn rest(&self, tasks: &Tasks) {
+    async fn rest(&self, woken: &mut watch::Receiver<()>, tasks: &Tasks) {
         tokio::select! {
-            () = self.outbox.wake.notified() => {}
+            // The sender lives as long as `self`.
+            _ = woken.changed() => {}
             () = tokio::time::sleep(POLL) => {}
             () = tasks.stopping().cancelled() => {}
         }
@@ -106,33 +127,53 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     pub async fn work_off_once(&self) -> Result<usize, Error> {
         let rows = self.claim().await?;
         for row in &rows {
-            match self.deliver.deliver(row).await {
-                Ok(()) => self.settle(row, Settlement::Done).await?,
-                Err(failure) => self.settle(row, self.after(row, &failure)).await?,
+            let settlement = match self.try_deliver(row).await {
+                Ok(()) => Settlement::Done,
+                Err(failure) => self.after(row, &failure),
+            };
+            // The others do not wait for this one's lease to end.
+            if let Err(error) = self.settle(row, settlement).await {
+                tracing::warn!(error = chain(&error), outbox_id = %row.outbox_id, "an effect will be brought about again");
             }
         }
         Ok(rows.len())
     }
 
+    /// One attempt, which neither hangs nor takes the process down.
+    async fn try_deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+        if self.patience == Patience::Parks && row.attempts > MAX_ATTEMPTS {
+            return Err(Failure::Never("it was tried too often, and no attempt came to an end".to_owned()));
+        }
+        let attempt = AssertUnwindSafe(self.deliver.deliver(row)).catch_unwind();
+        match tokio::time::timeout(DELIVERY_LIMIT, attempt).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Failure::Later("the attempt panicked".to_owned())),
+            Err(_) => Err(Failure::Later("it took too long".to_owned())),
+        }
+    }
+
     fn after(&self, row: &OutboxRow, failure: &Failure) -> Settlement {
-        let park = matches!(failure, Failure::Never(_)) || row.attempts >= MAX_ATTEMPTS;
+        let spent = matches!(failure, Failure::Never(_)) || row.attempts >= MAX_ATTEMPTS;
+        let park = spent && self.patience == Patience::Parks;
         tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
         let error = failure.to_string();
         if park {
-            Settlement::Parked { error }
-        } else {
-            Settlement::Later { due_at: self.clock.now() + back_off(row.attempts), error }
+            return Settlement::Parked { error };
         }
+        let wait = back_off(row.attempts);
+        let wait = if self.patience == Patience::Never { wait.min(MAX_WAIT) } else { wait };
+        Settlement::Later { due_at: self.clock.now() + wait, error }
     }
 
     async fn claim(&self) -> Result<Vec<OutboxRow>, Error> {
         let now = self.clock.now();
-        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4)", self.outbox.schema);
+        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5)", self.outbox.schema);
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
             .bind(now + LEASE)
             .bind(BATCH)
+            .bind(self.kinds)
             .fetch_all(self.database.pool())
             .await?;
         Ok(rows)

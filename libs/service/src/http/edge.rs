@@ -130,7 +130,7 @@ async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next)
         let route = request.extensions().get().map(MatchedPath::as_str);
         ServerSpan::begin(tracer, request.method(), route, &id, caller)
     });
-    let trace = span.as_ref().map(ServerSpan::context).or(caller);
+    let trace = span.as_ref().and_then(ServerSpan::context).or(caller);
     let current = Current { request_id: id.clone(), trace };
     let response = in_request(current, edge.answer(request, next, id)).await;
     measured.answered(response.status());

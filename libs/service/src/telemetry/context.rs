@@ -53,10 +53,15 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// A field of exactly so many digits, in lower case.
+/// A field of exactly so many digits, at most 32, in lower case.
 fn hex(text: &str, digits: usize) -> Option<u128> {
-    let lower = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    (text.len() == digits && lower).then(|| u128::from_str_radix(text, 16).ok())?
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let bytes = Some(text.as_bytes()).filter(|bytes| bytes.len() == digits)?;
+    bytes.iter().try_fold(0, |number, byte| Some(number << 4 | u128::from(digit(*byte)?)))
 }
 
 /// The request at hand.

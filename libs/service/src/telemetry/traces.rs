@@ -167,14 +167,14 @@ impl ServerSpan {
         Self(builder.start_with_context(tracer, &parent(caller)))
     }
 
-    /// Whose child the spans of whoever we call shall be.
-    pub(crate) fn context(&self) -> TraceContext {
+    /// Whose child the spans of whoever we call shall be; none once the exporter has ended.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
         let context = self.0.span_context();
-        TraceContext {
+        context.is_valid().then(|| TraceContext {
             trace_id: u128::from_be_bytes(context.trace_id().to_bytes()),
             span_id: u64::from_be_bytes(context.span_id().to_bytes()),
             flags: context.trace_flags().to_u8(),
-        }
+        })
     }
 
     /// What the request was answered with.

@@ -64,7 +64,7 @@ impl App {
         // Not held while the password is hashed: that takes longer than all else together.
         drop(tx);
         let pending = pending.ok_or(AcceptInviteError::Token)?;
-        let email_key = EmailKey::of_login(&pending.email_key);
+        let email_key = EmailKey::from_stored(pending.email_key);
         let password =
             self.policy.accept(raw_password, &email_key, &tenant_id).map_err(AcceptInviteError::Password)?;
         let password_digest = self.hashes.hash(password).await?;

@@ -11,7 +11,7 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 use super::App;
 use super::accept_invite::refused_password;
 use crate::domain::password::{self, Refusal};
-use crate::store::user;
+use crate::store::{reset, user};
 
 /// Why a password was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,8 @@ impl App {
         if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept, now).await? {
             return Err(ChangeError::Current);
         }
+        // Whoever holds a mail of an earlier request shall not undo this.
+        reset::mark_replaced(&mut tx, user_id, None, now).await?;
         self.write_subject(&mut tx, tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, tenant_id, user_id, now).await?;
         tx.commit().await?;

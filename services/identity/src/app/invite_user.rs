@@ -111,7 +111,7 @@ impl App {
         };
         invite::insert(tx, &new).await?;
         if *delivery == Delivery::Email {
-            self.write_mail_of_invite(tx, tenant_id, new.invite_id, now).await?;
+            self.write_mail_of_invite(tx, tenant_id, new.invite_id, new.expires_at, now).await?;
         }
         Ok(Invite {
             invite_id: new.invite_id,

@@ -23,22 +23,36 @@ impl App {
         tx: &mut TenantTx,
         tenant_id: &TenantId,
         invite_id: InviteId,
+        expires_at: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        self.outbox.write(tx, tenant_id, MAIL_INVITE, &json!({ "invite_id": invite_id }), now).await
+        self.outbox
+            .write(
+                tx,
+                tenant_id,
+                MAIL_INVITE,
+                &json!({ "invite_id": invite_id, "expires_at": expires_at }),
+                now,
+            )
+            .await
     }
 
-    /// The mail of an invite that can still be accepted; `None` when there is nothing to send any more.
+    /// The mail of an invite that can still be accepted; `None` when there is nothing to send any more. `expires_at` names the
+    /// term that is to be mailed: a late mail of an earlier one must not kill the token of a resent invite.
     pub(crate) async fn compose_invite(
         &self,
         public_url: &Url,
         tenant_id: &TenantId,
         invite_id: InviteId,
+        expires_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
         let Some(pending) = invite::find_pending(&mut tx, invite_id, self.clock.now()).await? else {
             return Ok(None);
         };
+        if pending.expires_at != expires_at {
+            return Ok(None);
+        }
         let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
         invite::set_digest(&mut tx, invite_id, token.digest()).await?;
         tx.commit().await?;

@@ -1,7 +1,7 @@
 //! List, resend and revoke invites.
 
 use contract::identity::{Delivery, Invite, InviteStatus};
-use contract::{Page, ProblemKind, Secret};
+use contract::{Page, ProblemKind, Role, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
@@ -30,6 +30,7 @@ impl App {
     pub(crate) async fn resend_invite(
         &self,
         scope: &TenantScope,
+        highest_role: Role,
         invite_id: InviteId,
         delivery: Delivery,
     ) -> Result<Invite, Problem> {
@@ -39,6 +40,10 @@ impl App {
         let now = self.clock.now();
         let mut tx = self.database.tenant(scope).await?;
         let pending = self.pending_invite(&mut tx, invite_id).await?;
+        // Whoever may not give a role may not get at a token that does.
+        if pending.role > highest_role {
+            return Err(ProblemKind::Forbidden.into());
+        }
         let token = match delivery {
             Delivery::Response => Some(RawToken::generate(TokenKind::Invite, &*self.entropy)),
             Delivery::Email => None,
@@ -46,7 +51,7 @@ impl App {
         let expires_at = now + self.invite_ttl;
         invite::mark_resent(&mut tx, invite_id, token.as_ref().map(RawToken::digest), expires_at).await?;
         if delivery == Delivery::Email {
-            self.write_mail_of_invite(&mut tx, scope.tenant_id(), invite_id, now).await?;
+            self.write_mail_of_invite(&mut tx, scope.tenant_id(), invite_id, expires_at, now).await?;
         }
         tx.commit().await?;
         self.outbox.wake();

@@ -8,7 +8,7 @@ use tenancy::{TenantScope, UserId};
 
 use super::App;
 use crate::domain::email::EmailKey;
-use crate::store::user;
+use crate::store::{reset, user};
 
 impl App {
     /// The tenant's users, in the order in which they were invited.
@@ -51,6 +51,9 @@ impl App {
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
         user::mark_standing(&mut tx, user_id, role, status, disables, now).await?;
+        if disables {
+            reset::mark_replaced(&mut tx, user_id, None, now).await?;
+        }
         self.write_subject(&mut tx, scope.tenant_id(), user_id, now).await?;
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;

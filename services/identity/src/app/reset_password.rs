@@ -67,14 +67,19 @@ impl App {
         let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
         let Some((user_id, email)) = user::find_active(&mut tx, email).await? else { return Ok(None) };
-        let again = reset::is_known(&mut tx, request_id).await?;
+        let again = match reset::status(&mut tx, request_id).await?.as_deref() {
+            None => false,
+            Some("pending") => true,
+            // A newer request took its place while this one's mail could not be sent.
+            Some(_) => return Ok(None),
+        };
         if !again && reset::count_since(&mut tx, user_id, now - TimeDelta::hours(1)).await? >= MAX_AN_HOUR {
             tracing::warn!(%tenant_id, %user_id, "too many resets of one account; the last one stays");
             return Ok(None);
         }
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
         let expires_at = now + self.reset_ttl;
-        reset::mark_replaced(&mut tx, user_id, request_id, now).await?;
+        reset::mark_replaced(&mut tx, user_id, Some(request_id), now).await?;
         reset::insert_or_renew(&mut tx, request_id, tenant_id, user_id, token.digest(), expires_at, now)
             .await?;
         tx.commit().await?;

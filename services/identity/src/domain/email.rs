@@ -42,15 +42,22 @@ impl FromStr for Email {
         let typed: String = text.trim().nfc().collect();
         let (local, domain) = typed.rsplit_once('@').ok_or(InvalidEmail)?;
         let unusable = |c: char| {
-            c.is_control() || c.is_whitespace() || matches!(c, '<' | '>' | '"' | ',' | ';' | '@' | '\\')
+            c.is_control()
+                || is_formatting(c)
+                || c.is_whitespace()
+                || matches!(c, '<' | '>' | '"' | ',' | ';' | '@' | '\\')
         };
         if local.is_empty() || local.chars().any(unusable) || domain.chars().any(unusable) {
             return Err(InvalidEmail);
         }
         let domain = idna::domain_to_ascii_strict(domain).map_err(|_| InvalidEmail)?;
         let key = format!("{}@{}", local.to_lowercase(), domain.to_lowercase());
-        if domain.is_empty()
-            || local.len() > MAX_LOCAL
+        // What the mailer could not send to would wait for ever.
+        let sendable = format!("{local}@{domain}").parse::<lettre::Address>().is_ok();
+        let longest = local.len().max(local.to_lowercase().len());
+        if !sendable
+            || domain.is_empty()
+            || longest > MAX_LOCAL
             || key.len() > MAX_ADDRESS
             || typed.len() > MAX_ADDRESS
         {
@@ -60,7 +67,17 @@ impl FromStr for Email {
     }
 }
 
+/// Characters that change how text around them is shown, so that an address could look like another.
+fn is_formatting(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
 impl EmailKey {
+    /// A key as the database keeps it.
+    pub(crate) fn from_stored(key: String) -> Self {
+        Self(key)
+    }
+
     /// The key of whatever somebody typed at a login: what is no address has a key that no account has, so that the
     /// login takes the same path.
     pub(crate) fn of_login(text: &str) -> Self {
@@ -107,6 +124,8 @@ mod tests {
             "a\0@b.c",
             "<a@b.c>",
             "a,b@c.d",
+            "a..b@c.d",
+            "a\u{202e}b@c.d",
             &long,
         ] {
             assert!(bad.parse::<Email>().is_err(), "{bad}");

@@ -48,22 +48,24 @@ impl Refusal {
 /// A password as it is hashed: NFC, with every kind of space as U+0020, so that it does not depend on the keyboard. `None`
 /// when it holds a control character, or is longer than any password.
 pub(crate) fn prepare(raw: &str) -> Option<Password> {
-    if raw.len() > MAX_BYTES || raw.chars().any(char::is_control) {
+    if raw.chars().any(char::is_control) {
         return None;
     }
     let prepared: String = raw.nfc().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
-    Some(Password::new(prepared))
+    // Measured after normalisation, so that it does not depend on the keyboard either.
+    (prepared.len() <= MAX_BYTES).then(|| Password::new(prepared))
 }
 
 impl PasswordPolicy {
     /// Prepares a new password, or says why it cannot be one.
     pub(crate) fn accept(self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, Refusal> {
-        if raw.len() > MAX_BYTES {
+        if raw.nfc().map(char::len_utf8).sum::<usize>() > MAX_BYTES {
             return Err(Refusal::TooLong);
         }
         let password = prepare(raw).ok_or(Refusal::Invalid)?;
         let length = password.expose().chars().count();
-        if length < self.min_length {
+        // Outer spaces are kept, but they make nothing harder to guess.
+        if password.expose().trim().chars().count() < self.min_length {
             return Err(Refusal::TooShort { least: self.min_length });
         }
         if length > MAX_CODE_POINTS {
@@ -109,6 +111,8 @@ mod tests {
     fn each_refusal_has_its_reason() {
         for (raw, refusal) in [
             ("elevenchars", Refusal::TooShort { least: 12 }),
+            ("            ", Refusal::TooShort { least: 12 }),
+            ("  password  ", Refusal::TooShort { least: 12 }),
             (&*"é".repeat(11), Refusal::TooShort { least: 12 }),
             (&*"x7".repeat(65), Refusal::TooLong),
             (&*"🦀".repeat(129), Refusal::TooLong),

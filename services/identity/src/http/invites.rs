@@ -45,7 +45,7 @@ pub(super) async fn resend(
     Id(invite_id): Id<InviteId>,
     JsonBody(Resend { delivery }): JsonBody<Resend>,
 ) -> Result<Response, Problem> {
-    let invite = app.resend_invite(&inviter.scope, invite_id, delivery).await?;
+    let invite = app.resend_invite(&inviter.scope, inviter.highest_role, invite_id, delivery).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
 }
 

@@ -28,16 +28,16 @@ pub(crate) async fn request(
     Ok(())
 }
 
-/// Whether this request has made its reset already: then its row is worked off once more.
-pub(crate) async fn is_known(tx: &mut TenantTx, reset_id: Uuid) -> Result<bool, Error> {
-    let known = sqlx::query_scalar!(
-        r#"-- reset.is_known
-        select exists (select from identity.resets where reset_id = $1) as "known!""#,
+/// The state of the reset that this request has made, if it has: then its row is worked off once more.
+pub(crate) async fn status(tx: &mut TenantTx, reset_id: Uuid) -> Result<Option<String>, Error> {
+    let status = sqlx::query_scalar!(
+        "-- reset.status
+        select status from identity.resets where reset_id = $1",
         reset_id
     )
-    .fetch_one(tx.connection())
+    .fetch_optional(tx.connection())
     .await?;
-    Ok(known)
+    Ok(status)
 }
 
 /// How many resets a user was sent since a time.
@@ -57,18 +57,18 @@ pub(crate) async fn count_since(
     Ok(count)
 }
 
-/// A newer reset takes the place of the older ones.
+/// The pending resets of a user are over: a newer one takes their place, or nothing does.
 pub(crate) async fn mark_replaced(
     tx: &mut TenantTx,
     user_id: UserId,
-    by: Uuid,
+    by: Option<Uuid>,
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
     sqlx::query!(
         "-- reset.mark_replaced
         update identity.resets
         set status = 'replaced', settled_at = $3
-        where user_id = $1 and status = 'pending' and reset_id <> $2",
+        where user_id = $1 and status = 'pending' and ($2::uuid is null or reset_id <> $2)",
         user_id.0,
         by,
         now
@@ -143,7 +143,7 @@ pub(crate) async fn find_pending(
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| (UserId(row.user_id), EmailKey::of_login(&row.email_key))))
+    Ok(row.map(|row| (UserId(row.user_id), EmailKey::from_stored(row.email_key))))
 }
 
 /// Spends the token, if nobody else has and the tenant is still active: of several at once, exactly one wins.

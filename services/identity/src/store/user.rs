@@ -61,7 +61,7 @@ impl AccountRow {
                 producers: Vec::new(),
                 version: self.tenant_version,
             },
-            email: EmailKey::of_login(&self.email_key),
+            email: EmailKey::from_stored(self.email_key),
             password_digest: self.password_digest,
         }
     }

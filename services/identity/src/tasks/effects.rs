@@ -16,7 +16,13 @@ use crate::app::reset_password::MAIL_RESET;
 use crate::app::standing::{TELL_SUBJECT, TELL_TENANT};
 use crate::domain::email::EmailKey;
 
+/// The mails: one that cannot be sent is given up in the end.
+pub(crate) const MAILS: &[&str] = &[MAIL_INVITE, MAIL_RESET, MAIL_NOTICE];
+/// What session is told: never given up, since somebody who was put out would stay in.
+pub(crate) const TELLS: &[&str] = &[TELL_SUBJECT, TELL_TENANT];
+
 /// Brings about what outbox rows ask for.
+#[derive(Clone)]
 pub(crate) struct Effects {
     pub(crate) app: App,
     pub(crate) public_url: Url,
@@ -26,6 +32,7 @@ pub(crate) struct Effects {
 #[derive(Deserialize)]
 struct OfInvite {
     invite_id: InviteId,
+    expires_at: DateTime<Utc>,
 }
 
 #[derive(Deserialize)]
@@ -66,19 +73,18 @@ impl Effects {
         let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
         let composed = match row.kind.as_str() {
             MAIL_INVITE => {
-                let OfInvite { invite_id } = payload(row)?;
-                app.compose_invite(url, tenant_id, invite_id).await
+                let OfInvite { invite_id, expires_at } = payload(row)?;
+                app.compose_invite(url, tenant_id, invite_id, expires_at).await
             }
             MAIL_RESET => {
                 let OfReset { email_key } = payload(row)?;
-                app.compose_reset(url, tenant_id, row.outbox_id, &EmailKey::of_login(&email_key)).await
+                app.compose_reset(url, tenant_id, row.outbox_id, &EmailKey::from_stored(email_key)).await
             }
             MAIL_NOTICE => {
                 let OfNotice { user_id, changed_at } = payload(row)?;
                 app.compose_notice(tenant_id, user_id, changed_at).await
             }
-            // A newer version wrote it; that version's relay will come by.
-            kind => return Err(Failure::Later(format!("the kind {kind} is not known here"))),
+            kind => return Err(Failure::Never(format!("the kind {kind} is not known here"))),
         };
         composed.map_err(|error| later(&error))
     }

@@ -19,6 +19,7 @@ pub(crate) struct Mail {
 }
 
 /// Writes mails as files.
+#[derive(Clone)]
 pub(crate) struct Mailer {
     pub(crate) from: Mailbox,
     /// Where mails are written, a file each.
@@ -66,8 +67,9 @@ fn body(text: String) -> Body {
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let partial = directory.join(format!(".{name}.partial"));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    // Made anew, never followed: somebody else may have put a link there.
+    let _ = std::fs::remove_file(&partial);
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&partial, directory.join(name))

@@ -129,3 +129,25 @@ async fn an_invite_past_its_time_gives_way_to_another() {
     assert_eq!(listed.items[0].email, "ada@acme.example");
     admin.client.post("/users/invite", &body).await.expect::<Invite>(201);
 }
+
+#[tokio::test]
+async fn a_late_mail_of_an_earlier_term_leaves_a_resent_invite_alone() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let invite: Invite =
+        admin.client.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect(201);
+    world.mail_to("ada@acme.example").await;
+    let path = format!("/users/invites/{}/resend", invite.invite_id);
+    let resent: Invite = admin.client.post(&path, &json!({ "delivery": "response" })).await.expect(200);
+    // The first mail's row is worked off once more, as after a failed attempt.
+    let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
+    world
+        .run_sql(&format!(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            values (gen_random_uuid(), 'acme', 'mail_invite', '{payload}', now(), now())"
+        ))
+        .await;
+    world.until_outbox_is_empty().await;
+    let accept = json!({ "token": resent.token.unwrap(), "password": PASSWORD });
+    world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+}

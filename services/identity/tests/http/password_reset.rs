@@ -141,3 +141,36 @@ async fn the_current_password_still_works_after_a_mere_request() {
     assert_eq!(world.log_in("acme", "admin@acme.example").await.tenant_id.as_str(), "acme");
     assert_ne!(PASSWORD, NEW);
 }
+
+#[tokio::test]
+async fn a_changed_password_kills_the_reset_that_was_asked_for_before() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    let token = token_of(&world.mail_to("admin@acme.example").await);
+    let client = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
+    let body = json!({ "current_password": PASSWORD, "new_password": NEW });
+    client.post("/auth/password/change", &body).await.expect_empty(204);
+    confirm(&world, &token, "yet-another-horse-11").await.expect_problem(400, "token_invalid");
+}
+
+#[tokio::test]
+async fn a_late_mail_of_an_older_request_leaves_the_newer_one_alone() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    request(&world, "admin@acme.example").await;
+    world.until_mails(1).await;
+    request(&world, "admin@acme.example").await;
+    let newer = token_of(world.until_mails(2).await.last().unwrap());
+    // The first request's row is worked off once more, as after a failed attempt.
+    world
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select reset_id, tenant_id, 'mail_reset', '{\"email_key\":\"admin@acme.example\"}', now(), now()
+            from identity.resets where status = 'replaced'",
+        )
+        .await;
+    world.until_outbox_is_empty().await;
+    assert_eq!(world.until_mails(2).await.len(), 2);
+    confirm(&world, &newer, NEW).await.expect_empty(204);
+}

@@ -66,6 +66,7 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "identity.list_tenants",
             "identity.outbox_claim",
             "identity.outbox_settle",
+            "identity.outbox_stats",
             "identity.request_reset",
             "session.introspect",
             "session.purge",

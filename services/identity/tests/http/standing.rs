@@ -142,3 +142,39 @@ async fn a_user_who_never_logged_in_is_known_to_session_and_has_no_sessions() {
     let client = admin.client.clone().header("X-User-ID", user["user_id"].as_str().unwrap());
     assert_eq!(client.get("/auth/sessions").await.expect::<Value>(200), json!({ "items": [] }));
 }
+
+/// Session cannot be told at first, for as long as it takes: the effect is late, but it never fails to come.
+#[tokio::test]
+async fn session_is_told_in_the_end_however_often_that_failed() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    world.until_outbox_is_empty().await;
+    world.run_sql("revoke insert, update on session.subjects from svc_session").await;
+    let path = format!("/users/{}", ada.user.user_id);
+    patch(&admin.client, &path, &json!({ "status": "disabled" })).await.expect::<User>(200);
+    world.until_dump_has("\"last_error\":\"credentials cannot be checked now").await;
+    world.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
+    world.until_dump_has("\"attempts\":100").await;
+    world.run_sql("grant insert, update on session.subjects to svc_session").await;
+    world.run_sql("update identity.outbox set due_at = now() where parked_at is null").await;
+    world.until_outbox_is_empty().await;
+    ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    assert!(!world.dump().await.contains("tell_subject"), "the row was worked off, not parked");
+}
+
+#[tokio::test]
+async fn a_mail_that_was_tried_too_often_is_parked_and_the_others_go_out() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    world
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, attempts)
+            values (gen_random_uuid(), 'acme', 'mail_notice', '{}', now(), now(), 99)",
+        )
+        .await;
+    let invite = json!({ "email": "ada@acme.example" });
+    admin.client.post("/users/invite", &invite).await.expect::<Value>(201);
+    world.mail_to("ada@acme.example").await;
+    world.until_dump_has("it was tried too often").await;
+}

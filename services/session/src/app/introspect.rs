@@ -25,7 +25,10 @@ impl App {
             .map(|session| session.session_id.0)
             .collect();
         if !used.is_empty() {
-            session::touch(&self.database, &used, now).await?;
+            // The look-up is good without it, and the next one tries again.
+            if let Err(error) = session::touch(&self.database, &used, now).await {
+                tracing::warn!(%error, "the use of a session cannot be noted");
+            }
         }
         let mut subjects = vec![None; digests.len()];
         for session in live {

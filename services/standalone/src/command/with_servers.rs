@@ -145,8 +145,9 @@ async fn throwaway_directory(temp: &Path) -> anyhow::Result<(DataDir, Lock)> {
 async fn clear_leftovers(temp: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(temp)?.flatten() {
         let data = DataDir::at(&entry.path())?;
-        // What belongs to another user cannot even be looked into.
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX) && data.lock().exists();
+        // The temporary directory is everybody's: what another user may have put there is not touched.
+        let named = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let ours = named && data.is_own() && data.lock().exists();
         if !ours {
             continue;
         }

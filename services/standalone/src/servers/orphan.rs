@@ -58,9 +58,10 @@ async fn gone_within(pid: Pid, mark: &str, patience: Duration) -> bool {
     true
 }
 
-/// Whether the process lives and its command line has the mark. A zombie's command line is empty.
+/// Whether the process lives and its command line has the mark, as whole words. A zombie's command line is empty.
 fn is_marked(pid: Pid, mark: &str) -> bool {
-    command_line(pid.as_raw_pid()).is_some_and(|line| line.contains(mark))
+    let marked = |line: String| format!(" {} ", line.trim()).contains(&format!(" {mark} "));
+    command_line(pid.as_raw_pid()).is_some_and(marked)
 }
 
 fn command_line(pid: i32) -> Option<String> {

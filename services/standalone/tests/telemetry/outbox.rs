@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Relay};
+use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
 use service::Tasks;
 use service::clock::SystemClock;
 use service::telemetry::Metrics;
@@ -35,6 +35,8 @@ async fn the_relay_shows_how_long_effects_wait_and_how_many_are_parked() {
     let relay = Relay {
         database: world.database.pool("svc_identity").unwrap(),
         outbox: Outbox::new("identity").measured(&metrics),
+        kinds: &[],
+        patience: Patience::Parks,
         deliver: Nothing,
         clock: Arc::new(SystemClock),
     };

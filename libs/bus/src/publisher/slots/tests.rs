@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tenancy::TenantId;
 
 use super::*;
-use crate::publisher::{Limits, PublishMetrics};
 use crate::publisher::capacity::Capacity;
+use crate::publisher::{Limits, PublishMetrics};
 use crate::subject::AuditSubject;
 
 const ROOM: Limits = Limits { messages: 400, bytes: 1 << 20 };
