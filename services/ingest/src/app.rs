@@ -17,6 +17,8 @@ use service::Clock;
 use udm::Event;
 use uuid::Uuid;
 
+use crate::http::Room;
+
 /// How long the stream may take to acknowledge.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(5);
 
@@ -26,6 +28,7 @@ pub(crate) struct App {
     pub(crate) sessions: SessionClient,
     pub(crate) publisher: Publisher,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) room: Room,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

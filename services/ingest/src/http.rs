@@ -5,6 +5,8 @@ mod body;
 mod events;
 mod health;
 
+pub(crate) use body::Room;
+
 use axum::Router;
 use axum::routing::{get, post};
 use service::http::not_found;

@@ -93,7 +93,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     });
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry);
     let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
-    let app = App { sessions, publisher, clock };
+    let app = App { sessions, publisher, clock, room: http::Room::new() };
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }
 

@@ -7,11 +7,35 @@ use bus::{Ack, Message, PublishError};
 use bytes::Bytes;
 use contract::ProblemKind;
 use contract::events::{BatchAnswer, EventResult, EventStatus};
+use tokio::task::JoinError;
 use tokio::time::Instant;
-use udm::{Event, Invalid};
+use udm::{Event, Invalid, SplitError, split_lines, split_list};
 use uuid::Uuid;
 
 use super::{App, Ids, PUBLISH_LIMIT, Sending, kind_of};
+
+/// Above this, splitting and checking would hold up other requests of the thread: a megabyte takes a few milliseconds.
+const PLAN_INLINE: usize = 256 * 1024;
+
+/// How the events of a batch are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A JSON list.
+    List,
+    /// A line each.
+    Lines,
+}
+
+/// The body never became a batch.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    #[error("the batch holds no event")]
+    Empty,
+    #[error("the batch could not be looked at")]
+    Defect(#[from] JoinError),
+}
 
 /// What is to become of one item.
 enum Plan {
@@ -33,18 +57,23 @@ struct Planned<'a> {
 }
 
 impl App {
-    /// Answers when the stream has answered for every event. `items` are slices of `body`.
-    pub(crate) async fn ingest_batch(&self, sending: &Sending, body: &Bytes, items: &[&[u8]]) -> BatchAnswer {
+    /// Answers when the stream has answered for every event.
+    pub(crate) async fn ingest_batch(
+        &self,
+        sending: Sending,
+        body: Bytes,
+        format: Format,
+    ) -> Result<BatchAnswer, BatchError> {
         let deadline = Instant::now() + PUBLISH_LIMIT;
-        let mut planned = Planned::default();
-        for (index, item) in items.iter().enumerate() {
-            planned.plan(sending, index, body, item);
-        }
-        let Planned { plans, messages, .. } = planned;
+        let tenant_id = sending.caller.tenant_id().clone();
+        let aside = body.len() > PLAN_INLINE;
+        let planning = move || plan_all(&sending, &body, format);
+        let (plans, messages) =
+            if aside { tokio::task::spawn_blocking(planning).await?? } else { planning()? };
         let outcomes = if messages.is_empty() {
             Vec::new()
         } else {
-            self.publisher.publish_all(sending.caller.tenant_id(), messages, deadline).await
+            self.publisher.publish_all(&tenant_id, messages, deadline).await
         };
         let results: Vec<_> = plans
             .into_iter()
@@ -56,34 +85,44 @@ impl App {
             })
             .collect();
         let successful_events = results.iter().filter(|r| r.status == EventStatus::Accepted).count();
-        BatchAnswer {
+        Ok(BatchAnswer {
             batch_id: Uuid::now_v7(),
             total_events: results.len(),
             successful_events,
             failed_events: results.len() - successful_events,
             results,
-        }
+        })
     }
 }
 
+fn plan_all(sending: &Sending, body: &[u8], format: Format) -> Result<(Vec<Plan>, Vec<Message>), BatchError> {
+    let items = match format {
+        Format::List => split_list(body)?,
+        Format::Lines => split_lines(body)?,
+    };
+    if items.is_empty() {
+        return Err(BatchError::Empty);
+    }
+    let mut planned = Planned::default();
+    for (index, item) in items.into_iter().enumerate() {
+        planned.plan(sending, index, item);
+    }
+    Ok((planned.plans, planned.messages))
+}
+
 impl<'a> Planned<'a> {
-    fn plan(&mut self, sending: &Sending, index: usize, body: &Bytes, item: &'a [u8]) {
+    fn plan(&mut self, sending: &Sending, index: usize, item: &'a [u8]) {
         let plan = match udm::parse(item) {
-            Ok(event) => self.plan_event(sending, index, body, &event, item),
+            Ok(event) => self.plan_event(sending, index, &event),
             Err(invalid) => Plan::Refused(refused_by_check(index, invalid)),
         };
         self.plans.push(plan);
     }
 
-    fn plan_event(
-        &mut self,
-        sending: &Sending,
-        index: usize,
-        body: &Bytes,
-        event: &Event<'a>,
-        item: &'a [u8],
-    ) -> Plan {
-        let (ids, message) = match sending.message(event, body.slice_ref(item)) {
+    fn plan_event(&mut self, sending: &Sending, index: usize, event: &Event<'a>) -> Plan {
+        let item = event.raw;
+        // A copy: a slice would keep the whole body in memory until the last of its events is acknowledged.
+        let (ids, message) = match sending.message(event, Bytes::copy_from_slice(item)) {
             Ok(made) => made,
             Err(kind) => {
                 let event_id = event.event_id.as_ref().map(ToString::to_string);

@@ -1,20 +1,46 @@
 //! Bodies of events: bounded on both sides of inflation, and counted while inflating.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use axum::extract::Request;
 use bytes::Bytes;
 use contract::ProblemKind;
 use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
 use service::http::body::read;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a compressed body may take on the wire.
 const MAX_COMPRESSED: usize = 5 * 1024 * 1024;
 /// Above this, inflating would hold up other requests of the thread.
-const INFLATE_INLINE: usize = 16 * 1024;
+const INFLATE_INLINE: usize = 64 * 1024;
+/// What a body inflates to as a rule, in times of its size; one that needs more asks for the most it may take.
+const USUAL_RATIO: usize = 16;
+/// What all bodies of the process may hold at once.
+const ROOM: usize = 256 * 1024 * 1024;
+
+/// The memory for bodies. It is taken without waiting before a body is read or inflated, and held until the answer is out,
+/// so that whoever sends much at once is told to come back instead of filling the memory.
+#[derive(Clone)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+/// A part of the room.
+pub(super) struct Held(Vec<OwnedSemaphorePermit>);
+
+impl Room {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(ROOM)))
+    }
+
+    fn take(&self, bytes: usize, held: &mut Held) -> Result<(), Problem> {
+        let bytes = u32::try_from(bytes).map_err(|_| ProblemKind::Overloaded)?;
+        held.0.push(Arc::clone(&self.0).try_acquire_many_owned(bytes).map_err(|_| ProblemKind::Overloaded)?);
+        Ok(())
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
@@ -24,26 +50,49 @@ enum Encoding {
 }
 
 /// Reads a body of at most `most` bytes after inflation; a larger one is answered with `too_large`.
-pub(super) async fn events(request: Request, most: usize, too_large: ProblemKind) -> Result<Bytes, Problem> {
+pub(super) async fn events(
+    room: &Room,
+    request: Request,
+    most: usize,
+    too_large: ProblemKind,
+) -> Result<(Bytes, Held), Problem> {
     let encoding = encoding(request.headers())?;
     let limit = if encoding == Encoding::Identity { most } else { most.min(MAX_COMPRESSED) };
+    let mut held = Held(Vec::new());
+    room.take(announced(request.headers()).unwrap_or(limit).min(limit), &mut held)?;
     let body = read(request, limit).await.map_err(|problem| match problem.kind() {
         ProblemKind::BodyTooLarge => Problem::new(too_large),
         _ => problem,
     })?;
-    let inflated = if encoding == Encoding::Identity {
-        return Ok(body);
-    } else if body.len() <= INFLATE_INLINE {
+    if encoding == Encoding::Identity {
+        return Ok((body, held));
+    }
+    let usual = (body.len() * USUAL_RATIO).clamp(INFLATE_INLINE, most.max(INFLATE_INLINE)).min(most);
+    room.take(usual, &mut held)?;
+    let mut inflated = inflate_aside(encoding, body.clone(), usual).await?;
+    if inflated.len() > usual && usual < most {
+        room.take(most, &mut held)?;
+        inflated = inflate_aside(encoding, body, most).await?;
+    }
+    if inflated.len() > most {
+        return Err(too_large.into());
+    }
+    Ok((inflated.into(), held))
+}
+
+/// How long the sender says that the body is.
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+async fn inflate_aside(encoding: Encoding, body: Bytes, most: usize) -> Result<Vec<u8>, Problem> {
+    let inflated = if most <= INFLATE_INLINE {
         inflate(encoding, &body, most)
     } else {
         let inflating = tokio::task::spawn_blocking(move || inflate(encoding, &body, most));
         inflating.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
     };
-    match inflated {
-        Ok(bytes) if bytes.len() <= most => Ok(bytes.into()),
-        Ok(_) => Err(too_large.into()),
-        Err(_) => Err(ProblemKind::MalformedEncoding.into()),
-    }
+    inflated.map_err(|_| ProblemKind::MalformedEncoding.into())
 }
 
 fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
@@ -90,7 +139,8 @@ mod tests {
 
     async fn ask(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
         let request = Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
-        events(request, 100_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind().code())
+        let answer = events(&Room::new(), request, 100_000, ProblemKind::EventTooLarge).await;
+        answer.map(|(body, _held)| body).map_err(|problem| problem.kind().code())
     }
 
     #[tokio::test]
@@ -117,5 +167,20 @@ mod tests {
         assert_eq!(ask("zstd", b"no frame".to_vec()).await, Err("malformed_encoding"));
         assert_eq!(ask("br", event.clone()).await, Err("content_encoding"));
         assert_eq!(ask("gzip, gzip", event).await, Err("content_encoding"));
+    }
+
+    #[tokio::test]
+    async fn a_body_is_refused_when_there_is_no_room_for_it_and_gives_its_room_back() {
+        let room = Room(Arc::new(Semaphore::new(100_000)));
+        let ask = async |size: usize| {
+            let request =
+                Request::builder().header(CONTENT_LENGTH, size).body(Body::from(vec![b' '; size])).unwrap();
+            events(&room, request, 90_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind())
+        };
+        let held = ask(60_000).await.unwrap();
+        assert_eq!(ask(60_000).await.err(), Some(ProblemKind::Overloaded));
+        drop(held);
+        assert!(ask(60_000).await.is_ok());
+        assert_eq!(room.0.available_permits(), 100_000);
     }
 }

@@ -11,9 +11,10 @@ use service::Problem;
 use service::http::RequestId;
 use service::http::body::media_type;
 use service::telemetry;
-use udm::{MAX_EVENT_BYTES, SplitError, split_lines, split_list};
+use udm::{MAX_EVENT_BYTES, SplitError};
 
 use super::{answer, body};
+use crate::app::ingest_batch::{BatchError, Format};
 use crate::app::{App, Sending};
 
 /// What a batch may take after inflation.
@@ -27,11 +28,11 @@ pub(super) async fn one(
     request: Request,
 ) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
     caller.require(Scope::EventsWrite)?;
-    if format(request.headers()) != Some(Format::Json) {
+    if format(request.headers()) != Some(Format::List) {
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
     let sending = sending(&app, caller, &request_id);
-    let body = body::events(request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
+    let (body, _held) = body::events(&app.room, request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
     Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&sending, body).await?)))
 }
 
@@ -48,16 +49,9 @@ pub(super) async fn batch(
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
     let sending = sending(&app, caller, &request_id);
-    let body = body::events(request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
-    let items = match format {
-        Format::Json => split_list(&body),
-        Format::Lines => split_lines(&body),
-    };
-    let items = items.map_err(|error| no_batch(&error))?;
-    if items.is_empty() {
-        return Err(ProblemKind::EmptyBatch.into());
-    }
-    Ok(answer::batch(app.ingest_batch(&sending, &body, &items).await))
+    let (body, _held) = body::events(&app.room, request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
+    let answered = app.ingest_batch(sending, body, format).await;
+    Ok(answer::batch(answered.map_err(no_batch)?))
 }
 
 /// `GET …/schema`: anybody.
@@ -65,16 +59,10 @@ pub(super) async fn schema() -> Json<serde_json::Value> {
     Json(udm::schema().to_value())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Json,
-    Lines,
-}
-
 fn format(headers: &HeaderMap) -> Option<Format> {
     let media_type = media_type(headers)?;
     if media_type.eq_ignore_ascii_case("application/json") {
-        return Some(Format::Json);
+        return Some(Format::List);
     }
     media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
 }
@@ -84,11 +72,13 @@ fn sending(app: &App, caller: Caller, request_id: &RequestId) -> Sending {
     Sending::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
 }
 
-fn no_batch(error: &SplitError) -> Problem {
-    let kind = match error {
-        SplitError::NotJson(_) => ProblemKind::MalformedJson,
-        SplitError::NotAList => ProblemKind::ValidationFailed,
-        SplitError::TooMany => ProblemKind::BatchTooLarge,
+fn no_batch(error: BatchError) -> Problem {
+    let kind = match &error {
+        BatchError::Split(SplitError::NotJson(_)) => ProblemKind::MalformedJson,
+        BatchError::Split(SplitError::NotAList) => ProblemKind::ValidationFailed,
+        BatchError::Split(SplitError::TooMany) => ProblemKind::BatchTooLarge,
+        BatchError::Empty => return ProblemKind::EmptyBatch.into(),
+        BatchError::Defect(_) => return Problem::new(ProblemKind::Internal).caused_by(error),
     };
     Problem::new(kind).detail(error.to_string())
 }
