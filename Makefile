@@ -15,7 +15,7 @@ BIN = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt clean help
+.PHONY: up down test lint gen fmt bench image chart e2e clean help
 
 up: ## Start everything on this machine; PORT=8080 DATA=.dev/data choose where
 	@$(FETCH)
@@ -24,7 +24,7 @@ up: ## Start everything on this machine; PORT=8080 DATA=.dev/data choose where
 
 down: ## Stop what `make up` started elsewhere; DATA=… for one of several
 	@if [ -e "$(DATA)/lock" ] || [ -e .dev/standalone.lock ]; then \
-	  cargo build --quiet --package standalone --bins && \
+	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
 	  exec "$(BIN)/svc-standalone" down $(if $(filter-out .dev/data,$(DATA)),--data "$(DATA)"); \
 	else echo "nothing runs here"; fi
 
@@ -40,22 +40,35 @@ lint: ## Check form and style, and that generated files are up to date, as CI do
 	after=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); \
 	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit what \`make gen\` wrote"; exit 1; fi
 
-gen: ## Bring generated files up to date: offline data of queries, configuration table, catalog, schemas
-	@$(FETCH)
+gen: ## Bring generated files up to date: offline data of queries, configuration table, catalog, schemas, chart
+	@$(FETCH) --tests
 	@cargo build --quiet --package standalone --no-default-features --bins
 	@cargo build --quiet --package database --example offline_data
 	@"$(BIN)/svc-standalone" with-servers -- "$(BIN)/examples/offline_data"
 	@cargo build --quiet --package standalone --package cli --bins
 	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
+	@$(PYTHON) helm/generate.py
 	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
 fmt: ## Bring the code into form
 	cargo fmt --all
 
+image: ## Build the images; ARGS="svc-ingest --dev" for some of them
+	@$(PYTHON) deploy/image.py $(ARGS)
+
+chart: ## Test the chart, the images and the Tiltfile (`make test` does too)
+	@$(FETCH) --tests
+	@$(PYTHON) tests/chart/run.py
+
+e2e: ## Install and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py says what else to set
+	@$(FETCH) --tests
+	@$(PYTHON) tests/cluster/e2e.py
+
 clean: ## Stop what runs, remove its data and all of .dev (cargo clean removes the build)
 	@if [ -e .dev/data/lock ] || [ -e .dev/standalone.lock ]; then \
-	  cargo build --quiet --package standalone --bins && "$(BIN)/svc-standalone" down --remove; fi
+	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
+	  "$(BIN)/svc-standalone" down --remove; fi
 	rm -rf .dev
 
 help: ## Show this

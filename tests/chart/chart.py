@@ -40,6 +40,7 @@ SCALED = each({
 })  # fmt: skip
 POSTGRES = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 5432}]}
 NATS = {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 4222}]}
+COLLECTOR = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 4318}]}
 EVERYTHING = {
     "image": {"registry": "registry.example/svc", "tag": "1.2.3", "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],
@@ -51,13 +52,17 @@ EVERYTHING = {
     "trustedProxies": ["10.0.0.0/8"],
     "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "operator-token"]},
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
+    "monitoring": {
+        "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+        "traces": {"endpoint": "http://collector:4318", "ratio": 0.1},
+    },
     "podLabels": {"team": "platform"},
     "podAnnotations": {"example.com/scrape": "no"},
     "priorityClassName": "high",
     "networkPolicy": {
         "publicFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
         "adminFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
-        "egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS]},
+        "egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS], "traces": [COLLECTOR]},
     },
     "tests": {"existingSecret": "svc-test", "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["svc.example.com"]}]},
     "extraObjects": ["apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-more\n"],
@@ -72,6 +77,7 @@ EXTERNAL = {
 MATRIX = {
     "least": {},
     "development": yaml.load((CHART / "values-dev.yaml").read_text(), LOADER),
+    "the example for production": yaml.load((ROOT / "deploy/examples/values-production.yaml").read_text(), LOADER),
     "ingress": INGRESS,
     "gateway": GATEWAY,
     "high availability": {**INGRESS, **SCALED},
@@ -97,17 +103,17 @@ def helm(*arguments):
     return subprocess.run([TOOLS["helm"], *map(str, arguments)], capture_output=True, text=True)
 
 
-def template(values, *arguments):
+def template(values, *arguments, folder=CHART):
     """Runs `helm template` with exactly these values."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values, file)
         file.flush()
-        return helm("template", "svc", CHART, "--namespace", "there", "--values", file.name, *arguments)
+        return helm("template", "svc", folder, "--namespace", "there", "--values", file.name, *arguments)
 
 
-def render(over, *arguments):
+def render(over, *arguments, folder=CHART):
     """The objects for the least values with others over them."""
-    run = template(merged(LEAST, over), *arguments)
+    run = template(merged(LEAST, over), *arguments, folder=folder)
     assert run.returncode == 0, run.stderr
     return [each for each in yaml.load_all(run.stdout, LOADER) if each]
 
@@ -131,7 +137,9 @@ def of_kind(objects, *kinds):
 
 def named(objects, kind, name):
     found = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
-    assert len(found) == 1, f"{kind}/{name}: {len(found)} of {[each['metadata']['name'] for each in of_kind(objects, kind)]}"
+    assert len(found) == 1, (
+        f"{kind}/{name}: {len(found)} of {[each['metadata']['name'] for each in of_kind(objects, kind)]}"
+    )
     return found[0]
 
 

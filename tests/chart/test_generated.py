@@ -9,12 +9,19 @@ import chart
 
 class Generated(unittest.TestCase):
     def test_schema_readme_paths_and_variables_are_up_to_date(self):
-        run = subprocess.run([sys.executable, chart.ROOT / "helm/generate.py", "--check"], capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, chart.ROOT / "helm/generate.py", "--check"], capture_output=True, text=True
+        )
         self.assertEqual(run.returncode, 0, run.stderr)
 
     def test_every_value_is_in_the_readme(self):
         readme = (chart.CHART / "README.md").read_text()
-        for path in ("publicUrl", "ingress.tls", "identity.lifecycle.preStopSeconds", "ingest.lifecycle.terminationGracePeriodSeconds"):
+        for path in (
+            "publicUrl",
+            "ingress.tls",
+            "identity.lifecycle.preStopSeconds",
+            "ingest.lifecycle.terminationGracePeriodSeconds",
+        ):
             self.assertIn(f"| `{path}` |", readme)
 
     def test_the_chart_has_the_version_of_the_workspace(self):

@@ -13,24 +13,65 @@ CONTRADICTIONS = {
     "two front doors": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
     "an ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
     "a gateway without proxies": ({**chart.GATEWAY, "trustedProxies": []}, "--set 'trustedProxies={"),
-    "a gateway without a parent": ({"gateway": {"enabled": True}, "trustedProxies": ["10.0.0.0/8"]}, "--set 'gateway.parentRefs[0].name="),
-    "another host at the ingress": ({**chart.INGRESS, "ingress": {"enabled": True, "host": "other.example"}}, "--set publicUrl=https://other.example"),
-    "another host at the gateway": (chart.merged(chart.GATEWAY, {"gateway": {"hostnames": ["other.example"]}}), "--set 'gateway.hostnames={svc.example.com}'"),
+    "a gateway without a parent": (
+        {"gateway": {"enabled": True}, "trustedProxies": ["10.0.0.0/8"]},
+        "--set 'gateway.parentRefs[0].name=",
+    ),
+    "another host at the ingress": (
+        {**chart.INGRESS, "ingress": {"enabled": True, "host": "other.example"}},
+        "--set publicUrl=https://other.example",
+    ),
+    "another host at the gateway": (
+        chart.merged(chart.GATEWAY, {"gateway": {"hostnames": ["other.example"]}}),
+        "--set 'gateway.hostnames={svc.example.com}'",
+    ),
     "no tokens": ({"secrets": {"existingSecret": ""}}, "--set secrets.existingSecret=svc-tokens"),
     "no database": ({"database": {"existingSecret": ""}}, "--set database.existingSecret=svc-database"),
     "no broker": ({"nats": {"existingSecret": ""}}, "--set nats.existingSecret=svc-nats"),
     "no bound of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
     "mail that cannot be sent": ({"mail": {"existingSecret": "svc-mail"}}, "leave it out"),
-    "egress without Postgres": ({"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}}, "networkPolicy.egress.enabled=false"),
-    "egress without NATS": ({"networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES]}}}, "networkPolicy.egress.nats"),
-    "a pause that does not fit": ({"session": {"lifecycle": {"preStopSeconds": 20}}}, "--set session.lifecycle.terminationGracePeriodSeconds=55"),
-    "an end that does not fit": ({"ingest": {"lifecycle": {"terminationGracePeriodSeconds": 49}}}, "--set ingest.lifecycle.terminationGracePeriodSeconds=50"),
-    "more pods at least than at most": ({"identity": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}}}, "--set identity.autoscaling.maxReplicas=5"),
-    "no limit of memory": ({"identity": {"resources": {"limits": {"memory": None}}}}, "--set identity.resources.limits.memory="),
+    "egress without Postgres": (
+        {"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}},
+        "networkPolicy.egress.enabled=false",
+    ),
+    "egress without NATS": (
+        {"networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES]}}},
+        "networkPolicy.egress.nats",
+    ),
+    "egress without the collector": (
+        {
+            "networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES], "nats": [chart.NATS]}},
+            "monitoring": {"traces": {"endpoint": "http://collector:4318"}},
+        },
+        "--set monitoring.traces.endpoint=",
+    ),
+    "metrics that nobody may ask for": (
+        {"monitoring": {"podMonitor": {"enabled": True}}},
+        "--set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
+    ),
+    "a pause that does not fit": (
+        {"session": {"lifecycle": {"preStopSeconds": 20}}},
+        "--set session.lifecycle.terminationGracePeriodSeconds=55",
+    ),
+    "an end that does not fit": (
+        {"ingest": {"lifecycle": {"terminationGracePeriodSeconds": 49}}},
+        "--set ingest.lifecycle.terminationGracePeriodSeconds=50",
+    ),
+    "more pods at least than at most": (
+        {"identity": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}}},
+        "--set identity.autoscaling.maxReplicas=5",
+    ),
+    "no limit of memory": (
+        {"identity": {"resources": {"limits": {"memory": None}}}},
+        "--set identity.resources.limits.memory=",
+    ),
     "a variable that nobody reads": ({"ingest": {"env": {"SVC_INVITE_TTL": "1h"}}}, "nothing that ingest reads"),
     "a variable with a value of its own": ({"identity": {"env": {"SVC_LOG": "debug"}}}, "leave it out"),
     "a secret as a variable": ({"identity": {"env": {"SVC_OPERATOR_TOKEN": "svc_op_x"}}}, "read from a Secret only"),
-    "a variable twice": ({"identity": {"extraEnv": [{"name": "SVC_LOG", "value": "debug"}]}}, "take it out of extraEnv"),
+    "a variable twice": (
+        {"identity": {"extraEnv": [{"name": "SVC_LOG", "value": "debug"}]}},
+        "take it out of extraEnv",
+    ),
     "an extra variable twice": ({"identity": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, "take it out of extraEnv"),
     "nobody who knows sessions": ({"session": {"enabled": False}}, "--set ingest.env.SVC_SESSION_URL=http://"),
     "nothing at all": (chart.each({"enabled": False}), "--set identity.enabled=true"),
@@ -65,14 +106,24 @@ class Refusals(unittest.TestCase):
                 self.assertIn(path, said)
 
     def test_all_faults_are_told_at_once(self):
-        said = chart.refusal({"image": {"tag": "latest"}, "publicUrl": "", "secrets": {"existingSecret": ""}, **chart.INGRESS, **chart.GATEWAY})
+        said = chart.refusal(
+            {
+                "image": {"tag": "latest"},
+                "publicUrl": "",
+                "secrets": {"existingSecret": ""},
+                **chart.INGRESS,
+                **chart.GATEWAY,
+            }
+        )
         for part in ("image.tag", "publicUrl", "secrets.existingSecret", "both enabled"):
             self.assertIn(part, said)
 
     def test_every_fault_that_the_chart_knows_is_tested_here(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
         # Three faults have two tests each: both ends of an address, proxies, shutdown, and a variable that comes twice.
-        self.assertEqual(checks.count("append $faults"), len(CONTRADICTIONS) - 4, "a fault has no test, or a test no fault")
+        self.assertEqual(
+            checks.count("append $faults"), len(CONTRADICTIONS) - 4, "a fault has no test, or a test no fault"
+        )
 
     def test_global_values_are_free(self):
         chart.render({"global": {"anything": {"goes": True}}})

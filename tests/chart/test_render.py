@@ -69,6 +69,33 @@ HTTP_ROUTE = {
     },
 }
 
+POD_MONITOR = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "monitoring.coreos.com/v1"},
+        "kind": {"const": "PodMonitor"},
+        "metadata": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["selector", "podMetricsEndpoints"],
+            "additionalProperties": False,
+            "properties": {
+                "selector": {"type": "object", "required": ["matchLabels", "matchExpressions"]},
+                "podMetricsEndpoints": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "properties": {name: {"type": "string"} for name in ("port", "path", "interval")},
+                    },
+                },
+            },
+        },
+    },
+}
+
 
 def versions():
     """The oldest Kubernetes that is supported, and the newest whose schemas there are."""
@@ -84,7 +111,10 @@ class Validators:
     def __init__(self, directory):
         self.directory = directory
         self.definitions = json.loads(self.text("_definitions.json"))["$defs"]
-        self.compiled = {"HTTPRoute": fastjsonschema.compile(HTTP_ROUTE)}
+        self.compiled = {
+            "HTTPRoute": fastjsonschema.compile(HTTP_ROUTE),
+            "PodMonitor": fastjsonschema.compile(POD_MONITOR),
+        }
 
     def text(self, name):
         # All references lead into the one file of definitions.
@@ -97,7 +127,9 @@ class Validators:
             schema["$defs"] = self.definitions
             # Else references would be looked for at that address.
             del schema["$id"]
-            self.compiled[each["kind"]] = fastjsonschema.compile(schema, use_default=False, use_formats=False, detailed_exceptions=False)
+            self.compiled[each["kind"]] = fastjsonschema.compile(
+                schema, use_default=False, use_formats=False, detailed_exceptions=False
+            )
         return self.compiled[each["kind"]]
 
 
@@ -167,8 +199,14 @@ class Rendering(unittest.TestCase):
                 spec = each["spec"]
                 wanted = spec.get("selector", spec.get("podSelector"))
                 wanted = wanted.get("matchLabels", wanted)
-                found = {labels["app.kubernetes.io/component"] for _, labels, _ in chart.pods(objects) if wanted.items() <= labels.items()}
-                self.assertEqual(found, {wanted["app.kubernetes.io/component"]}, f"{name}: {each['kind']}/{each['metadata']['name']}")
+                found = {
+                    labels["app.kubernetes.io/component"]
+                    for _, labels, _ in chart.pods(objects)
+                    if wanted.items() <= labels.items()
+                }
+                self.assertEqual(
+                    found, {wanted["app.kubernetes.io/component"]}, f"{name}: {each['kind']}/{each['metadata']['name']}"
+                )
 
 
 class Variables(unittest.TestCase):
@@ -193,7 +231,13 @@ class Variables(unittest.TestCase):
     def test_a_service_is_told_what_it_requires(self):
         objects = chart.case("least")
         for component, wanted in {
-            "identity": {"SVC_DATABASE_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_OPERATOR_TOKEN_FILE", "SVC_SESSION_URL", "SVC_PUBLIC_URL"},
+            "identity": {
+                "SVC_DATABASE_URL_FILE",
+                "SVC_SERVICE_TOKEN_FILE",
+                "SVC_OPERATOR_TOKEN_FILE",
+                "SVC_SESSION_URL",
+                "SVC_PUBLIC_URL",
+            },
             "session": {"SVC_DATABASE_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
             "ingest": {"SVC_NATS_URL_FILE", "SVC_NATS_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
         }.items():
@@ -203,7 +247,11 @@ class Variables(unittest.TestCase):
     def test_every_file_that_a_variable_names_is_mounted(self):
         for name in chart.MATRIX:
             for of, _, pod in chart.pods(chart.case(name)):
-                sources = [source for volume in pod.get("volumes", []) for source in volume.get("projected", {}).get("sources", [])]
+                sources = [
+                    source
+                    for volume in pod.get("volumes", [])
+                    for source in volume.get("projected", {}).get("sources", [])
+                ]
                 paths = {f"/etc/svc/secrets/{item['path']}" for source in sources for item in source["secret"]["items"]}
                 for container in chart.containers(pod):
                     named = {v["value"] for v in container.get("env", []) if v["name"].endswith("_FILE")}
@@ -257,6 +305,25 @@ class Routes(unittest.TestCase):
             self.assertEqual(env["SVC_SESSION_URL"], url)
 
 
+class Monitoring(unittest.TestCase):
+    def test_prometheus_finds_every_service_at_its_admin_port_and_no_other_pod(self):
+        objects = chart.case("everything on")
+        spec = chart.named(objects, "PodMonitor", "svc")["spec"]
+        self.assertEqual(spec["selector"]["matchExpressions"][0]["values"], list(chart.COMPONENTS))
+        self.assertEqual(spec["podMetricsEndpoints"], [{"port": "admin", "path": "/metrics", "interval": "15s"}])
+        found = {
+            labels["app.kubernetes.io/component"]
+            for _, labels, _ in chart.pods(objects)
+            if spec["selector"]["matchLabels"].items() <= labels.items()
+        }
+        self.assertLessEqual(set(chart.COMPONENTS), found)
+
+    def test_traces_go_to_the_collector_from_every_service(self):
+        for each in chart.of_kind(chart.case("everything on"), "Deployment"):
+            env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
+            self.assertEqual((env["SVC_OTLP_ENDPOINT"], env["SVC_OTLP_RATIO"]), ("http://collector:4318", "0.1"))
+
+
 class Lifecycle(unittest.TestCase):
     def test_a_rollout_never_takes_a_pod_away_first(self):
         for name in chart.MATRIX:
@@ -272,7 +339,9 @@ class Lifecycle(unittest.TestCase):
                 spec = each["spec"]["template"]["spec"]
                 pause = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
                 needed = pause + sum(map(int, budgets))
-                self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], needed, f"{name}: {each['metadata']['name']}")
+                self.assertGreaterEqual(
+                    spec["terminationGracePeriodSeconds"], needed, f"{name}: {each['metadata']['name']}"
+                )
 
     def test_production_pods_pause_before_they_end(self):
         for each in chart.of_kind(chart.case("least"), "Deployment"):
@@ -301,7 +370,9 @@ class Migrations(unittest.TestCase):
     def test_pods_wait_for_migrations_with_the_rights_of_the_service(self):
         objects = chart.case("least")
         for component in ("identity", "session"):
-            waiting = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]["initContainers"][0]
+            waiting = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"][
+                "initContainers"
+            ][0]
             self.assertEqual(waiting["args"], ["migrate", "wait"])
             self.assertEqual([variable["name"] for variable in waiting["env"]], ["SVC_DATABASE_URL_FILE"])
 

@@ -103,7 +103,15 @@ class SecurityRules(unittest.TestCase):
             self.assertFalse(chart.of_kind(chart.case(name), "Secret"), name)
         for template in (chart.CHART / "templates").rglob("*"):
             if template.is_file():
-                for forbidden in ("randAlpha", "randNumeric", "randBytes", "genCA", "genPrivateKey", "lookup", "derivePassword"):
+                for forbidden in (
+                    "randAlpha",
+                    "randNumeric",
+                    "randBytes",
+                    "genCA",
+                    "genPrivateKey",
+                    "lookup",
+                    "derivePassword",
+                ):
                     self.assertNotIn(forbidden, template.read_text(), template.name)
 
     def test_a_network_policy_for_every_pod_of_a_component(self):
@@ -117,6 +125,8 @@ class SecurityRules(unittest.TestCase):
                     self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {of}")
 
     def test_only_the_services_reach_the_internal_api(self):
+        session = chart.named(chart.case("least"), "NetworkPolicy", "svc-session")["spec"]["ingress"]
+        self.assertEqual([port["port"] for rule in session for port in rule["ports"]], ["public", "internal"])
         for name in chart.MATRIX:
             for policy in chart.of_kind(chart.case(name), "NetworkPolicy"):
                 for rule in policy["spec"].get("ingress", []):
@@ -124,7 +134,9 @@ class SecurityRules(unittest.TestCase):
                         continue
                     self.assertTrue(rule["from"], policy["metadata"]["name"])
                     if [port["port"] for port in rule["ports"]] == ["internal"]:
-                        peers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
+                        peers = {
+                            peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]
+                        }
                         self.assertEqual(peers, {"identity", "ingest"})
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
 

@@ -65,7 +65,9 @@ def stand_ins(told):
         )
 
     def custom_build(ref, command, deps, ignore=(), disable_push=False, skips_local_docker=False):
-        told.images[ref] = SimpleNamespace(command=command, paths=list(deps), kept_from_docker=disable_push and skips_local_docker)
+        told.images[ref] = SimpleNamespace(
+            command=command, paths=list(deps), kept_from_docker=disable_push and skips_local_docker
+        )
 
     return {
         "allow_k8s_contexts": allow_k8s_contexts, "local": local, "helm": helm, "k8s_yaml": k8s_yaml,
@@ -100,8 +102,15 @@ class Tiltfile(unittest.TestCase):
                 self.assertRegex((chart.ROOT / "Makefile").read_text(), rf"(?m)^{words[1]}:", command)
 
     def test_the_options_of_those_programs_exist(self):
-        for name, option in (("image.py", "--only-build"), ("image.py", "--reference"), ("image.py", "--load"), ("dev/dev.py", "migrate")):
-            said = subprocess.run(["python3", "-B", chart.ROOT / "deploy" / name, "--help"], capture_output=True, text=True)
+        for name, option in (
+            ("image.py", "--only-build"),
+            ("image.py", "--reference"),
+            ("image.py", "--load"),
+            ("dev/dev.py", "migrate"),
+        ):
+            said = subprocess.run(
+                ["python3", "-B", chart.ROOT / "deploy" / name, "--help"], capture_output=True, text=True
+            )
             self.assertIn(option, said.stdout, name)
 
     def test_every_image_of_a_pod_is_built_here_or_pulled_by_its_whole_name(self):
@@ -140,7 +149,9 @@ class Tiltfile(unittest.TestCase):
     def test_an_image_is_built_anew_when_a_library_of_its_service_changes(self):
         told = evaluated()
         paths = set(told.images["svc.localhost/svc-identity"].paths)
-        self.assertLessEqual({"services/identity", "libs/hashing", "libs/service", "libs/contract", "Cargo.lock"}, paths)
+        self.assertLessEqual(
+            {"services/identity", "libs/hashing", "libs/service", "libs/contract", "Cargo.lock"}, paths
+        )
         self.assertNotIn("services/ingest", paths)
         self.assertNotIn("cli", paths)
         self.assertTrue(all(each.kept_from_docker for each in told.images.values()))

@@ -18,7 +18,7 @@ use crate::http::{Connection, request};
 const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 /// More than all rounds together put into the stream; the usual limit is meant for trying things out.
-const STREAM_BYTES: &str = "32GiB";
+const STREAM_BYTES: &str = "8GiB";
 
 /// The running system. Dropping it stops it and removes its data.
 pub(crate) struct System {

@@ -26,7 +26,9 @@ pub(super) async fn run(shared: Arc<Shared>, dialer: Dialer, stop: CancellationT
                 link.run(&shared, receiver, &stop).await;
                 // One that breaks at once is dialled again with a pause, not in a circle.
                 attempt = 1;
-                tracing::warn!(stream = &*shared.stream, "the connection to the broker ended");
+                if !stop.is_cancelled() {
+                    tracing::warn!(stream = &*shared.stream, "the connection to the broker ended");
+                }
             }
             Err(fault) if attempt == 1 => tracing::warn!(error = ?fault, "the broker cannot be reached"),
             Err(fault) => tracing::debug!(error = ?fault, attempt, "the broker cannot be reached"),

@@ -28,11 +28,14 @@ pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     // People read this terminal: nothing but trouble is logged, unless it is asked for.
     telemetry::start(environment.get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
     let data = DataDir::at(&options.data)?;
+    if data.root().is_file() {
+        anyhow::bail!("{} is a file; DATA must name a directory", data.root().display());
+    }
     data.create().with_context(|| format!("cannot use the data directory {}", data.root().display()))?;
     let _lock = match Lock::claim(&data.lock()).await? {
         Claim::Ours(lock) => lock,
         Claim::Held { pid } => {
-            tell_running(&data, pid);
+            tell_running(&data, pid, options.port);
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -186,11 +189,16 @@ pub(super) fn lock_of(facts: &Path) -> PathBuf {
     facts.with_extension("lock")
 }
 
-fn tell_running(data: &DataDir, pid: Option<i32>) {
+fn tell_running(data: &DataDir, pid: Option<i32>, port: u16) {
     let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
     match Facts::load(&data.facts()) {
         Ok(facts) => {
             say(format_args!("already running at {}{pid}", facts.base_url));
+            if !facts.base_url.ends_with(&format!(":{port}")) {
+                say(format_args!(
+                    "port {port} is not used: name other data too to run a second one (make up PORT=… DATA=…)"
+                ));
+            }
             say(format_args!("  data   {}", data.root().display()));
             say(format_args!("  facts  {}", data.facts().display()));
             say("Stop it with Ctrl-C there or `make down` here.");

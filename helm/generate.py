@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Makes the chart's generated files: the JSON Schema and the README of its values, the path table, the variables.
+
+Sources: values.yaml (defaults, comments, `@schema`), libs/contract/src/paths.rs, docs/configuration.md. With --check
+nothing is written, and the exit code is 1 when a file is not as it would be made. Needs `deploy/local/fetch.py --tests`.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "helm/svc"
+TOOLS = ROOT / ".dev/tools.json"
+RESOURCES = {
+    "type": "object",
+    "properties": {
+        kind: {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+        for kind in ("requests", "limits")
+    },
+    "additionalProperties": False,
+}
+
+
+def main():
+    import_yaml()
+    entries, schema = read_values((CHART / "values.yaml").read_text())
+    made = {
+        "values.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
+        "README.md": readme(entries),
+        "files/paths.yaml": paths((ROOT / "libs/contract/src/paths.rs").read_text()),
+        "files/variables.yaml": variables((ROOT / "docs/configuration.md").read_text()),
+    }
+    stale = [name for name, text in made.items() if not is_same(CHART / name, text)]
+    if "--check" in sys.argv[1:]:
+        if stale:
+            sys.exit(f"not as `make gen` makes them: {', '.join(stale)} in helm/svc")
+        return
+    for name in stale:
+        (CHART / name).parent.mkdir(exist_ok=True)
+        (CHART / name).write_text(made[name])
+
+
+def import_yaml():
+    try:
+        sys.path.insert(0, json.loads(TOOLS.read_text())["yaml_path"])
+    except (OSError, ValueError, KeyError):
+        sys.exit("generate.py needs PyYAML: run python3 deploy/local/fetch.py --tests first")
+    global yaml
+    import yaml
+
+
+def is_same(path, text):
+    return path.exists() and path.read_text() == text
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+def read_values(text):
+    """The values as rows of the README, and as a JSON Schema."""
+    lines = text.splitlines()
+    entries, definitions = [], {}
+    document = yaml.compose(text)
+    properties = {}
+    for key, value in document.value:
+        said, extra, like = comment(lines, key.start_mark.line)
+        if like:
+            entries.append((key.value, None, said))
+            differing(lines, key.value, value, dict((k.value, v) for k, v in document.value)[like], entries)
+            properties[key.value] = {"$ref": f"#/$defs/{like}", "description": said}
+        else:
+            properties[key.value] = describe(lines, key.value, key, value, entries)
+    liked = {re.match(r"#/\$defs/(\w+)", p["$ref"])[1] for p in properties.values() if "$ref" in p}
+    for name in sorted(liked):
+        definitions[name] = properties[name]
+        properties[name] = {"$ref": f"#/$defs/{name}"}
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart svc",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "$defs": {**definitions, "resources": RESOURCES},
+    }
+    return entries, schema
+
+
+def comment(lines, line):
+    """What the comment right above a key says, what it adds to the schema, and which key it is like."""
+    above = []
+    while line > 0 and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+        above.insert(0, lines[line].lstrip()[1:].strip())
+    extra = [text[len("@schema ") :] for text in above if text.startswith("@schema ")]
+    like = [text[len("@like ") :] for text in above if text.startswith("@like ")]
+    said = " ".join(text for text in above if not text.startswith("@"))
+    return said, json.loads(extra[0]) if extra else {}, like[0] if like else None
+
+
+def describe(lines, path, key, value, entries):
+    """The schema of one value; adds it to the rows."""
+    said, extra, _ = comment(lines, key.start_mark.line)
+    described = {"description": said} if said else {}
+    leaf = not isinstance(value, yaml.MappingNode) or not value.value or "$ref" in extra
+    if leaf or said:
+        entries.append((path, plain(value) if leaf else None, said))
+    if "$ref" in extra:
+        # Beside a reference, draft 7 ignores everything.
+        return {"allOf": [extra], **described}
+    if leaf:
+        free = {"additionalProperties": False} if isinstance(value, yaml.MappingNode) else {}
+        return {"type": json_type(value), **free, **described, **extra}
+    properties = {k.value: describe(lines, f"{path}.{k.value}", k, v, entries) for k, v in value.value}
+    return {"type": "object", **described, "properties": properties, "additionalProperties": False}
+
+
+def differing(lines, path, value, model, entries):
+    """Rows for the values that differ from those of the model."""
+    models = {k.value: v for k, v in model.value}
+    for key, own in value.value:
+        other = models[key.value]
+        if plain(own) == plain(other):
+            continue
+        if isinstance(own, yaml.MappingNode) and key.value != "resources":
+            differing(lines, f"{path}.{key.value}", own, other, entries)
+        else:
+            entries.append((f"{path}.{key.value}", plain(own), ""))
+
+
+def plain(node):
+    return yaml.safe_load(yaml.serialize(node))
+
+
+def json_type(node):
+    value = plain(node)
+    names = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+HEAD = """# Chart `svc`
+
+Installs identity, session and ingest on Kubernetes 1.31 or newer. Postgres and NATS are not part of it: the Secrets below say
+where they are, `deploy/examples/` in the repository shows how to bring them.
+
+```sh
+helm install svc helm/svc --namespace svc --values my-values.yaml --wait --wait-for-jobs
+```
+
+Only what is required:
+
+```yaml
+image: {registry: registry.example.com/svc, tag: "0.1.0"}
+publicUrl: https://svc.example.com
+trustedProxies: [10.0.0.0/8]   # the network of the ingress controller's pods
+ingress: {enabled: true}
+database: {existingSecret: svc-database}
+nats: {existingSecret: svc-nats, stream: {maxBytes: 20GiB}}
+secrets: {existingSecret: svc-tokens}
+```
+
+## Secrets
+
+The chart makes no secret: what a template makes anew at each render is another password at each upgrade. Pods read them as
+files, each only those that it needs. After a change: `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
+
+| Secret | Key | What |
+| --- | --- | --- |
+| `database.existingSecret` | `identity-url`, `session-url` | Postgres as the roles `svc_identity` and `svc_session` |
+| | `identity-migrator-url`, `session-migrator-url` | Postgres as the roles `svc_identity_migrator` and `svc_session_migrator`; only migrations read them |
+| `nats.existingSecret` | `ingest-url` | NATS as the user `ingest` |
+| `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
+| | `operator-token` | the operator's credential, as `svc-identity operator-token` prints one |
+| | `service-token-previous`, `operator-token-previous` | those before a rotation, while `secrets.previous` names them |
+| `tests.existingSecret` | `tenant`, `email`, `password` | as whom `helm test` logs in |
+
+`deploy/postgres/*.sql` makes the roles and schemas, `deploy/nats/accounts.conf` the users.
+
+## Values
+
+| Value | Default | What |
+| --- | --- | --- |
+"""
+
+
+def readme(entries):
+    def cell(value):
+        return "" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
+
+    rows = [f"| `{path}` | {cell(value)} | {said.replace('|', chr(92) + '|')} |" for path, value, said in entries]
+    return HEAD + "\n".join(rows) + "\n\nThis file is made by `make gen` from values.yaml.\n"
+
+
+# ---- what comes from the services ------------------------------------------------------------------------------------
+
+
+def paths(rust):
+    prefix = re.search(r'API_PREFIX: &str = "([^"]+)"', (ROOT / "libs/contract/src/lib.rs").read_text())[1]
+    table = re.search(r"PREFIXES: .*?= &\[(.*?)\];", rust, re.S)[1]
+    routes = re.findall(r'\("(/[^"]+)", Upstream::(\w+)\)', table)
+    if not routes or len(routes) != table.count("Upstream::"):
+        sys.exit("the path table of libs/contract/src/paths.rs is not understood any more")
+    lines = [f"  - {{path: {path}, component: {service.lower()}}}" for path, service in routes]
+    head = "# Made by `make gen` from libs/contract/src/paths.rs. A prefix ends at a path segment; the longest wins.\n"
+    return head + f"prefix: {prefix}\nroutes:\n" + "\n".join(lines) + "\n"
+
+
+def variables(markdown):
+    rows = re.findall(r"^\| `(SVC_\w+)`( or `SVC_\w+_FILE`)? \|.*?\|.*?\| ([a-z, ]+) \|", markdown, re.M)
+    services = ("identity", "session", "ingest")
+    if not rows:
+        sys.exit("the table of docs/configuration.md is not understood any more")
+    lines = ["# Made by `make gen` from docs/configuration.md: what each service reads, and which of it are secrets."]
+    for service in services:
+        lines.append(f"{service}:")
+        for kind, is_secret in (("plain", False), ("secret", True)):
+            lines.append(f"  {kind}:")
+            own = [name for name, file, by in rows if bool(file) == is_secret and service in by.split(", ")]
+            lines += [f"    - {name}" for name in own]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

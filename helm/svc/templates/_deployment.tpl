@@ -1,0 +1,94 @@
+{{/* A component's Deployment. */}}
+{{- define "svc.deployment" -}}
+{{- $own := index .root.Values .component -}}
+{{- $secrets := include "svc.secrets" . | fromJsonArray -}}
+{{- $hasDatabase := ne .component "ingest" -}}
+{{- $mails := and .root.Values.mail.toFiles (eq .component "identity") -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+spec:
+  {{- if not $own.autoscaling.enabled }}
+  replicas: {{ $own.replicas }}
+  {{- end }}
+  revisionHistoryLimit: 3
+  strategy:
+    type: RollingUpdate
+    rollingUpdate:
+      maxUnavailable: 0
+      maxSurge: 1
+  selector:
+    matchLabels:
+      {{- include "svc.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "svc.podLabels" . | nindent 8 }}
+      annotations:
+        kubectl.kubernetes.io/default-container: {{ .component }}
+        {{- with .root.Values.podAnnotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 6 }}
+      terminationGracePeriodSeconds: {{ $own.lifecycle.terminationGracePeriodSeconds }}
+      {{- if $hasDatabase }}
+      initContainers:
+        - name: wait-for-migrations
+          image: {{ include "svc.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args: [migrate, wait]
+          env:
+            - name: SVC_DATABASE_URL_FILE
+              value: /etc/svc/secrets/{{ .component }}-url
+          volumeMounts:
+            - name: secrets
+              mountPath: /etc/svc/secrets
+              readOnly: true
+          resources:
+            {{- toYaml .root.Values.migrations.resources | nindent 12 }}
+          {{- include "svc.container.security" . | nindent 10 }}
+      {{- end }}
+      containers:
+        - name: {{ .component }}
+          image: {{ include "svc.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          env:
+            {{- include "svc.env" . | trim | nindent 12 }}
+          ports:
+            - name: public
+              containerPort: 8080
+            {{- if eq .component "session" }}
+            - name: internal
+              containerPort: 8081
+            {{- end }}
+            - name: admin
+              containerPort: 9090
+          {{- include "svc.probes" . | nindent 10 }}
+          {{- with $own.lifecycle.preStopSeconds }}
+          lifecycle:
+            preStop:
+              sleep:
+                seconds: {{ . }}
+          {{- end }}
+          resources:
+            {{- toYaml $own.resources | nindent 12 }}
+          {{- include "svc.container.security" . | nindent 10 }}
+          volumeMounts:
+            - name: secrets
+              mountPath: /etc/svc/secrets
+              readOnly: true
+            {{- if $mails }}
+            - name: mail
+              mountPath: /var/lib/svc/mail
+            {{- end }}
+      {{- include "svc.pod.placement" . | nindent 6 }}
+      volumes:
+        - {{ include "svc.secretVolume" $secrets | nindent 10 | trim }}
+        {{- if $mails }}
+        - name: mail
+          emptyDir:
+            sizeLimit: 64Mi
+        {{- end }}
+{{- end -}}

@@ -1,0 +1,88 @@
+{{/* What a component is told: variables, and files for secrets. Names are kept in maps, so none comes twice. */}}
+
+{{/* What the chart itself says, as JSON: variable -> value. Only what the component reads, by files/variables.yaml. */}}
+{{- define "svc.settings" -}}
+{{- $values := .root.Values -}}
+{{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
+{{- $settings := dict
+  "SVC_LISTEN" "0.0.0.0:8080"
+  "SVC_LISTEN_INTERNAL" "0.0.0.0:8081"
+  "SVC_LISTEN_ADMIN" "0.0.0.0:9090"
+  "SVC_LOG" $values.log
+  "SVC_PUBLIC_URL" $values.publicUrl
+  "SVC_NATS_STREAM_MODE" $values.nats.stream.mode
+  "SVC_NATS_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
+  "SVC_NATS_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
+  "SVC_NATS_DURABILITY" $values.nats.stream.durability
+-}}
+{{- if $values.session.enabled -}}
+{{- $_ := set $settings "SVC_SESSION_URL" (printf "http://%s-internal:8081" (include "svc.name" (dict "root" .root "component" "session"))) -}}
+{{- end -}}
+{{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
+{{- with $values.monitoring.traces -}}
+{{- if .endpoint -}}{{- $_ := set $settings "SVC_OTLP_ENDPOINT" .endpoint -}}{{- $_ := set $settings "SVC_OTLP_RATIO" (toString .ratio) -}}{{- end -}}
+{{- end -}}
+{{- if $values.mail.from -}}{{- $_ := set $settings "SVC_MAIL_FROM" $values.mail.from -}}{{- end -}}
+{{- if $values.mail.toFiles -}}{{- $_ := set $settings "SVC_MAIL_DIR" "/var/lib/svc/mail" -}}{{- end -}}
+{{- $read := dict -}}
+{{- range $name, $value := $settings -}}
+{{- if has $name $known.plain -}}{{- $_ := set $read $name $value -}}{{- end -}}
+{{- end -}}
+{{- toJson $read -}}
+{{- end -}}
+
+{{/* Its secrets, as JSON: a list of {variable, secret, key}. */}}
+{{- define "svc.secrets" -}}
+{{- $values := .root.Values -}}
+{{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
+{{- $tokens := $values.secrets.existingSecret -}}
+{{- $all := list
+  (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (printf "%s-url" .component))
+  (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (printf "%s-url" .component))
+  (dict "variable" "SVC_SERVICE_TOKEN" "secret" $tokens "key" "service-token")
+  (dict "variable" "SVC_OPERATOR_TOKEN" "secret" $tokens "key" "operator-token")
+-}}
+{{- range $name := $values.secrets.previous -}}
+{{- $variable := printf "SVC_%s_PREVIOUS" ($name | upper | replace "-" "_") -}}
+{{- $all = append $all (dict "variable" $variable "secret" $tokens "key" (printf "%s-previous" $name)) -}}
+{{- end -}}
+{{- if $values.mail.existingSecret -}}
+{{- $all = append $all (dict "variable" "SVC_SMTP_URL" "secret" $values.mail.existingSecret "key" "smtp-url") -}}
+{{- end -}}
+{{- $read := list -}}
+{{- range $all -}}
+{{- if has .variable $known.secret -}}{{- $read = append $read . -}}{{- end -}}
+{{- end -}}
+{{- toJson $read -}}
+{{- end -}}
+
+{{- define "svc.env" -}}
+{{- $own := index .root.Values .component -}}
+{{- $plain := merge (include "svc.settings" . | fromJson) $own.env -}}
+{{- range $name, $value := $plain }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- range include "svc.secrets" . | fromJsonArray }}
+- name: {{ .variable }}_FILE
+  value: /etc/svc/secrets/{{ .key }}
+{{- end }}
+{{- with $own.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* A volume of the given secrets, a file a key: (list of {secret, key}). */}}
+{{- define "svc.secretVolume" -}}
+name: secrets
+projected:
+  defaultMode: 0440
+  sources:
+    {{- range . }}
+    - secret:
+        name: {{ .secret }}
+        items:
+          - key: {{ .key }}
+            path: {{ .key }}
+    {{- end }}
+{{- end -}}

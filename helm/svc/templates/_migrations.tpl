@@ -1,0 +1,73 @@
+{{/* The Job that migrates a component's schema. A Job cannot be changed, so its name carries a digest of all that is in
+     it: another image is another Job, and the same release applied again is the same one. No hook: hooks run before the
+     Secrets and policies of a first installation, and GitOps tools treat them each in their own way. */}}
+
+{{- define "svc.migration.pod" -}}
+metadata:
+  labels:
+    {{- include "svc.podLabels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
+  {{- with .root.Values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 2 }}
+  restartPolicy: Never
+  containers:
+    - name: migrate
+      image: {{ include "svc.image" . }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      args: [migrate, up]
+      env:
+        - name: SVC_MIGRATOR_DATABASE_URL_FILE
+          value: /etc/svc/secrets/{{ .component }}-migrator-url
+      resources:
+        {{- toYaml .root.Values.migrations.resources | nindent 8 }}
+      {{- include "svc.container.security" . | nindent 6 }}
+      volumeMounts:
+        - name: secrets
+          mountPath: /etc/svc/secrets
+          readOnly: true
+  {{- $placement := index .root.Values .component }}
+  {{- with $placement.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $placement.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  volumes:
+    - {{ include "svc.secretVolume" (list (dict "secret" .root.Values.database.existingSecret "key" (printf "%s-migrator-url" .component))) | nindent 6 | trim }}
+{{- end -}}
+
+{{- define "svc.migration" -}}
+{{- $pod := include "svc.migration.pod" . -}}
+{{- $spec := printf "%v\n%s" .root.Values.migrations.activeDeadlineSeconds $pod -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ include "svc.name" . }}-migrate-{{ $spec | sha256sum | trunc 10 }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
+spec:
+  activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds }}
+  # With the growing pauses between tries: as long as a database may take to come.
+  backoffLimit: 8
+  podFailurePolicy:
+    rules:
+      # The configuration is at fault: trying again does not mend it.
+      - action: FailJob
+        onExitCodes:
+          containerName: migrate
+          operator: In
+          values: [64]
+      # Taken away by the cluster, not failed.
+      - action: Ignore
+        onPodConditions:
+          - type: DisruptionTarget
+            status: "True"
+  template:
+    {{- $pod | nindent 4 }}
+{{- end -}}

@@ -1,0 +1,140 @@
+{{/* Services, accounts and network policies of a component. */}}
+
+{{- define "svc.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+automountServiceAccountToken: false
+{{- end -}}
+
+{{- define "svc.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+spec:
+  type: ClusterIP
+  selector:
+    {{- include "svc.selector" . | nindent 4 }}
+  ports:
+    - name: http
+      port: 8080
+      targetPort: public
+      appProtocol: http
+{{- end -}}
+
+{{/* The internal API has a Service of its own, so that no route can reach it by a wrong port. */}}
+{{- define "svc.internalService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "svc.name" . }}-internal
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "svc.labels" . | nindent 4 }}
+spec:
+  type: ClusterIP
+  selector:
+    {{- include "svc.selector" . | nindent 4 }}
+  ports:
+    - name: http
+      port: 8081
+      targetPort: internal
+      appProtocol: http
+{{- end -}}
+
+{{/* Who calls the internal API of whom. */}}
+{{- define "svc.internalCallers" -}}
+{{- if eq .component "session" -}}["identity", "ingest"]{{- else -}}[]{{- end -}}
+{{- end -}}
+
+{{- define "svc.networkPolicy" -}}
+{{- $policy := .root.Values.networkPolicy -}}
+{{- $callers := include "svc.internalCallers" . | fromJsonArray -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "svc.selector" . | nindent 6 }}
+  policyTypes: [Ingress{{ if $policy.egress.enabled }}, Egress{{ end }}]
+  ingress:
+    - ports:
+        - port: public
+      {{- with $policy.publicFrom }}
+      from:
+        {{- toYaml . | nindent 8 }}
+        - podSelector:
+            matchLabels:
+              {{- include "svc.selector" (dict "root" $.root "component" "test") | nindent 14 }}
+      {{- end }}
+    {{- with $callers }}
+    - ports:
+        - port: internal
+      from:
+        {{- range . }}
+        - podSelector:
+            matchLabels:
+              {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
+        {{- end }}
+    {{- end }}
+    {{- with $policy.adminFrom }}
+    - ports:
+        - port: admin
+      from:
+        {{- toYaml . | nindent 8 }}
+    {{- end }}
+  {{- if $policy.egress.enabled }}
+  egress:
+    {{- include "svc.egress.dns" . | nindent 4 }}
+    {{- if ne .component "session" }}
+    - ports:
+        - port: internal
+      to:
+        - podSelector:
+            matchLabels:
+              {{- include "svc.selector" (dict "root" .root "component" "session") | nindent 14 }}
+    {{- end }}
+    {{- if eq .component "ingest" }}
+    {{- toYaml $policy.egress.nats | nindent 4 }}
+    {{- else }}
+    {{- toYaml $policy.egress.database | nindent 4 }}
+    {{- end }}
+    {{- if .root.Values.monitoring.traces.endpoint }}
+    {{- toYaml $policy.egress.traces | nindent 4 }}
+    {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{- define "svc.egress.dns" -}}
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+{{- end -}}
+
+{{/* A migration's pod is called by nobody. */}}
+{{- define "svc.migrationNetworkPolicy" -}}
+{{- $policy := .root.Values.networkPolicy -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "svc.name" . }}-migration
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "svc.selector" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 6 }}
+  policyTypes: [Ingress{{ if $policy.egress.enabled }}, Egress{{ end }}]
+  {{- if $policy.egress.enabled }}
+  egress:
+    {{- include "svc.egress.dns" . | nindent 4 }}
+    {{- toYaml $policy.egress.database | nindent 4 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,38 @@
+{{/* How many pods there are, and how many may be away. */}}
+
+{{- define "svc.horizontalPodAutoscaler" -}}
+{{- $own := index .root.Values .component -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ include "svc.name" . }}
+  minReplicas: {{ $own.autoscaling.minReplicas }}
+  maxReplicas: {{ $own.autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target:
+          type: Utilization
+          averageUtilization: {{ $own.autoscaling.targetCPU }}
+{{- end -}}
+
+{{- define "svc.podDisruptionBudget" -}}
+{{- $own := index .root.Values .component -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "svc.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: {{ $own.podDisruptionBudget.maxUnavailable }}
+  # A pod that is not ready protects nothing; without this it could block the drain of a node for ever.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "svc.selector" . | nindent 6 }}
+{{- end -}}

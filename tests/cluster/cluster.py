@@ -1,0 +1,103 @@
+"""The cluster under test, through kubectl and helm."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Failure(Exception):
+    """What the person is told, without a traceback."""
+
+
+def run(*command, text=None, check=True, seconds=600, environment=None):
+    """Runs a command; returns what it printed."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, env=environment)
+    except FileNotFoundError:
+        raise Failure(f"{words[0]} is not there: put it on the PATH") from None
+    except subprocess.TimeoutExpired:
+        raise Failure(f"`{' '.join(words)}` did not end within {seconds} s") from None
+    if check and done.returncode:
+        raise Failure(f"`{' '.join(words)}` failed:\n{(done.stdout[-1500:] + done.stderr[-3000:]).strip()}")
+    return done.stdout
+
+
+class Cluster:
+    """One namespace of it, and one release in that."""
+
+    def __init__(self, namespace, release="svc"):
+        self.namespace, self.release = namespace, release
+        tools = json.loads((ROOT / ".dev/tools.json").read_text())
+        self.helm_program = shutil.which("helm") or tools["helm"]
+
+    def kubectl(self, *arguments, **options):
+        return run("kubectl", "--namespace", self.namespace, *arguments, **options)
+
+    def helm(self, *arguments, **options):
+        return run(self.helm_program, "--namespace", self.namespace, *arguments, **options)
+
+    def apply(self, manifests):
+        self.kubectl(
+            "apply", "--filename", "-", text=manifests if isinstance(manifests, str) else json.dumps(manifests)
+        )
+
+    def get(self, *arguments):
+        return json.loads(self.kubectl("get", *arguments, "--output", "json"))
+
+    def secret(self, name, key):
+        return base64.b64decode(self.get("secret", name)["data"][key]).decode()
+
+    def pods(self, component):
+        chosen = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component={component}"
+        return [
+            pod for pod in self.get("pods", "--selector", chosen)["items"] if "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def rolled_out(self, deployment, seconds=300):
+        self.kubectl("rollout", "status", f"deployment/{deployment}", f"--timeout={seconds}s")
+
+    def settled(self, seconds=180):
+        """Waits until every pod of the release runs and is ready, and none is still going."""
+        deadline = time.monotonic() + seconds
+        while True:
+            pods = self.get("pods", "--selector", f"app.kubernetes.io/instance={self.release}")["items"]
+            parts = [pod for pod in pods if pod["metadata"]["labels"].get("pod-template-hash")]
+            ready = [
+                pod for pod in parts
+                if "deletionTimestamp" not in pod["metadata"]
+                and any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+            ]  # fmt: skip
+            if parts and len(ready) == len(parts):
+                return
+            if time.monotonic() > deadline:
+                raise Failure(
+                    f"the pods of {self.release} are not all ready:\n{self.kubectl('get', 'pods', '--output', 'wide')}"
+                )
+            time.sleep(0.5)
+
+    def kill(self, pod):
+        """Kills a pod's main process with SIGKILL from its node, where that can be reached; says how it was done."""
+        node = os.environ.get("E2E_NODE_EXEC", "").split()
+        if not node:
+            self.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+            return "deleted by force (E2E_NODE_EXEC would kill it with SIGKILL)"
+        container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+        script = f"for p in /proc/[0-9]*; do grep -qs {container} $p/cgroup && kill -9 ${{p#/proc/}}; done; true"
+        run(*node, "sh", "-c", script)
+        return "SIGKILL"
+
+
+def current():
+    """Where kubectl points to; refuses to go on when that is nowhere."""
+    said = run("kubectl", "config", "current-context", check=False).strip()
+    if not said:
+        sys.exit("e2e.py: kubectl knows no cluster: set KUBECONFIG to a development cluster's")
+    return said

@@ -1,0 +1,107 @@
+"""Images of what the services need, from this machine's own binaries: for clusters that cannot pull anything.
+
+Postgres with its libraries and a shell for its start, nats-server, and Python with nats-py, which reads the stream.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "deploy"))
+
+import archive  # noqa: E402
+
+# initdb wants a user that has a name; 999 as in the official image.
+USERS = {
+    "/etc/passwd": b"postgres:x:999:999::/:/bin/sh\nsvc:x:65532:65532::/:/bin/sh\n",
+    "/etc/group": b"postgres:x:999:\nsvc:x:65532:\n",
+}
+
+
+def tools():
+    return json.loads((ROOT / ".dev/tools.json").read_text())
+
+
+def write_postgres(target, reference):
+    directory = Path(tools()["postgres_bin_dir"])
+    programs = [directory / name for name in ("postgres", "initdb")]
+    about = {flag: configured(programs[0], flag) for flag in ("sharedir", "pkglibdir")}
+    # Without the compiler for queries, which is most of the size and nothing that development needs.
+    modules = [module for module in sorted(about["pkglibdir"].glob("*.so")) if "llvmjit" not in module.name]
+    files = {**USERS, **with_libraries([*programs, *modules])}
+    files[str(about["sharedir"])] = about["sharedir"]
+    # Distributions build Postgres without time zones of its own.
+    files |= {str(folder): folder for folder in [Path("/usr/share/zoneinfo")] if folder.is_dir()}
+    files["/bin/sh"] = Path(shutil.which("sh")).resolve()
+    files |= with_libraries([Path(shutil.which(name)) for name in ("rm", "sh")])
+    archive.write(
+        target, reference, files, ["/bin/sh"], user="999:999", environment={"PATH": f"{directory}:/usr/bin:/bin"}
+    )
+
+
+def configured(postgres, what):
+    """A directory of this Postgres, as its pg_config or its place tells."""
+    pg_config = postgres.parent / "pg_config"
+    if pg_config.exists():
+        said = subprocess.run([pg_config, f"--{what}"], capture_output=True, text=True, check=True)
+        return Path(said.stdout.strip())
+    home = postgres.parent.parent
+    usual = {"sharedir": ["share/postgresql", "share"], "pkglibdir": ["lib/postgresql", "lib"]}[what]
+    # Debian keeps what all architectures share elsewhere.
+    usual = [home / path for path in usual] + [Path(str(home).replace("/lib/", "/share/"))]
+    probe = {"sharedir": "postgres.bki", "pkglibdir": "plpgsql.so"}[what]
+    return next(path for path in usual if (path / probe).exists())
+
+
+def write_nats(target, reference):
+    files = {**USERS, "/usr/bin/nats-server": Path(tools()["nats_server"])}
+    archive.write(target, reference, files, ["/usr/bin/nats-server"], environment={"PATH": "/usr/bin"})
+
+
+def write_reader(target, reference):
+    program = Path(sys.executable).resolve()
+    standard = Path(sysconfig.get_path("stdlib"))
+    left_out = {
+        "site-packages",
+        "test",
+        "tests",
+        "idlelib",
+        "tkinter",
+        "lib2to3",
+        "ensurepip",
+        "__pycache__",
+        "turtledemo",
+    }
+    modules = [
+        file for file in standard.rglob("*")
+        if file.is_file() and not left_out & set(file.relative_to(standard).parts) and not file.suffix == ".a"
+        and not file.name.startswith("_test")
+    ]  # fmt: skip
+    files = {**USERS, **with_libraries([program, *(file for file in modules if file.suffix == ".so")])}
+    files |= {str(file): file for file in modules}
+    files |= {"/reader.py": HERE / "reader.py", "/nats-py": Path(tools()["nats_py_path"])}
+    environment = {"PYTHONPATH": "/nats-py", "PYTHONHOME": sys.base_prefix, "PYTHONDONTWRITEBYTECODE": "1"}
+    archive.write(target, reference, files, [str(program), "/reader.py"], environment=environment)
+
+
+def with_libraries(programs):
+    """Programs at their own paths, with the libraries that the loader would find for them."""
+    files = {str(program): program.resolve() for program in programs}
+    for program in programs:
+        said = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
+        for word in said.split():
+            if word.startswith("/") and Path(word).exists():
+                files[word] = Path(word).resolve()
+    return files
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    for name, write in (("postgres", write_postgres), ("nats", write_nats), ("reader", write_reader)):
+        write(out / f"{name}.tar", f"svc.localhost/{name}:e2e")
+        print(f"{out / name}.tar: {(out / f'{name}.tar').stat().st_size / 1e6:.0f} MB")
