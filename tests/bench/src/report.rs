@@ -42,15 +42,16 @@ impl Report {
     /// Adds a figure beside its limit. The ratio is the median of the rounds' ratios: what slows the machine down slows both
     /// halves of a round.
     pub(crate) fn add(&mut self, pair: Pair) {
-        let (ours, limits): (Vec<_>, Vec<_>) = pair.rounds.iter().copied().unzip();
-        let ratios = pair.rounds.iter().map(|(ours, limit)| ours / limit).collect();
+        let Pair { figure, limit, rounds, aim } = pair;
+        let ratios = rounds.iter().map(|(ours, limit)| ours / limit).collect();
+        let (ours, limits): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
         self.figures.push(Row {
-            figure: pair.figure,
+            figure,
             ours: median(ours.clone()),
-            beside: Some(pair.limit),
+            beside: Some(limit),
             limit: Some(median(limits.clone())),
             ratio: Some(median(ratios)),
-            aim: pair.aim,
+            aim,
             ours_rounds: ours,
             limit_rounds: limits,
         });
@@ -129,7 +130,7 @@ fn shown(value: f64) -> String {
 }
 
 /// The middle one; of an even number, the upper of the two in the middle. Of none, none.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -67,7 +67,7 @@ impl Drop for Collector {
 }
 
 pub(crate) fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    data_encoding::HEXLOWER.encode(id)
 }
 
 /// An attribute as text; empty when there is none.

@@ -39,23 +39,23 @@ async fn used() -> World {
     world
 }
 
-/// Reads OpenMetrics text: of each family its kind, its help and the labels that it has.
+/// Reads `OpenMetrics` text: of each family its kind, its help and the labels that it has.
 fn families(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut current = String::new();
     for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# ") {
+        if let Some(rest) = line.strip_prefix("# ").filter(|rest| *rest != "EOF") {
             let mut words = rest.splitn(3, ' ');
             let (what, name, value) =
                 (words.next().unwrap(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let family = families.entry(name.to_owned()).or_default();
             match what {
                 "HELP" => {
-                    assert!(!families.contains_key(name), "{name} stands twice");
+                    assert!(family.help.is_empty(), "{name} stands twice");
+                    value.trim_end_matches('.').clone_into(&mut family.help);
                     name.clone_into(&mut current);
-                    families.entry(current.clone()).or_default().help =
-                        value.trim_end_matches('.').to_owned();
                 }
-                "TYPE" => families.get_mut(name).unwrap().kind = value.to_owned(),
+                "TYPE" => value.clone_into(&mut family.kind),
                 _ => {}
             }
         } else if let Some((_, rest)) = line.split_once('{') {
@@ -97,11 +97,11 @@ async fn metrics_tell_what_happened() {
     let expected = [
         r#"svc_build_info{process="standalone",version="0.1.0"} 1"#,
         r#"svc_database_connections_max{service="identity"} 8"#,
-        r#"svc_hash_queue_length 0"#,
-        r#"svc_hash_shed_total 0"#,
-        r#"svc_hash_workers 2"#,
+        "svc_hash_queue_length 0",
+        "svc_hash_shed_total 0",
+        "svc_hash_workers 2",
         // An invite is accepted, then its password verified.
-        r#"svc_hash_duration_seconds_count 2"#,
+        "svc_hash_duration_seconds_count 2",
         r#"svc_http_requests_total{service="ingest",method="POST",route="/api/v1/events",status="202"} 2"#,
         r#"svc_http_request_duration_seconds_count{service="ingest",method="POST",route="/api/v1/events"} 2"#,
         r#"svc_http_requests_in_flight{service="ingest"} 0"#,
