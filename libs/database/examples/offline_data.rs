@@ -22,12 +22,12 @@ async fn main() -> Result<(), Fault> {
         std::env::var("SVC_TEST_DATABASE_URL").map_err(|_| "run `make gen`: it starts the server")?;
     let url = migrated(&Url::parse(&server)?, &root).await?;
 
-    let offline = root.join(".sqlx");
-    if offline.exists() {
-        std::fs::remove_dir_all(&offline)?;
-    }
-    std::fs::create_dir(&offline)?;
-    let mut check = Command::new(env!("CARGO"));
+    // Put in place once it is whole: a failed run leaves the old data alone.
+    let (offline, place) = (root.join("target/offline-data"), root.join(".sqlx"));
+    remove_if_there(&offline)?;
+    std::fs::create_dir_all(&offline)?;
+    // The one on the path, which rustup may stand in for: it says which compiler everything is built with.
+    let mut check = Command::new("cargo");
     check.args(["check", "--quiet"]).current_dir(&root);
     for context in CONTEXTS {
         check.args(["--package", context]);
@@ -39,7 +39,15 @@ async fn main() -> Result<(), Fault> {
         }
     }
     check.env_remove("SQLX_OFFLINE").env("DATABASE_URL", url.as_str()).env("SQLX_OFFLINE_DIR", &offline);
-    if check.status()?.success() { Ok(()) } else { Err("the queries do not fit the migrations".into()) }
+    if !check.status()?.success() {
+        return Err("the queries do not fit the migrations".into());
+    }
+    remove_if_there(&place)?;
+    Ok(std::fs::rename(offline, place)?)
+}
+
+fn remove_if_there(directory: &Path) -> std::io::Result<()> {
+    if directory.exists() { std::fs::remove_dir_all(directory) } else { Ok(()) }
 }
 
 /// A fresh database with both schemas migrated; its address as the superuser.
