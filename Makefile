@@ -9,7 +9,8 @@ TOOLS ?=
 PYTHON ?= python3
 FETCH = $(PYTHON) deploy/local/fetch.py $(if $(filter fetch,$(TOOLS)),--fetch)
 # Where cargo puts binaries, also when a setting of the person's own says otherwise.
-BIN = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug
+TARGET = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+BIN = $(TARGET)/debug
 
 # Queries are checked against what is checked in (.sqlx), not against whatever DATABASE_URL means to this person.
 export SQLX_OFFLINE ?= true
@@ -53,6 +54,11 @@ gen: ## Bring generated files up to date: offline data of queries, configuration
 
 fmt: ## Bring the code into form
 	cargo fmt --all
+
+bench: ## Measure the running system beside the best that this machine can do (needs 11 GB of disk; 3 minutes)
+	@$(FETCH)
+	@cargo build --release --package standalone --package bench --bins
+	@exec "$(TARGET)/release/bench"
 
 image: ## Build the images; ARGS="svc-ingest --dev" for some of them
 	@$(PYTHON) deploy/image.py $(ARGS)

@@ -20,7 +20,10 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 /// What every figure works with.
 pub(crate) struct Bench<'a> {
     pub(crate) system: &'a System,
+    /// Who sends and is checked.
     pub(crate) person: Person,
+    /// Who logs in.
+    pub(crate) member: Person,
     pub(crate) rounds: Option<usize>,
     /// Resident bytes of the services before the first password was hashed.
     pub(crate) base: u64,

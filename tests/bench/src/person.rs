@@ -1,15 +1,18 @@
-//! The first tenant's administrator, who accepts their invite and logs in, as the greeting of the system says.
+//! Who asks: the first tenant's administrator, who accepts their invite and logs in, and a member whom they invite.
+
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use contract::Secret;
-use contract::identity::{AcceptInvite, Login};
+use contract::identity::{AcceptInvite, AcceptedInvite, Delivery, Invite, InviteUser, Login};
 use contract::session::IssuedSession;
+use contract::{Role, Secret};
 use tenancy::TenantId;
 
 use crate::http::{Connection, request};
 use crate::system::System;
 
 const PASSWORD: &str = "correct-horse-battery-9";
+const MEMBER: &str = "member@bench.example";
 
 /// Somebody with a session.
 pub(crate) struct Person {
@@ -19,31 +22,45 @@ pub(crate) struct Person {
 
 /// Accepts the invite that the system shows, and logs in.
 pub(crate) async fn first_admin(system: &System) -> anyhow::Result<Person> {
-    let facts = &system.facts;
-    let invite = facts.admin_invite_token.as_deref().context("a new system has an invite")?;
-    let accept = AcceptInvite { token: Secret::new(invite), password: Secret::new(PASSWORD) };
-    let accept = request("POST", "/api/v1/users/accept-invite", &[], &serde_json::to_vec(&accept)?);
-    let mut connection = Connection::open(system.address).await?;
-    connection.exchange(&accept).await?.expect(201)?;
-    let login = login_request(&facts.admin_email, &facts.tenant)?;
-    let session = serde_json::from_slice(connection.exchange(&login).await?.expect(200)?)?;
-    Ok(Person { session, email: facts.admin_email.clone() })
+    let token = system.facts.admin_invite_token.as_deref().context("a new system has an invite")?;
+    accept(system.address, Secret::new(token)).await
 }
 
-fn login_request(email: &str, tenant: &str) -> anyhow::Result<Vec<u8>> {
-    let login = Login { email: email.to_owned(), password: Secret::new(PASSWORD) };
-    let body = serde_json::to_vec(&login)?;
-    Ok(request("POST", "/api/v1/auth/password/login", &[("X-Tenant-ID", tenant)], &body))
+async fn accept(address: SocketAddr, token: Secret) -> anyhow::Result<Person> {
+    let body = serde_json::to_vec(&AcceptInvite { token, password: Secret::new(PASSWORD) })?;
+    let accept = request("POST", "/api/v1/users/accept-invite", &[], &body);
+    let mut connection = Connection::open(address).await?;
+    let user: AcceptedInvite = serde_json::from_slice(connection.exchange(&accept).await?.expect(201)?)?;
+    let login = login(&user.email, &user.tenant_id)?;
+    let session = serde_json::from_slice(connection.exchange(&login).await?.expect(200)?)?;
+    Ok(Person { session, email: user.email })
+}
+
+fn login(email: &str, tenant: &TenantId) -> anyhow::Result<Vec<u8>> {
+    let body = serde_json::to_vec(&Login { email: email.to_owned(), password: Secret::new(PASSWORD) })?;
+    Ok(request("POST", "/api/v1/auth/password/login", &[("X-Tenant-ID", tenant.as_str())], &body))
 }
 
 impl Person {
+    /// Somebody else of the tenant. A user has so many sessions and no more: whoever logs in all the time loses the older
+    /// ones, and must not be who sends.
+    pub(crate) async fn invite_member(&self, system: &System) -> anyhow::Result<Self> {
+        let invite =
+            InviteUser { email: MEMBER.to_owned(), role: Role::Member, delivery: Delivery::Response };
+        let invite = self.post("/api/v1/users/invite", &serde_json::to_vec(&invite)?);
+        let mut connection = Connection::open(system.address).await?;
+        let invite: Invite = serde_json::from_slice(connection.exchange(&invite).await?.expect(201)?)?;
+        accept(system.address, invite.token.context("an invite by response has its token")?).await
+    }
+
+    /// Whose events they are.
     pub(crate) fn tenant_id(&self) -> &TenantId {
         &self.session.tenant_id
     }
 
     /// Logs in once more.
     pub(crate) fn login(&self) -> anyhow::Result<Vec<u8>> {
-        login_request(&self.email, self.session.tenant_id.as_str())
+        login(&self.email, &self.session.tenant_id)
     }
 
     /// Asks who the session is.

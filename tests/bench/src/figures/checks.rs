@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
 use super::{Bench, mebibytes, milliseconds};
 use crate::load::{Outcome, on_one_thread, repeatedly};
 use crate::process::Peak;
@@ -30,10 +32,10 @@ impl Bench<'_> {
         let (mut peaks, mut served, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
             rates.push(self.rate().await?);
-            let idle = latency(self.idle().await?);
+            let idle = latency(self.idle().await?)?;
             let peak = Peak::of(self.system.pid());
             let (checks, logins) = self.storm().await?;
-            let storm = latency(checks);
+            let storm = latency(checks)?;
             peaks.push(mebibytes(peak.bytes()));
             medians.push((storm.p50, idle.p50));
             tails.push((storm.p99, idle.p99));
@@ -66,7 +68,7 @@ impl Bench<'_> {
 
     async fn storm(&self) -> anyhow::Result<(Outcome, Outcome)> {
         let address = self.system.address;
-        let (check, login) = (self.person.check(), self.person.login()?);
+        let (check, login) = (self.person.check(), self.member.login()?);
         on_one_thread(async move || {
             let checks = repeatedly(address, 1, &check, 200, STORM_TIME, PAUSE);
             let logins = repeatedly(address, STORM, &login, 200, STORM_TIME, Duration::ZERO);
@@ -76,9 +78,10 @@ impl Bench<'_> {
     }
 }
 
-fn latency(outcome: Outcome) -> Latency {
+fn latency(outcome: Outcome) -> anyhow::Result<Latency> {
+    ensure!(outcome.refused == 0, "{} checks were refused", outcome.refused);
     let mut times = outcome.times;
     times.sort_unstable();
     let at = |percent: usize| times.get(times.len() * percent / 100).copied().map_or(f64::NAN, milliseconds);
-    Latency { p50: at(50), p99: at(99) }
+    Ok(Latency { p50: at(50), p99: at(99) })
 }

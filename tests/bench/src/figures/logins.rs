@@ -28,7 +28,7 @@ impl Bench<'_> {
     pub(crate) async fn logins(&mut self) -> anyhow::Result<()> {
         let (mut kept, mut fresh, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
-            let (address, login) = (self.system.address, self.person.login()?);
+            let (address, login) = (self.system.address, self.member.login()?);
             let peak = Peak::of(self.system.pid());
             let load =
                 async move || repeatedly(address, CONNECTIONS, &login, 200, TIME, Duration::ZERO).await;

@@ -11,7 +11,7 @@ use crate::report::Pair;
 
 const ROUNDS: usize = 5;
 /// Events in a round.
-const EVENTS: usize = 20_000;
+const EVENTS: usize = 10_000;
 const AT_ONCE: usize = 64;
 
 impl Bench<'_> {
