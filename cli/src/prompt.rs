@@ -1,6 +1,8 @@
 //! Asking a person, and reading what automation sends in a person's place. Secrets are never echoed.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::PathBuf;
 
 use contract::Secret;
 
@@ -116,6 +118,19 @@ pub(crate) async fn stdin_secret(what: &'static str) -> Result<Secret> {
         }
         line => Ok(Secret::new(line)),
     }
+}
+
+/// The first line of a file as a secret.
+pub(crate) async fn file_secret(what: &'static str, path: PathBuf) -> Result<Secret> {
+    let line = blocking(move || {
+        let read = File::open(&path).and_then(|file| line_of(&mut BufReader::new(file)));
+        read.map_err(|error| Fault::InputUnreadable.because(format!("{} ({what}): {error}", path.display())))
+    })
+    .await?;
+    if line.is_empty() {
+        return Err(Fault::InputInvalid.because(format!("the file holds no {what}")));
+    }
+    Ok(Secret::new(line))
 }
 
 /// The next line of standard input, without its end.

@@ -235,3 +235,31 @@ fn a_busy_service_is_asked_again_only_where_that_is_harmless() {
     assert_eq!(client.run(&["auth", "whoami", "--timeout", "1500ms"]).code, Some(9));
     assert_eq!(stub.asked().len(), 3);
 }
+
+#[test]
+fn a_password_is_read_from_a_file_where_nothing_else_can_hold_it() {
+    let stub = Stub::answering(service);
+    let client = Client::of(&stub.url);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let login = |file: &str| {
+        client.run(&[
+            "auth",
+            "login",
+            "--email",
+            "a@b.c",
+            "--tenant",
+            "acme",
+            "--password-file",
+            file,
+            "--output",
+            "json",
+        ])
+    };
+    let path = file.path().to_str().unwrap();
+    let empty = login(path);
+    assert_eq!((empty.code, empty.error()["code"].as_str()), (Some(7), Some("input_invalid")));
+    std::fs::write(file.path(), "correct horse battery\n").unwrap();
+    assert_eq!(login(path).code, Some(0));
+    let missing = login("/nowhere/password");
+    assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
+}

@@ -1,5 +1,7 @@
 //! `svc auth login`
 
+use std::path::PathBuf;
+
 use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::identity;
@@ -18,7 +20,7 @@ use crate::credentials::{CredentialStore, StoredSession};
 use crate::environment;
 use crate::error::{Fault, Result};
 use crate::output::{Report, Table, time};
-use crate::prompt::stdin_secret;
+use crate::prompt::{file_secret, stdin_secret};
 
 /// Log in with e-mail and password.
 ///
@@ -32,6 +34,9 @@ pub(crate) struct Login {
     /// Read the password from the first line of standard input.
     #[arg(long)]
     password_stdin: bool,
+    /// Read the password from the first line of a file, where there is neither a terminal nor standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
+    password_file: Option<PathBuf>,
 }
 
 /// What a login leads to. The token is kept, not printed: `svc auth token` prints it.
@@ -82,7 +87,7 @@ impl Command for Login {
                     "svc auth login --email ada@acme.example --tenant acme --password-stdin",
                 ),
             ],
-            agent_notes: "Needs a terminal, unless --password-stdin is given. Never pass a password as an argument. The \
+            agent_notes: "Needs a terminal, unless --password-stdin or --password-file is given. Never pass a password as an argument. The \
                           answer does not tell a wrong password from an unknown address or tenant. After several failures \
                           even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
                           win over a stored session.",
@@ -115,6 +120,8 @@ impl Command for Login {
         };
         let password = if self.password_stdin {
             stdin_secret("password").await?
+        } else if let Some(path) = self.password_file {
+            file_secret("password", path).await?
         } else {
             context.prompt().secret(&format!("Password of {email} in {tenant}"), "--password-stdin")?
         };
