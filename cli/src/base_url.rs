@@ -18,16 +18,18 @@ pub(crate) struct BaseUrl(String);
 impl BaseUrl {
     /// Reads what a person typed. `/api/v1` at the end is what the API adds by itself, so it is dropped.
     pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
-        let invalid = |why: &str| Fault::ConfigurationInvalid.because(format!("the base URL {why}: {text}"));
+        // What may hold a password is not repeated.
+        let shown = if text.contains('@') { "" } else { text };
+        let invalid = |why: &str| {
+            let colon = if shown.is_empty() { "" } else { ": " };
+            Fault::ConfigurationInvalid.because(format!("the base URL {why}{colon}{shown}"))
+        };
         let url = Url::parse(text).map_err(|_| invalid("is no URL (as https://svc.example.com)"))?;
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(invalid("must begin with http:// or https:// and name a host"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            // The text is not repeated: it holds a password.
-            return Err(
-                Fault::ConfigurationInvalid.because("the base URL must not hold a user or a password")
-            );
+            return Err(invalid("must not hold a user or a password"));
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(invalid("must not hold a query or a fragment"));
@@ -98,8 +100,15 @@ mod tests {
         for text in ["", "svc.example", "ftp://svc.example", "https://x/?a=b", "https://x/#f", "mailto:x"] {
             assert_eq!(BaseUrl::parse(text).unwrap_err().code, "configuration_invalid", "{text}");
         }
-        let error = BaseUrl::parse("https://user:hunter22@x").unwrap_err();
-        assert!(!error.message.contains("hunter22"));
+        for text in [
+            "https://user:hunter22@x",
+            "user:hunter22@x",
+            "https://user:hunter22@x:port",
+            "https://user:hunter22@",
+        ] {
+            let error = BaseUrl::parse(text).unwrap_err();
+            assert!(!error.message.contains("hunter22"), "{text}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn command() -> Command {
     let mut help: Vec<(String, Overlay)> =
         leaves(&bare).into_iter().map(|(name, _)| name).zip(overlays).collect();
     let headings = headings(&bare, &help);
-    let root = with_examples(bare, "", &mut help);
+    let root = with_examples(with_fixed_usage(bare), "", &mut help);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nGlobal options:\n{{options}}{{after-help}}"
     ))
@@ -52,6 +52,38 @@ fn headings(root: &Command, help: &[(String, Overlay)]) -> String {
         heading.chain(nouns).collect::<Vec<_>>().join("\n")
     };
     Group::ALL.iter().map(listed).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Writes the usage of every command down. Made up for an error, it would show each option that the environment sets as
+/// though it had to be typed.
+fn with_fixed_usage(command: Command) -> Command {
+    fn fix(command: Command, built: &Command) -> Command {
+        let usage = built.clone().render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+        command.override_usage(usage).mut_subcommands(|child| match built.find_subcommand(child.get_name()) {
+            Some(built) => fix(child, built),
+            None => child,
+        })
+    }
+    let mut built = command.clone();
+    built.build();
+    fix(command, &built)
+}
+
+/// The commands below the first level whose last word is this one.
+pub(crate) fn named_elsewhere(word: &str) -> Vec<String> {
+    fn collect(command: &Command, path: &str, word: &str, found: &mut Vec<String>) {
+        for child in command.get_subcommands() {
+            let name = format!("{path} {}", child.get_name());
+            if child.get_name() == word && path != "svc" {
+                found.push(name.clone());
+            }
+            collect(child, &name, word, found);
+        }
+    }
+    let mut found = Vec::new();
+    collect(&bare_command(), "svc", word, &mut found);
+    found
 }
 
 /// Puts the examples of each command under its help.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub(crate) use table::{Listed, Row, Table};
-pub(crate) use text::{clean, time};
+pub(crate) use text::{clean, minute, time};
 
 use crate::arguments::{Color, Format, Globals};
 use crate::environment;
@@ -67,7 +67,7 @@ impl Output {
         let defect =
             |error: serde_json::Error| Fault::Defect.because(format!("the output is no JSON: {error}"));
         let text = match self.format {
-            Format::Table => report.table().to_string(),
+            Format::Table => return write_out(&report.table().to_string()),
             Format::Json => serde_json::to_string_pretty(report).map_err(defect)? + "\n",
             Format::Ndjson => report
                 .lines()
@@ -76,7 +76,7 @@ impl Output {
                 .map(Value::to_string)
                 .fold(String::new(), |text, line| text + &line + "\n"),
         };
-        write_out(&text)
+        if io::stdout().is_terminal() { write_out(&text::clean_json(&text)) } else { write_out(&text) }
     }
 
     /// Tells a person what is going on; left out with `--quiet`, and where messages are JSON.
@@ -89,7 +89,7 @@ impl Output {
     /// Warns of something that is done nevertheless.
     pub(crate) fn warn(&self, text: &str) {
         if self.is_structured() {
-            say(&json!({"warning": {"message": text}}).to_string());
+            say_json(&json!({"warning": {"message": text}}));
         } else {
             say(&format!("{} {}", self.paint("warning:", "\x1b[33m"), clean(text)));
         }
@@ -101,7 +101,7 @@ impl Output {
             return;
         }
         if self.is_structured() {
-            say(&json!({"request": exchange}).to_string());
+            say_json(&json!({"request": exchange}));
         } else {
             let Exchange { method, url, outcome, request_id, millis } = exchange;
             say(&clean(&format!("{method} {url} -> {outcome} in {millis} ms, request {request_id}")));
@@ -111,7 +111,7 @@ impl Output {
     /// Tells why the command failed: in words, or as one JSON object.
     pub(crate) fn error(&self, error: &CliError) {
         if self.is_structured() {
-            say(&error.to_json().to_string());
+            say_json(&error.to_json());
             return;
         }
         say(&format!("{} {}", self.paint("error:", "\x1b[1;31m"), text::clean_text(&error.message)));
@@ -154,6 +154,12 @@ fn write_out(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| Fault::writing(&error, "standard output"))
+}
+
+/// Writes a document to standard error, on a line of its own.
+fn say_json(document: &Value) {
+    let line = document.to_string();
+    say(&if io::stderr().is_terminal() { text::clean_json(&line) } else { line });
 }
 
 /// Writes a line to standard error. Where even that fails, there is nobody left to tell.

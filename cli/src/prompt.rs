@@ -1,23 +1,25 @@
-//! Asking a person, and reading what automation sends in a person's place. Secrets are never echoed.
+//! Asking a person. Secrets are never echoed; a question that is left unanswered ends its line.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::PathBuf;
+mod choice;
+mod line;
+
+use std::io::{self, IsTerminal, Write};
 
 use contract::Secret;
 
-use crate::blocking::blocking;
+pub(crate) use line::{file_secret, stdin_secret};
+
+use self::choice::chosen;
+use self::line::stdin_line;
 use crate::environment;
 use crate::error::{CliError, Fault, Result};
 use crate::output::clean;
 
-/// Longest line taken from standard input: far above any token or password, far below what hurts.
-const LONGEST_LINE: u64 = 16 * 1024;
-
 /// Whether somebody can be asked, decided once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prompt {
-    can_ask: bool,
+    /// Why nobody can be asked.
+    obstacle: Option<&'static str>,
     /// Whether what asks for a confirmation is confirmed beforehand.
     confirmed: bool,
 }
@@ -25,43 +27,53 @@ pub(crate) struct Prompt {
 impl Prompt {
     /// People can be asked when both ends are terminals and nobody has said otherwise.
     pub(crate) fn new(no_input: bool, confirmed: bool) -> Self {
-        let terminals = io::stdin().is_terminal() && io::stderr().is_terminal();
-        Self { can_ask: terminals && !no_input && !environment::is_automation(), confirmed }
+        let obstacle = if no_input {
+            Some("--no-input forbids asking")
+        } else if environment::is_automation() {
+            Some("the variable CI forbids asking")
+        } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
+            None
+        } else {
+            Some("there is no terminal to ask")
+        };
+        Self { obstacle, confirmed }
     }
 
     /// Asks for a line of text. `instead` is what to pass where nobody can be asked.
     pub(crate) async fn line(self, question: &'static str, instead: &str) -> Result<String> {
-        self.demand(instead)?;
-        ask(question)?;
+        let what = question.to_lowercase();
+        self.demand(&what, instead)?;
+        let asked = Asked::new(question)?;
         match stdin_line(question).await? {
-            answer if answer.is_empty() => {
-                Err(Fault::InputInvalid.because(format!("nothing was typed for: {question}")))
+            Some(answer) => {
+                asked.answered();
+                if answer.is_empty() { Err(nothing_typed(&what, instead)) } else { Ok(answer) }
             }
-            answer => Ok(answer),
+            None => Err(nothing_typed(&what, instead)),
         }
     }
 
-    /// Asks for a secret without echo. It holds the thread: an interrupt is the prompt's own to handle, since only it can
-    /// give the terminal back as it was.
-    pub(crate) fn secret(self, question: &str, instead: &str) -> Result<Secret> {
-        self.demand(instead)?;
-        rpassword::prompt_password(format!("{question}: ")).map(Secret::new).map_err(|error| {
-            match error.kind() {
+    /// Asks for a secret without echo; `what` names it. It holds the thread: an interrupt is the prompt's own to handle,
+    /// since only it can give the terminal back as it was.
+    pub(crate) fn secret(self, question: &str, what: &str, instead: &str) -> Result<Secret> {
+        self.demand(what, instead)?;
+        match rpassword::prompt_password(format!("{}: ", clean(question))) {
+            Ok(typed) if typed.is_empty() => Err(nothing_typed(what, instead)),
+            Ok(typed) => Ok(Secret::new(typed)),
+            Err(error) => Err(match error.kind() {
                 io::ErrorKind::Interrupted => Fault::Interrupted.bare(),
+                io::ErrorKind::UnexpectedEof => {
+                    end_line();
+                    nothing_typed(what, instead)
+                }
                 _ => Fault::InputUnreadable.because(format!("the terminal: {error}")),
-            }
-        })
+            }),
+        }
     }
 
-    /// Asks for a new password, twice.
+    /// Asks for a new password, twice; again when it is too short or the repetition differs.
     pub(crate) fn new_password(self, instead: &str) -> Result<Secret> {
-        let first = self.secret("New password (at least 12 characters)", instead)?;
-        let second = self.secret("The same again", instead)?;
-        if first.expose() == second.expose() {
-            Ok(first)
-        } else {
-            Err(Fault::InputInvalid.because("the two passwords differ").advising("Run the command again."))
-        }
+        chosen(|question| self.secret(question, "new password", instead), tell)
     }
 
     /// The token that an argument gives: the argument itself, for `-` the next line of standard input, and without an
@@ -70,7 +82,7 @@ impl Prompt {
         let token = match argument {
             Some("-") => stdin_secret("token").await?,
             Some(token) => Secret::new(token),
-            None => self.secret(question, "TOKEN (or `-`)")?,
+            None => self.secret(question, &question.to_lowercase(), "TOKEN (or `-`)")?,
         };
         Ok(Secret::new(token.expose().trim()))
     }
@@ -80,97 +92,79 @@ impl Prompt {
         if self.confirmed {
             return Ok(());
         }
-        if !self.can_ask {
+        if let Some(obstacle) = self.obstacle {
             return Err(Fault::InputNeeded
-                .because("this has to be confirmed, and nobody can be asked")
+                .because(format!("this has to be confirmed, and {obstacle}"))
                 .advising("Pass --yes if you mean it."));
         }
-        ask(&format!("{} [y/N]", clean(question)))?;
-        if is_yes(&stdin_line("answer").await?) { Ok(()) } else { Err(Fault::Declined.bare()) }
+        let asked = Asked::new(&format!("{} [y/N]", clean(question)))?;
+        let Some(answer) = stdin_line("answer").await? else {
+            return Err(Fault::Declined.because("nothing was typed, so nothing was done"));
+        };
+        asked.answered();
+        if is_yes(&answer) { Ok(()) } else { Err(Fault::Declined.bare()) }
     }
 
-    fn demand(self, instead: &str) -> Result<()> {
-        if self.can_ask { Ok(()) } else { Err(needed(instead)) }
+    fn demand(self, what: &str, instead: &str) -> Result<()> {
+        match self.obstacle {
+            None => Ok(()),
+            Some(obstacle) => Err(Fault::InputNeeded
+                .because(format!("{obstacle} for the {what}"))
+                .advising(format!("Pass {instead}."))),
+        }
     }
 }
 
-fn ask(question: &str) -> Result<()> {
-    let mut err = io::stderr().lock();
-    let asked = write!(err, "{question}: ").and_then(|()| err.flush());
-    asked.map_err(|error| Fault::writing(&error, "standard error"))
+/// A question that stands on the terminal. Dropped without an answer, as by an interrupt, it ends its line, so that what
+/// is said next begins on one of its own.
+struct Asked {
+    answered: bool,
 }
 
-fn needed(instead: &str) -> CliError {
-    Fault::InputNeeded
-        .because(format!("{instead} is needed, and nobody can be asked for it"))
-        .advising(format!("Pass {instead}."))
+impl Asked {
+    fn new(question: &str) -> Result<Self> {
+        let mut err = io::stderr().lock();
+        let asked = write!(err, "{question}: ").and_then(|()| err.flush());
+        asked.map_err(|error| Fault::writing(&error, "standard error"))?;
+        Ok(Self { answered: false })
+    }
+
+    /// Whoever answered has ended the line.
+    fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.answered {
+            end_line();
+        }
+    }
+}
+
+fn end_line() {
+    tell("");
+}
+
+/// Tells whoever is being asked. Where even that fails, there is nobody left to tell.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+fn nothing_typed(what: &str, instead: &str) -> CliError {
+    Fault::InputInvalid
+        .because("nothing was typed")
+        .advising(format!("Run the command again and type the {what}, or pass {instead}."))
 }
 
 fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
-/// The next line of standard input as a secret: a password, or a token.
-pub(crate) async fn stdin_secret(what: &'static str) -> Result<Secret> {
-    match stdin_line(what).await? {
-        line if line.is_empty() => {
-            Err(Fault::InputInvalid.because(format!("standard input holds no {what}")))
-        }
-        line => Ok(Secret::new(line)),
-    }
-}
-
-/// The first line of a file as a secret.
-pub(crate) async fn file_secret(what: &'static str, path: PathBuf) -> Result<Secret> {
-    let line = blocking(move || {
-        let read = File::open(&path).and_then(|file| line_of(&mut BufReader::new(file)));
-        read.map_err(|error| Fault::InputUnreadable.because(format!("{} ({what}): {error}", path.display())))
-    })
-    .await?;
-    if line.is_empty() {
-        return Err(Fault::InputInvalid.because(format!("the file holds no {what}")));
-    }
-    Ok(Secret::new(line))
-}
-
-/// The next line of standard input, without its end.
-async fn stdin_line(what: &'static str) -> Result<String> {
-    blocking(move || {
-        line_of(&mut io::stdin().lock())
-            .map_err(|error| Fault::InputUnreadable.because(format!("standard input ({what}): {error}")))
-    })
-    .await
-}
-
-fn line_of(input: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    input.take(LONGEST_LINE).read_line(&mut line)?;
-    if line.len() as u64 == LONGEST_LINE {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
-    }
-    let end =
-        line.strip_suffix('\n').map_or(line.as_str(), |rest| rest.strip_suffix('\r').unwrap_or(rest)).len();
-    line.truncate(end);
-    Ok(line)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_lose_their_end_and_nothing_else() {
-        let mut input: &[u8] = b" pass word \r\nsecond\n\nlast";
-        for expected in [" pass word ", "second", "", "last", ""] {
-            assert_eq!(line_of(&mut input).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn a_line_without_end_is_not_read_for_ever() {
-        let mut input = io::repeat(b'x');
-        assert!(line_of(&mut io::BufReader::new(&mut input)).is_err());
-    }
 
     #[test]
     fn only_yes_is_yes() {
@@ -180,10 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_be_asked_the_option_is_named() {
-        let error =
-            Prompt { can_ask: false, confirmed: true }.secret("Password", "--password-stdin").unwrap_err();
+    fn where_nobody_can_be_asked_the_reason_and_the_option_are_named() {
+        let nobody = Prompt { obstacle: Some("there is no terminal to ask"), confirmed: true };
+        let error = nobody.secret("Password of x", "password", "--password-stdin").unwrap_err();
         assert_eq!((error.code.as_str(), error.exit.code()), ("input_needed", 12));
+        assert_eq!(error.message, "there is no terminal to ask for the password");
         assert_eq!(error.remediation, "Pass --password-stdin.");
     }
 }

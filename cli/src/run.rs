@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::FromArgMatches;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::arguments::{Color, CommandLine, before_parsing};
 use crate::commands::Node;
@@ -28,7 +28,7 @@ pub fn run() -> ExitCode {
     };
     let exit = match line {
         Ok(line) => perform(line),
-        Err(error) => refuse(&error, &early),
+        Err(error) => refuse(&with_misplaced(error), &early),
     };
     exit.into()
 }
@@ -102,6 +102,20 @@ fn catching_defects(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Fault::Defect.because(place.lock().unwrap_or_else(PoisonError::into_inner).clone()))
     })
+}
+
+/// A command that was typed without its noun is named in full, instead of what clap finds similar.
+fn with_misplaced(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let meant: Vec<_> = help::named_elsewhere(word).iter().map(|name| format!("`{name}`")).collect();
+    if !meant.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tip = format!("did you mean {}?", meant.join(" or "));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Answers a command line that is not to be acted on: help and version are data, the rest is an error.

@@ -50,7 +50,7 @@ faults! {
     Declined = "declined", Failed, "The answer was not yes, so nothing was done", "Answer y, or pass --yes.";
     InputUnreadable = "input_unreadable", InvalidInput, "The input cannot be read", "Check the path and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "The input is not valid", "Correct what the message names.";
-    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events as the rejects say, then send them again.";
+    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct what --rejects recorded, then send it again.";
     PartialSuccess = "partial_success", Partial, "Some events were accepted, others were not", "Correct or repeat what --rejects recorded; accepted events need nothing more.";
     OutputFailed = "output_failed", Failed, "The output cannot be written", "Check the space and the permissions where the output goes.";
     Defect = "defect", Defect, "This program has a defect", "Report it with the message and the command that was run.";

@@ -79,14 +79,19 @@ mod at_a_terminal {
     use super::*;
     use crate::client::Ran;
 
-    /// Runs the command at a terminal where this is typed; what it says there is its standard error.
-    fn typing(client: &Client, command: &[&str], answer: &str) -> Ran {
+    /// A terminal: the end that a person holds, and the end of the program.
+    fn terminal() -> (File, File) {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
         unlockpt(&keyboard).unwrap();
         let name = ptsname(&keyboard, Vec::new()).unwrap();
         let terminal = File::from(open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
-        let mut keyboard = File::from(keyboard);
+        (File::from(keyboard), terminal)
+    }
+
+    /// Runs the command at a terminal where this is typed; what it says there is its standard error.
+    fn typing(client: &Client, command: &[&str], answer: &str) -> Ran {
+        let (mut keyboard, terminal) = terminal();
         keyboard.write_all(answer.as_bytes()).unwrap();
         let mut command = client.command(command);
         let child = command.stdin(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
@@ -124,6 +129,50 @@ mod at_a_terminal {
             }
         }
         assert!(stub.asked().is_empty());
+    }
+
+    #[test]
+    fn a_question_that_nobody_answers_ends_its_line() {
+        use rustix::process::{Pid, Signal, kill_process};
+
+        let stub = Stub::answering(service);
+        let client = client(&stub).with("NO_COLOR", "1");
+        let ran = typing(&client, ASKING[0].0, "\u{4}");
+        assert!(ran.stderr.contains("[y/N]: \r\nerror: nothing was typed"), "{ran:?}");
+
+        let (mut keyboard, terminal) = terminal();
+        let mut command = client.command(ASKING[0].0);
+        let mut child = command.stdin(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
+        drop(command);
+        let mut said = Vec::new();
+        while !said.ends_with(b"[y/N]: ") {
+            let mut byte = [0];
+            keyboard.read_exact(&mut byte).unwrap();
+            said.push(byte[0]);
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let _ = keyboard.read_to_end(&mut said);
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("[y/N]: \r\nerror: Interrupted"), "{said:?}");
+    }
+
+    #[test]
+    fn what_json_shows_at_a_terminal_cannot_steer_it() {
+        let client = Client::new().with("SVC_TOKEN", "x\u{9b}2J");
+        // One is data on standard output, the other an error.
+        for (command, code) in [(&["auth", "token"][..], 0), (&["events", "validate", "-f", "x\u{9b}2J"], 7)]
+        {
+            let (mut screen, terminal) = terminal();
+            let mut command = client.command(&[command, &["--output", "json"]].concat());
+            let mut child = command.stdout(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
+            drop(command);
+            assert_eq!(child.wait().unwrap().code(), Some(code));
+            let mut said = Vec::new();
+            let _ = screen.read_to_end(&mut said);
+            let said = String::from_utf8(said).unwrap();
+            assert!(said.contains(r"x\u009b2J") && !said.contains('\u{9b}'), "{said:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, assert_valid_output};
 use crate::stub::{Asked, Stub, problem};
 
 /// The events of a batch, inflated where they were compressed.
@@ -126,6 +126,18 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
         (&summary["total"], &summary["accepted"], &summary["rejected"]),
         (&json!(4), &json!(2), &json!(2))
     );
+    let mut first = summary["first_rejects"].as_array().unwrap().clone();
+    first.sort_by_key(|reject| reject["line"].as_u64());
+    assert_eq!(
+        (&first[0]["line"], &first[0]["message"]),
+        (&json!(2), &json!("not this one (at /source_id)"))
+    );
+    assert_eq!(
+        first[1],
+        json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "expected ident"})
+    );
+    assert_valid_output("events send", &summary);
+    assert!(error["remediation"].as_str().unwrap().contains("what --rejects recorded"), "{error}");
 
     let rejects = std::fs::read_to_string(client.home().join("rejects.ndjson")).unwrap();
     let mut rejects: Vec<Value> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -136,6 +148,19 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
         (&rejects[1]["line"], &rejects[1]["code"], &rejects[1]["text"]),
         (&json!(3), &json!("malformed_json"), &json!("nonsense"))
     );
+}
+
+#[test]
+fn the_summary_holds_the_first_rejects_and_the_advice_names_the_option_that_keeps_all() {
+    let stub = Stub::answering(service);
+    let client = client(&stub);
+    let send = ["events", "send", "-f", "-", "--output", "json"];
+    for accepted in ["", "{\"source_id\":\"fw\"}\n"] {
+        let ran = client.run_with(&send, &("{\"source_id\":\"bad\"}\n".repeat(30) + accepted));
+        assert_eq!(ran.error()["remediation"], "Run it again with --rejects FILE to keep what was refused.");
+        let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(summary["first_rejects"].as_array().unwrap().len(), 20);
+    }
 }
 
 #[test]

@@ -73,6 +73,41 @@ fn usage_errors_are_exit_status_2_and_json_where_asked_for() {
 }
 
 #[test]
+fn a_command_without_its_noun_is_named_in_full() {
+    let client = Client::new();
+    for (line, meant) in [
+        ("login", "`svc auth login`"),
+        ("logout", "`svc auth logout`"),
+        ("whoami", "`svc auth whoami`"),
+        ("sessions list", "`svc auth sessions`"),
+        ("send --file x", "`svc events send`"),
+        ("validate", "`svc events validate` or `svc catalog validate`"),
+    ] {
+        let ran = client.run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(&format!("did you mean {meant}?")), "{ran:?}");
+    }
+    let structured = client.run(&["login", "--output", "json"]).error();
+    assert!(structured["message"].as_str().unwrap().contains("did you mean `svc auth login`?"));
+    assert!(!client.run(&["nonsense"]).stderr.contains("did you mean"));
+}
+
+#[test]
+fn a_usage_line_does_not_depend_on_the_environment() {
+    let set = Client::of("http://127.0.0.1:1").with("SVC_TENANT", "acme").with("SVC_OUTPUT", "table");
+    for line in
+        ["events send", "auth login --nonsense", "auth nonsense", "auth sessions revoke", "users list x"]
+    {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let ran = set.run(&words);
+        assert_eq!(ran.stderr, Client::new().run(&words).stderr);
+        assert!(ran.stderr.contains("Usage: svc") && !ran.stderr.contains("<URL>\n"), "{ran:?}");
+    }
+    let send = set.run(&["events", "send"]).stderr;
+    assert!(send.contains("Usage: svc events send [OPTIONS] --file <FILE>\n"), "{send}");
+}
+
+#[test]
 fn help_and_version_are_data() {
     let client = Client::new();
     for arguments in [&["--help"][..], &["auth", "--help"], &["events", "send", "--help"], &["--version"]] {

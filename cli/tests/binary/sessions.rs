@@ -33,7 +33,7 @@ fn service(asked: &Asked) -> (u16, String) {
             let session = json!({
                 "id": LISTED, "created_at": "2026-01-01T00:00:00Z", "last_seen_at": "2026-01-01T00:00:00Z",
                 "expires_at": "2030-01-01T00:00:00Z", "idle_expires_at": "2030-01-01T00:00:00Z", "method": "password",
-                "ip": "192.0.2.7", "user_agent": "evil\u{1b}[2J", "current": true,
+                "ip": "evil\u{1b}[2J", "user_agent": "a client", "current": true,
             });
             (200, json!({"items": [session]}).to_string())
         }
@@ -124,6 +124,9 @@ fn what_the_service_sends_cannot_steer_the_terminal() {
     let ran = logged_in(&stub).run(&["auth", "sessions", "list"]);
     assert!(ran.stdout.contains("evil\\u{1b}[2J") && !ran.stdout.contains('\u{1b}'), "{ran:?}");
     assert!(ran.stdout.starts_with("ID "), "{ran:?}");
+    // A line of the table, with an address as long as IPv4 makes them.
+    let line = ran.stdout.lines().nth(1).unwrap();
+    assert!(line.contains("2026-01-01T00:00Z") && line.len() < 120, "{line}");
 }
 
 #[test]

@@ -87,8 +87,8 @@ impl Command for Login {
                     "svc auth login --email ada@acme.example --tenant acme --password-stdin",
                 ),
             ],
-            agent_notes: "Needs a terminal, unless --password-stdin or --password-file is given. Never pass a password as an argument. The \
-                          answer does not tell a wrong password from an unknown address or tenant. After several failures \
+            agent_notes: "Needs a terminal, unless --password-stdin or --password-file is given. Never pass a password \
+                          as an argument. The answer does not tell a wrong password from an unknown address or tenant. After several failures \
                           even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
                           win over a stored session.",
             see_also: &[
@@ -123,7 +123,11 @@ impl Command for Login {
         } else if let Some(path) = self.password_file {
             file_secret("password", path).await?
         } else {
-            context.prompt().secret(&format!("Password of {email} in {tenant}"), "--password-stdin")?
+            context.prompt().secret(
+                &format!("Password of {email} in {tenant}"),
+                "password",
+                "--password-stdin or --password-file",
+            )?
         };
         let login = identity::Login { email, password };
         let issued: IssuedSession = context

@@ -67,7 +67,7 @@ fn subject(subject: SubjectType) -> &'static str {
 }
 
 /// How a session came to be, in a word.
-pub(super) fn login_method(method: SessionMethod) -> &'static str {
+fn login_method(method: SessionMethod) -> &'static str {
     match method {
         SessionMethod::Password => "password",
         SessionMethod::Device => "device",

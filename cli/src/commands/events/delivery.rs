@@ -16,7 +16,7 @@ use self::batch::{Batch, Numbered};
 use super::ids::Ids;
 use super::input::{Item, Items, Source};
 use super::progress::Progress;
-use super::rejects::{Reject, Rejects, code_of};
+use super::rejects::{Reject, RejectedLine, Rejects, code_of};
 use crate::error::{CliError, Fault, Result};
 
 /// Items read ahead of the batch in the making.
@@ -38,6 +38,8 @@ pub(super) struct Outcome {
     pub(super) accepted: u64,
     /// What was not accepted, unreadable lines included.
     pub(super) rejected: u64,
+    /// The first of what was not accepted.
+    pub(super) first_rejects: Vec<RejectedLine>,
     /// Some rejects could not be accepted later either, unchanged.
     pub(super) needs_correction: bool,
     /// The first failure that was no fault of an event.
@@ -126,6 +128,7 @@ impl Delivery {
             self.outcome.stopped_before = Some(self.last_sent + 1);
         }
         self.outcome.rejected = self.rejects.count();
+        self.outcome.first_rejects = self.rejects.take_first();
         self.outcome.elapsed = self.progress.elapsed();
         self.outcome
     }

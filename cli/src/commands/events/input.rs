@@ -195,9 +195,16 @@ impl Lines {
 fn parse(text: &[u8]) -> std::result::Result<Box<RawValue>, Flaw> {
     serde_json::from_slice(text).map_err(|error| Flaw {
         code: contract::ProblemKind::MalformedJson.code(),
-        message: error.to_string(),
+        message: without_place(&error),
         text: String::from_utf8_lossy(text.trim_ascii()).into_owned(),
     })
+}
+
+/// What is wrong, without the line and column of the text that was parsed: that is one line of many, and has its own number.
+fn without_place(error: &serde_json::Error) -> String {
+    let whole = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    whole.strip_suffix(&place).unwrap_or(&whole).to_owned()
 }
 
 fn unreadable(error: &io::Error) -> CliError {
@@ -239,6 +246,13 @@ mod tests {
         assert_eq!(items(text).unwrap(), owned(&expected));
         let cut_first = b"{\"a\":\n{\"b\":2}\n";
         assert_eq!(items(cut_first).unwrap(), owned(&[(1, malformed), (2, "{\"b\":2}")]));
+    }
+
+    #[test]
+    fn a_fault_of_a_line_does_not_speak_of_other_lines() {
+        let items = Items::of(Box::new(Cursor::new(b"{}\n{\"a\":1,\n".to_vec()))).unwrap();
+        let flaws: Vec<_> = items.filter_map(|item| item.unwrap().json.err()).collect();
+        assert_eq!(flaws[0].message, "EOF while parsing an object");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use contract::ProblemKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use transport::{TransportError, TransportErrorKind};
@@ -14,6 +15,8 @@ use crate::output::Output;
 
 /// Rejects that are told on standard error; the file has them all.
 const SHOWN: u64 = 5;
+/// Rejects that the summary holds: enough to see what is wrong, without a list that grows with the input.
+const KEPT: usize = 20;
 
 /// A line of the file of rejects.
 #[derive(Debug, Serialize)]
@@ -43,18 +46,43 @@ impl<'a> Reject<'a> {
     }
 }
 
+/// A reject as the summary holds it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RejectedLine {
+    /// Its line in the input, or its place in the list, from 1.
+    line: u64,
+    /// The id that it has, or was given; null when it is no event.
+    event_id: Option<String>,
+    /// The API's code, or that of a failure on the way.
+    code: String,
+    /// What is wrong.
+    message: String,
+}
+
+impl From<&Reject<'_>> for RejectedLine {
+    fn from(reject: &Reject<'_>) -> Self {
+        Self {
+            line: reject.line,
+            event_id: reject.event_id.map(str::to_owned),
+            code: reject.code.to_owned(),
+            message: reject.message.to_owned(),
+        }
+    }
+}
+
 /// Takes rejects in.
 pub(super) struct Rejects {
     out: Output,
     file: Option<(PathBuf, BufWriter<File>)>,
     count: u64,
+    first: Vec<RejectedLine>,
 }
 
 impl Rejects {
     /// Begins an empty file, if one is asked for. It must not be the input, which would be lost.
     pub(super) fn new(path: Option<&Path>, input: &Path, out: &Output) -> Result<Self> {
         let file = path.map(|path| create(path, input)).transpose()?;
-        Ok(Self { out: out.clone(), file, count: 0 })
+        Ok(Self { out: out.clone(), file, count: 0, first: Vec::new() })
     }
 
     /// How many there are.
@@ -62,9 +90,17 @@ impl Rejects {
         self.count
     }
 
+    /// The first of them, in the order in which they were found.
+    pub(super) fn take_first(&mut self) -> Vec<RejectedLine> {
+        std::mem::take(&mut self.first)
+    }
+
     /// Takes one in.
     pub(super) fn add(&mut self, reject: &Reject<'_>) -> Result<()> {
         self.count += 1;
+        if self.first.len() < KEPT {
+            self.first.push(reject.into());
+        }
         if self.count <= SHOWN {
             self.out.notice(&format!("line {}: {}: {}", reject.line, reject.code, reject.message));
         } else if self.count == SHOWN + 1 {

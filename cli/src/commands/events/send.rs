@@ -12,7 +12,7 @@ use transport::{HttpTransport, HttpTransportConfig, TransportError};
 use super::delivery::{Delivery, Outcome, Pace, read};
 use super::input::Source;
 use super::progress::Progress;
-use super::rejects::{Rejects, code_of, fault_of};
+use super::rejects::{RejectedLine, Rejects, code_of, fault_of};
 use crate::blocking::blocking;
 use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
 use crate::commands::Command;
@@ -56,6 +56,8 @@ struct Summary {
     stopped_before_line: Option<u64>,
     /// How long it took.
     seconds: f64,
+    /// What was not accepted, and why: at most the first 20, in the order in which they were found.
+    first_rejects: Vec<RejectedLine>,
 }
 
 impl Report for Summary {
@@ -85,7 +87,7 @@ impl Command for Send {
             agent_notes: "Safe to repeat for a file within two minutes, or when every event has its own event_id and the \
                           consumers de-duplicate. Exit status 10 means that some events were accepted: send only the \
                           rejects again, as `jq -c .event rejects.ndjson`. The summary on standard output is printed in \
-                          any case once sending has begun.",
+                          any case once sending has begun, and holds the first 20 rejects; --rejects FILE keeps all.",
             see_also: &["events validate", "api"],
             errors: &[
                 Failure::Local(Fault::InputUnreadable),
@@ -106,22 +108,24 @@ impl Command for Send {
 
     async fn run(self, context: &Context) -> Result<()> {
         let transport = transport(context)?;
+        let recorded = self.rejects.is_some();
         let rejects = Rejects::new(self.rejects.as_deref(), &self.file, context.out())?;
         let pace = Pace { batch_size: self.batch_size, concurrency: self.concurrency };
         let source = blocking(move || Source::open(&self.file)).await?;
         let delivery = Delivery::new(transport, source.ids, pace, rejects, Progress::new(context.out()));
-        let outcome = delivery.run(read(source)).await;
+        let mut outcome = delivery.run(read(source)).await;
         let summary = Summary {
             total: outcome.accepted + outcome.rejected,
             accepted: outcome.accepted,
             rejected: outcome.rejected,
             stopped_before_line: outcome.stopped_before,
             seconds: outcome.elapsed.as_secs_f64(),
+            first_rejects: std::mem::take(&mut outcome.first_rejects),
         };
         if summary.total > 0 {
             context.out().print(&summary)?;
         }
-        verdict(&outcome)
+        verdict(&outcome, recorded)
     }
 }
 
@@ -140,8 +144,18 @@ fn transport(context: &Context) -> Result<HttpTransport> {
     }
 }
 
+/// What is wrong with the events, with advice that the caller can follow: `recorded` says whether --rejects was given.
+fn refused(fault: Fault, recorded: bool, message: String) -> CliError {
+    let error = fault.because(message);
+    if recorded {
+        error
+    } else {
+        error.advising("Run it again with --rejects FILE to keep what was refused.")
+    }
+}
+
 /// Whether that was a success.
-fn verdict(outcome: &Outcome) -> Result<()> {
+fn verdict(outcome: &Outcome, recorded: bool) -> Result<()> {
     if let Some(broken) = &outcome.broken {
         return Err(broken.clone());
     }
@@ -156,17 +170,16 @@ fn verdict(outcome: &Outcome) -> Result<()> {
             Some(line) => format!("; nothing was sent from line {line} on"),
             None => String::new(),
         };
-        let mut error = Fault::PartialSuccess
-            .because(format!("{} accepted, {} not accepted{stopped}", outcome.accepted, outcome.rejected));
+        let counts = format!("{} accepted, {} not accepted{stopped}", outcome.accepted, outcome.rejected);
+        let mut error = refused(Fault::PartialSuccess, recorded, counts);
         error.retryable = !outcome.needs_correction;
         return Err(error);
     }
-    match &outcome.failure {
-        Some(failure) => Err(failed(failure)),
-        None => {
-            Err(Fault::EventsInvalid.because(format!("none of {} events was accepted", outcome.rejected)))
-        }
+    if let Some(failure) = &outcome.failure {
+        return Err(failed(failure));
     }
+    let none = format!("none of {} events was accepted", outcome.rejected);
+    Err(refused(Fault::EventsInvalid, recorded, none))
 }
 
 /// The error for a send that got nowhere.

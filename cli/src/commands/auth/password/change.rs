@@ -78,7 +78,7 @@ impl Change {
         }
         let prompt = context.prompt();
         Ok(ChangePassword {
-            current_password: prompt.secret("Current password", "--password-stdin")?,
+            current_password: prompt.secret("Current password", "current password", "--password-stdin")?,
             new_password: prompt.new_password("--password-stdin")?,
         })
     }

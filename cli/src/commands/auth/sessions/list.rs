@@ -7,10 +7,9 @@ use tenancy::UserId;
 
 use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
 use crate::commands::Command;
-use crate::commands::auth::whoami::login_method;
 use crate::context::Context;
 use crate::error::{Fault, Result};
-use crate::output::{Listed, Row, time};
+use crate::output::{Listed, Row, minute};
 
 /// List the live sessions of a user.
 #[derive(Args)]
@@ -20,20 +19,19 @@ pub(crate) struct List {
     user_id: Option<UserId>,
 }
 
+/// What tells sessions apart, narrow enough for a terminal; the JSON has the rest.
 impl Row for Session {
     const HEADING: &'static [&'static str] =
-        &["ID", "METHOD", "CREATED", "LAST SEEN", "ENDS", "ADDRESS", "CLIENT", "CURRENT"];
+        &["ID", "CREATED", "LAST SEEN", "ENDS UNUSED", "ADDRESS", "CURRENT"];
     const NONE: &'static str = "No live session.";
 
     fn cells(&self) -> Vec<String> {
         vec![
             self.id.to_string(),
-            login_method(self.method).to_owned(),
-            time(&self.created_at),
-            time(&self.last_seen_at),
-            time(&self.expires_at.min(self.idle_expires_at)),
+            minute(&self.created_at),
+            minute(&self.last_seen_at),
+            minute(&self.expires_at.min(self.idle_expires_at)),
             self.ip.clone().unwrap_or_default(),
-            self.user_agent.clone().unwrap_or_default(),
             if self.current { "*" } else { "" }.to_owned(),
         ]
     }
