@@ -101,6 +101,21 @@ pub struct Invite {
     pub token: Option<Secret>,
 }
 
+/// `POST /users/invites/{invite_id}/resend`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ResendInvite {
+    /// How the invite is delivered this time.
+    #[serde(default)]
+    pub delivery: Delivery,
+}
+
+/// `GET /users/invites`: which ones.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct InviteFilter {
+    /// Those in this state; all when absent.
+    pub status: Option<InviteStatus>,
+}
+
 /// `POST /users/accept-invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AcceptInvite {
@@ -138,6 +153,15 @@ pub struct User {
     pub created_at: DateTime<Utc>,
     /// When the record last changed.
     pub updated_at: DateTime<Utc>,
+}
+
+/// `GET /users`: which ones.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct UserFilter {
+    /// The one with this address, however it is written; all when absent.
+    pub email: Option<String>,
+    /// Those who stand so; all when absent.
+    pub status: Option<UserStatus>,
 }
 
 /// `POST /auth/password/login`.
@@ -197,4 +221,11 @@ pub struct ConfirmReset {
     pub token: Secret,
     /// The password to set.
     pub new_password: Secret,
+}
+
+/// `GET /version`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Version {
+    /// The version of the build that answers.
+    pub version: String,
 }

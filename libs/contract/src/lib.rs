@@ -1,4 +1,4 @@
-//! The HTTP API as data: the shapes that go over the wire, the problems it answers, and who serves which path.
+//! The HTTP API as data: the shapes that go over the wire, the problems it answers, its routes, and who serves which path.
 //!
 //! Servers and clients both depend on this crate, so it holds no code of either.
 
@@ -9,10 +9,11 @@ mod page;
 pub mod paths;
 pub mod problem;
 mod role;
+pub mod routes;
 mod secret;
 pub mod session;
 
-pub use page::Page;
+pub use page::{Page, PageQuery};
 pub use problem::{FieldError, Problem, ProblemKind};
 pub use role::{Role, Scope, TenantStatus, UserStatus};
 pub use secret::Secret;

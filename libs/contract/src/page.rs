@@ -11,3 +11,13 @@ pub struct Page<T> {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_cursor: Option<String>,
 }
+
+/// Which page is asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PageQuery {
+    /// How many items at most, 50 unless told.
+    #[schemars(range(min = 1, max = 200))]
+    pub limit: Option<u32>,
+    /// The `next_cursor` of the page before; the first page when absent.
+    pub cursor: Option<String>,
+}

@@ -44,9 +44,11 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
 
 /// Who answers for a path, given whole (`/api/v1/…`). What matches no prefix is identity's, which answers 404.
 pub fn upstream_of(path: &str) -> Upstream {
-    let Some(below) = path.strip_prefix(API_PREFIX) else {
-        return Upstream::Identity;
-    };
+    path.strip_prefix(API_PREFIX).map_or(Upstream::Identity, upstream_below)
+}
+
+/// The same for a path below [`API_PREFIX`].
+pub fn upstream_below(below: &str) -> Upstream {
     PREFIXES
         .iter()
         .filter(|(prefix, _)| {

@@ -66,6 +66,14 @@ pub struct Session {
     pub current: bool,
 }
 
+/// `DELETE /auth/sessions`: which ones.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RevokeSessions {
+    /// Whether the session that asks stays.
+    #[serde(default)]
+    pub keep_current: bool,
+}
+
 /// What kind of caller stands behind a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

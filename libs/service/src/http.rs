@@ -1,5 +1,6 @@
 //! The edge of HTTP: listeners, request ids, bounded bodies, problem documents.
 
+mod api;
 pub mod body;
 pub mod edge;
 pub mod listen;
@@ -9,6 +10,7 @@ pub mod path;
 pub mod problem;
 mod request_id;
 
+pub use api::Api;
 pub use body::JsonBody;
 pub use edge::{Edge, not_found};
 pub use listen::{PeerAddress, serve};

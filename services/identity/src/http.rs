@@ -10,30 +10,32 @@ mod users;
 mod version;
 
 use axum::Router;
-use axum::routing::{delete, get, post};
-use service::http::not_found;
+use contract::routes;
+use service::http::Api;
 
 use crate::app::App;
 
 /// The public API.
 pub(crate) fn public(app: App) -> Router {
-    Router::new()
-        .route("/api/v1/tenants", post(tenants::create).get(tenants::list))
-        .route("/api/v1/tenants/{tenant_id}", get(tenants::read).patch(tenants::patch))
-        .route("/api/v1/users/invite", post(users::invite))
-        .route("/api/v1/users/invites", get(invites::list))
-        .route("/api/v1/users/invites/{invite_id}", delete(invites::revoke))
-        .route("/api/v1/users/invites/{invite_id}/resend", post(invites::resend))
-        .route("/api/v1/users/accept-invite", post(users::accept_invite))
-        .route("/api/v1/users", get(users::list))
-        .route("/api/v1/users/{user_id}", get(users::read).patch(users::patch))
-        .route("/api/v1/auth/password/login", post(auth_password::login))
-        .route("/api/v1/auth/password/change", post(auth_password::change))
-        .route("/api/v1/auth/password/reset", post(auth_password::reset))
-        .route("/api/v1/auth/password/reset/confirm", post(auth_password::confirm_reset))
-        .route("/api/v1/pages/{name}", get(pages::read))
-        .route("/api/v1/problems/{code}", get(problems::read))
-        .route("/api/v1/version", get(version::read))
-        .fallback(not_found)
+    Api::default()
+        .on(&routes::CREATE_TENANT, tenants::create)
+        .on(&routes::LIST_TENANTS, tenants::list)
+        .on(&routes::GET_TENANT, tenants::read)
+        .on(&routes::UPDATE_TENANT, tenants::patch)
+        .on(&routes::INVITE_USER, users::invite)
+        .on(&routes::LIST_INVITES, invites::list)
+        .on(&routes::REVOKE_INVITE, invites::revoke)
+        .on(&routes::RESEND_INVITE, invites::resend)
+        .on(&routes::ACCEPT_INVITE, users::accept_invite)
+        .on(&routes::LIST_USERS, users::list)
+        .on(&routes::GET_USER, users::read)
+        .on(&routes::UPDATE_USER, users::patch)
+        .on(&routes::LOG_IN, auth_password::login)
+        .on(&routes::CHANGE_PASSWORD, auth_password::change)
+        .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
+        .on(&routes::CONFIRM_PASSWORD_RESET, auth_password::confirm_reset)
+        .on(&routes::OPEN_PAGE, pages::read)
+        .on(&routes::READ_PROBLEM, problems::read)
+        .on(&routes::GET_VERSION, version::read)
         .with_state(app)
 }

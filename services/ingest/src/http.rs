@@ -8,18 +8,17 @@ mod health;
 pub(crate) use body::Room;
 
 use axum::Router;
-use axum::routing::{get, post};
-use service::http::not_found;
+use contract::routes;
+use service::http::Api;
 
 use crate::app::App;
 
 /// The public API.
 pub(crate) fn public(app: App) -> Router {
-    Router::new()
-        .route("/api/v1/events", post(events::one))
-        .route("/api/v1/events/batch", post(events::batch))
-        .route("/api/v1/events/schema", get(events::schema))
-        .route("/api/v1/health", get(health::read))
-        .fallback(not_found)
+    Api::default()
+        .on(&routes::SEND_EVENT, events::one)
+        .on(&routes::SEND_EVENTS, events::batch)
+        .on(&routes::GET_EVENT_SCHEMA, events::schema)
+        .on(&routes::GET_HEALTH, health::read)
         .with_state(app)
 }

@@ -7,20 +7,21 @@ mod internal;
 use authn::internal_only;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post, put};
+use axum::routing::{post, put};
 use contract::internal::{INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
-use service::http::not_found;
+use contract::routes;
+use service::http::{Api, not_found};
 
 use crate::app::App;
 
 /// The public API.
 pub(crate) fn public(app: App) -> Router {
-    Router::new()
-        .route("/api/v1/auth/session", get(auth_session::whoami))
-        .route("/api/v1/auth/sessions", get(auth_sessions::list).delete(auth_sessions::revoke_all))
-        .route("/api/v1/auth/sessions/logout", post(auth_sessions::logout))
-        .route("/api/v1/auth/sessions/{session_id}", delete(auth_sessions::revoke))
-        .fallback(not_found)
+    Api::default()
+        .on(&routes::WHOAMI, auth_session::whoami)
+        .on(&routes::LIST_SESSIONS, auth_sessions::list)
+        .on(&routes::REVOKE_SESSIONS, auth_sessions::revoke_all)
+        .on(&routes::LOG_OUT, auth_sessions::logout)
+        .on(&routes::REVOKE_SESSION, auth_sessions::revoke)
         .with_state(app)
 }
 

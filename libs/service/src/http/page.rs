@@ -4,9 +4,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Query};
-use contract::{Page, ProblemKind};
+use contract::{Page, PageQuery, ProblemKind};
 use http::request::Parts;
-use serde::Deserialize;
 
 use super::problem::Problem;
 
@@ -21,12 +20,6 @@ pub struct Paging<K> {
     limit: u32,
 }
 
-#[derive(Deserialize)]
-struct Parameters {
-    limit: Option<u32>,
-    cursor: Option<String>,
-}
-
 impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
     type Rejection = Problem;
 
@@ -34,7 +27,7 @@ impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
         let refused = |name: &str, message: String| {
             Problem::new(ProblemKind::ValidationFailed).detail(format!("The parameter {name} {message}."))
         };
-        let Query(Parameters { limit, cursor }) =
+        let Query(PageQuery { limit, cursor }) =
             Query::try_from_uri(&parts.uri).map_err(|_| refused("limit", "is no number".to_owned()))?;
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {

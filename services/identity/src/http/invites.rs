@@ -4,10 +4,9 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use contract::Page;
-use contract::identity::{Delivery, Invite, InviteStatus};
+use contract::identity::{Invite, InviteFilter, ResendInvite};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
-use serde::Deserialize;
 use service::Problem;
 use service::http::JsonBody;
 use service::http::page::Paging;
@@ -17,25 +16,14 @@ use tenancy::InviteId;
 use super::callers::{InviteReader, Inviter};
 use crate::app::App;
 
-#[derive(Deserialize)]
-pub(super) struct Filter {
-    status: Option<InviteStatus>,
-}
-
 /// `GET`: an administrator, a key with `users:read`, the operator.
 pub(super) async fn list(
     InviteReader(scope): InviteReader,
     State(app): State<App>,
     paging: Paging<InviteId>,
-    Query(filter): Query<Filter>,
+    Query(filter): Query<InviteFilter>,
 ) -> Result<Json<Page<Invite>>, Problem> {
     Ok(Json(app.invites(&scope, filter.status, &paging).await?))
-}
-
-#[derive(Deserialize)]
-pub(super) struct Resend {
-    #[serde(default)]
-    delivery: Delivery,
 }
 
 /// `POST …/{invite_id}/resend`: as invite.
@@ -43,7 +31,7 @@ pub(super) async fn resend(
     inviter: Inviter,
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
-    JsonBody(Resend { delivery }): JsonBody<Resend>,
+    JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Response, Problem> {
     let invite = app.resend_invite(&inviter.scope, inviter.highest_role, invite_id, delivery).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())

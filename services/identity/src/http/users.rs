@@ -4,11 +4,10 @@ use authn::Caller;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use contract::identity::{AcceptInvite, AcceptedInvite, InviteUser, PatchUser, User};
-use contract::{Page, ProblemKind, Scope, UserStatus};
+use contract::identity::{AcceptInvite, AcceptedInvite, InviteUser, PatchUser, User, UserFilter};
+use contract::{Page, ProblemKind, Scope};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
-use serde::Deserialize;
 use service::Problem;
 use service::http::JsonBody;
 use service::http::page::Paging;
@@ -55,18 +54,12 @@ pub(super) async fn read(
     Ok(Json(app.user(&caller.scope(), user_id).await?))
 }
 
-#[derive(Deserialize)]
-pub(super) struct Filter {
-    email: Option<String>,
-    status: Option<UserStatus>,
-}
-
 /// `GET`: an administrator, a key with `users:read`.
 pub(super) async fn list(
     caller: Caller,
     State(app): State<App>,
     paging: Paging<UserId>,
-    Query(filter): Query<Filter>,
+    Query(filter): Query<UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
     caller.require(Scope::UsersRead)?;
     Ok(Json(app.users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))

@@ -1,14 +1,9 @@
 //! `/version`: which build answers.
 
 use axum::Json;
-use serde::Serialize;
-
-#[derive(Serialize)]
-pub(super) struct Version {
-    version: &'static str,
-}
+use contract::identity::Version;
 
 /// `GET`: anybody.
 pub(super) async fn read() -> Json<Version> {
-    Json(Version { version: env!("CARGO_PKG_VERSION") })
+    Json(Version { version: env!("CARGO_PKG_VERSION").to_owned() })
 }

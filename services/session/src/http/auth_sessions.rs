@@ -4,9 +4,8 @@ use authn::Caller;
 use axum::Json;
 use axum::extract::{Query, State};
 use contract::Page;
-use contract::session::Session;
+use contract::session::{RevokeSessions, Session};
 use http::StatusCode;
-use serde::Deserialize;
 use service::Problem;
 use service::http::page::Paging;
 use service::http::path::Id;
@@ -43,18 +42,12 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-pub(super) struct RevokeAll {
-    #[serde(default)]
-    keep_current: bool,
-}
-
 /// `DELETE`: all sessions of the user that the header names.
 pub(super) async fn revoke_all(
     State(app): State<App>,
     caller: Caller,
     UserHeader(user_id): UserHeader,
-    Query(RevokeAll { keep_current }): Query<RevokeAll>,
+    Query(RevokeSessions { keep_current }): Query<RevokeSessions>,
 ) -> Result<StatusCode, Problem> {
     app.revoke_all_sessions(&caller, user_id, keep_current).await?;
     Ok(StatusCode::NO_CONTENT)

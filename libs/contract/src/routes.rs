@@ -1,0 +1,59 @@
+//! The public routes as data: what is asked, who may ask, and what is answered. The services' routers, the OpenAPI
+//! document, the page that documents the API and the tests of who may do what are made from this one table.
+//!
+//! A route's documentation is also what users read: the first line is its summary.
+
+mod about;
+mod access;
+mod body;
+mod events;
+mod invites;
+mod passwords;
+mod route;
+mod sessions;
+mod tenants;
+mod users;
+
+pub use about::*;
+pub use access::{Access, Header};
+pub use body::{Answer, Body, Content, Type};
+pub use events::*;
+pub use invites::*;
+pub use passwords::*;
+pub use route::{Method, Route};
+pub use sessions::*;
+pub use tenants::*;
+pub use users::*;
+
+/// The parameters of every list.
+const PAGING: Type = Type::of::<crate::PageQuery>();
+
+/// What belongs together, in the order in which a reader wants it.
+const GROUPS: &[&[&Route]] = &[
+    passwords::GROUP,
+    sessions::GROUP,
+    users::GROUP,
+    invites::GROUP,
+    events::GROUP,
+    tenants::GROUP,
+    about::GROUP,
+];
+
+/// Every public route.
+pub fn all() -> impl Iterator<Item = &'static Route> {
+    GROUPS.iter().copied().flatten().copied()
+}
+
+/// Defines the routes of one group.
+macro_rules! routes {
+    ($group:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
+        $($(#[doc = $doc])+ pub static $name: Route = $route.named($group, stringify!($name), &[$($doc),+]);)+
+
+        /// The routes of this group, in the order in which a reader wants them.
+        pub(super) const GROUP: &[&Route] = &[$(&$name),+];
+    };
+}
+use routes;
+
+#[cfg(test)]
+mod tests;

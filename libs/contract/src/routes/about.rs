@@ -1,0 +1,27 @@
+//! What the API says of itself, and its pages for people.
+
+use super::{Access, Answer, Route, routes};
+use crate::identity::Version;
+
+routes! {
+    "About the API":
+
+    /// Ask which version answers
+    GET_VERSION = Route::get("/version")
+        .access(&[Access::Anybody])
+        .answers(&[Answer::json::<Version>(200, "The version.")]);
+
+    /// Read about a kind of problem
+    ///
+    /// The `type` of every problem document leads here.
+    READ_PROBLEM = Route::get("/problems/{code}")
+        .access(&[Access::Anybody])
+        .answers(&[Answer::page("What went wrong, and what to do.")]);
+
+    /// Open a page, or load a part of one
+    ///
+    /// The pages `accept-invite` and `reset-password` take their token from the fragment of the address.
+    OPEN_PAGE = Route::get("/pages/{name}")
+        .access(&[Access::Anybody])
+        .answers(&[Answer::page("The page.")]);
+}

@@ -1,0 +1,60 @@
+//! `/users/invite`, `/users/invites` and `/users/accept-invite`.
+
+use super::{Access, Answer, Header, PAGING, Route, Type, routes};
+use crate::identity::{AcceptInvite, AcceptedInvite, Invite, InviteFilter, InviteUser, ResendInvite};
+use crate::{Page, ProblemKind, Scope};
+
+const INVITER: &[Access] = &[Access::Admin, Access::Key(Scope::UsersWrite), Access::Operator];
+
+routes! {
+    "Invites":
+
+    /// Invite somebody into the tenant
+    ///
+    /// By mail, or with `"delivery": "response"` by handing over the token that the answer then holds. A key can only
+    /// invite members.
+    INVITE_USER = Route::post("/users/invite")
+        .access(INVITER)
+        .headers(&[Header::TenantOfOperator])
+        .takes::<InviteUser>()
+        .answers(&[Answer::json::<Invite>(201, "The invite.")])
+        .problems(&[
+            ProblemKind::NotFound,
+            ProblemKind::UserExists,
+            ProblemKind::InvitePending,
+            ProblemKind::MailUnavailable,
+        ]);
+
+    /// List the invites of the tenant
+    LIST_INVITES = Route::get("/users/invites")
+        .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::Operator])
+        .headers(&[Header::TenantOfOperator])
+        .query(&[PAGING, Type::of::<InviteFilter>()])
+        .answers(&[Answer::json::<Page<Invite>>(200, "A page of invites, oldest first.")]);
+
+    /// Send an invite again
+    ///
+    /// It gets a new token and its full time; the old token is dead.
+    RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
+        .access(INVITER)
+        .headers(&[Header::TenantOfOperator])
+        .takes::<ResendInvite>()
+        .answers(&[Answer::json::<Invite>(200, "The invite as it is now.")])
+        .problems(&[ProblemKind::MailUnavailable]);
+
+    /// Take an invite back
+    REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
+        .access(INVITER)
+        .headers(&[Header::TenantOfOperator])
+        .answers(&[Answer::empty(204, "The invite's token is dead.")]);
+
+    /// Accept an invite
+    ///
+    /// The token says who is invited and where; a refused password does not spend it.
+    ACCEPT_INVITE = Route::post("/users/accept-invite")
+        .access(&[Access::Proof])
+        .takes::<AcceptInvite>()
+        .answers(&[Answer::json::<AcceptedInvite>(201, "The user, who can log in now.")])
+        .sets_password()
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::Overloaded]);
+}
