@@ -25,6 +25,9 @@ use crate::Tasks;
 /// A client that has not sent its headers by then is cut off; also how long an idle connection is kept. Longer than the
 /// 90 s for which common proxies keep theirs, so that it is they who close it, never we under a request on its way.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
+/// The same once half of all places are taken: who opens connections and says nothing gives their places back soon, so a
+/// listener cannot be closed by holding connections. A proxy that finds one closed here opens another.
+const CROWDED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// More connections wait in the kernel until one ends.
 const MAX_CONNECTIONS: usize = 10_000;
 /// After a failed accept (no file descriptors left, say), so that the loop does not spin.
@@ -51,7 +54,8 @@ pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: C
                 continue;
             }
         };
-        let connection = connection(stream, peer, router.clone());
+        let patience = header_timeout(places.available_permits());
+        let connection = connection(stream, peer, router.clone(), patience);
         let watched = graceful.watch(connection);
         tasks.spawn_short(async move {
             // A connection that breaks is the client's affair.
@@ -63,6 +67,11 @@ pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: C
     }
     drop(listener);
     graceful.shutdown().await;
+}
+
+/// How long a new connection may take for its headers, by the number of places that are left.
+const fn header_timeout(free: usize) -> Duration {
+    if free < MAX_CONNECTIONS / 2 { CROWDED_HEADER_TIMEOUT } else { HEADER_TIMEOUT }
 }
 
 async fn accept(
@@ -79,6 +88,7 @@ fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
+    header_timeout: Duration,
 ) -> http1::Connection<
     TokioIo<TcpStream>,
     impl hyper::service::HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send>,
@@ -89,6 +99,19 @@ fn connection(
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(header_timeout)
         .serve_connection(TokioIo::new(stream), service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_is_half_full_gives_silent_clients_seconds_instead_of_minutes() {
+        assert_eq!(header_timeout(MAX_CONNECTIONS), HEADER_TIMEOUT);
+        assert_eq!(header_timeout(MAX_CONNECTIONS / 2), HEADER_TIMEOUT);
+        assert_eq!(header_timeout(MAX_CONNECTIONS / 2 - 1), CROWDED_HEADER_TIMEOUT);
+        assert_eq!(header_timeout(0), CROWDED_HEADER_TIMEOUT);
+    }
 }
