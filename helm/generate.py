@@ -169,7 +169,7 @@ files, each only those that it needs. After a change: `kubectl rollout restart d
 | --- | --- | --- |
 | `database.existingSecret` | `identity-url`, `session-url` | Postgres as the roles `svc_identity` and `svc_session` |
 | | `identity-migrator-url`, `session-migrator-url` | Postgres as the roles `svc_identity_migrator` and `svc_session_migrator`; only migrations read them |
-| `nats.existingSecret` | `ingest-url` | NATS as the user `ingest` |
+| `nats.existingSecret` | `identity-url`, `session-url`, `ingest-url` | NATS as the users `identity`, `session` and `ingest` |
 | `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
 | | `operator-token` | the operator's credential, as `svc-identity operator-token` prints one |
 | | `service-token-previous`, `operator-token-previous` | those before a rotation, while `secrets.previous` names them |

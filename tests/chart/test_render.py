@@ -233,12 +233,13 @@ class Variables(unittest.TestCase):
         for component, wanted in {
             "identity": {
                 "SVC_DATABASE_URL_FILE",
+                "SVC_NATS_URL_FILE",
                 "SVC_SERVICE_TOKEN_FILE",
                 "SVC_OPERATOR_TOKEN_FILE",
                 "SVC_SESSION_URL",
                 "SVC_PUBLIC_URL",
             },
-            "session": {"SVC_DATABASE_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
+            "session": {"SVC_DATABASE_URL_FILE", "SVC_NATS_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
             "ingest": {"SVC_NATS_URL_FILE", "SVC_NATS_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
         }.items():
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
@@ -262,7 +263,7 @@ class Variables(unittest.TestCase):
         env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
         self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
         self.assertEqual(env["SVC_INVITE_TTL"], "48h")
-        self.assertEqual(env["SVC_SERVICE_TOKEN_PREVIOUS_FILE"], "/etc/svc/secrets/service-token-previous")
+        self.assertEqual(env["SVC_SERVICE_TOKEN_PREVIOUS_FILE"], "/etc/svc/secrets/svc-tokens/service-token-previous")
 
 
 class Routes(unittest.TestCase):

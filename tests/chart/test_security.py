@@ -88,13 +88,22 @@ class SecurityRules(unittest.TestCase):
 
     def test_a_pod_gets_only_the_keys_that_it_reads(self):
         wanted = {
-            "Deployment/svc-identity": {"identity-url", "service-token", "operator-token"},
-            "Deployment/svc-session": {"session-url", "service-token"},
-            "Deployment/svc-ingest": {"ingest-url", "service-token"},
+            "Deployment/svc-identity": {
+                "svc-database/identity-url",
+                "svc-nats/identity-url",
+                "svc-tokens/service-token",
+                "svc-tokens/operator-token",
+            },
+            "Deployment/svc-session": {
+                "svc-database/session-url",
+                "svc-nats/session-url",
+                "svc-tokens/service-token",
+            },
+            "Deployment/svc-ingest": {"svc-nats/ingest-url", "svc-tokens/service-token"},
         }
         for of, _, pod in chart.pods(chart.case("least")):
             sources = [s["secret"] for v in pod.get("volumes", []) for s in v.get("projected", {}).get("sources", [])]
-            keys = {item["key"] for source in sources for item in source["items"]}
+            keys = {f"{source['name']}/{item['key']}" for source in sources for item in source["items"]}
             if of in wanted:
                 self.assertEqual(keys, wanted[of], of)
 

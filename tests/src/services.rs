@@ -80,7 +80,7 @@ impl Services {
             command.env(name, address.to_string());
         }
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
-        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN);
+        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", &self.nats.url);
         match service {
             Upstream::Identity => {
                 self.set_database(&mut command, service);
@@ -90,7 +90,7 @@ impl Services {
             }
             Upstream::Session => self.set_database(&mut command, service),
             Upstream::Ingest => {
-                command.env("SVC_SESSION_URL", self.session_url()).env("SVC_NATS_URL", &self.nats.url);
+                command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_NATS_STREAM_MODE", "ensure").env("SVC_NATS_STREAM_REPLICAS", "1");
                 command.env("SVC_NATS_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
             }

@@ -67,8 +67,8 @@
 {{- if and (or $values.identity.enabled $values.session.enabled) (not $values.database.existingSecret) -}}
 {{- $faults = append $faults (printf "database.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-database --from-literal=identity-url=postgres://… --from-literal=identity-migrator-url=postgres://… --from-literal=session-url=postgres://… --from-literal=session-migrator-url=postgres://…`, then type --set database.existingSecret=svc-database" $namespace) -}}
 {{- end -}}
-{{- if and $values.ingest.enabled (not $values.nats.existingSecret) -}}
-{{- $faults = append $faults (printf "nats.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
+{{- if not $values.nats.existingSecret -}}
+{{- $faults = append $faults (printf "nats.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
 {{- end -}}
 {{- if and $values.ingest.enabled (not $values.nats.stream.maxBytes) -}}
 {{- $faults = append $faults "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 80 % of the broker's volume" -}}
@@ -87,7 +87,7 @@
 {{- if and (or .Values.identity.enabled .Values.session.enabled) (not $egress.database) -}}
 {{- $faults = append $faults "networkPolicy.egress.database is empty, so Postgres could not be reached: give it the rules that let out to it, or type --set networkPolicy.egress.enabled=false" -}}
 {{- end -}}
-{{- if and .Values.ingest.enabled (not $egress.nats) -}}
+{{- if not $egress.nats -}}
 {{- $faults = append $faults "networkPolicy.egress.nats is empty, so NATS could not be reached: give it the rules that let out to it, or type --set networkPolicy.egress.enabled=false" -}}
 {{- end -}}
 {{- if and .Values.monitoring.traces.endpoint (not $egress.traces) -}}

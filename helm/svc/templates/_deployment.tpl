@@ -41,7 +41,7 @@ spec:
           args: [migrate, wait]
           env:
             - name: SVC_DATABASE_URL_FILE
-              value: /etc/svc/secrets/{{ .component }}-url
+              value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ .component }}-url
           volumeMounts:
             - name: secrets
               mountPath: /etc/svc/secrets

@@ -65,14 +65,14 @@
 {{- end }}
 {{- range include "svc.secrets" . | fromJsonArray }}
 - name: {{ .variable }}_FILE
-  value: /etc/svc/secrets/{{ .key }}
+  value: /etc/svc/secrets/{{ .secret }}/{{ .key }}
 {{- end }}
 {{- with $own.extraEnv }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{/* A volume of the given secrets, a file a key: (list of {secret, key}). */}}
+{{/* A volume of the given secrets, a file a key, below the name of its Secret: (list of {secret, key}). */}}
 {{- define "svc.secretVolume" -}}
 name: secrets
 projected:
@@ -83,6 +83,6 @@ projected:
         name: {{ .secret }}
         items:
           - key: {{ .key }}
-            path: {{ .key }}
+            path: {{ .secret }}/{{ .key }}
     {{- end }}
 {{- end -}}

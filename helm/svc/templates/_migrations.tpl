@@ -20,7 +20,7 @@ spec:
       args: [migrate, up]
       env:
         - name: SVC_MIGRATOR_DATABASE_URL_FILE
-          value: /etc/svc/secrets/{{ .component }}-migrator-url
+          value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ .component }}-migrator-url
       resources:
         {{- toYaml .root.Values.migrations.resources | nindent 8 }}
       {{- include "svc.container.security" . | nindent 6 }}

@@ -98,9 +98,8 @@ spec:
             matchLabels:
               {{- include "svc.selector" (dict "root" .root "component" "session") | nindent 14 }}
     {{- end }}
-    {{- if eq .component "ingest" }}
     {{- toYaml $policy.egress.nats | nindent 4 }}
-    {{- else }}
+    {{- if ne .component "ingest" }}
     {{- toYaml $policy.egress.database | nindent 4 }}
     {{- end }}
     {{- if .root.Values.monitoring.traces.endpoint }}

@@ -5,8 +5,18 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
+use service::config::Variable;
 
 use crate::publisher::PublishMetrics;
+
+/// Where the broker is. Each service has a user of its own there (`deploy/nats/accounts.conf`).
+pub const NATS_URL: Variable = Variable {
+    name: "SVC_NATS_URL",
+    form: "nats://user:password@host:port, several with commas",
+    default: None,
+    secret: true,
+    meaning: "The NATS servers, as the user who is called like the service.",
+};
 
 /// A dead broker is noticed after three of these at most.
 const PING_INTERVAL: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ mod publisher;
 mod streams;
 mod subject;
 
-pub use connect::{Config, ConnectError, connect};
+pub use connect::{Config, ConnectError, NATS_URL, connect};
 pub use message::{Message, Request};
 pub use publisher::{Ack, Limits, PublishError, PublishMetrics, Publisher};
 pub use streams::{

@@ -15,6 +15,8 @@ use crate::{AUDIT_STREAM, DEAD_LETTER_STREAM, UDM_STREAM};
 
 const DAY: Duration = Duration::from_hours(24);
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
+/// The streams beside `UDM` take this part of its bytes.
+const BESIDE: u64 = 8;
 /// Room for the headers of the largest event.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
 
@@ -36,7 +38,8 @@ pub struct Profile {
     pub durability: Durability,
     /// How many servers hold each message: 3 in a cluster, 1 standalone.
     pub replicas: usize,
-    /// Where `UDM` is full. At most 80 % of the broker's volume.
+    /// Where `UDM` is full; `AUDIT` and `UDM_DLQ` are at an eighth of it each. At most 80 % of the broker's volume, so that
+    /// all three fit.
     pub max_bytes: u64,
 }
 
@@ -71,21 +74,20 @@ pub enum StreamFault {
 
 /// `UDM`: events of all tenants, 72 hours.
 pub fn events(profile: &Profile) -> StreamDefinition {
-    let max_bytes = i64::try_from(profile.max_bytes).unwrap_or(i64::MAX);
-    StreamDefinition(Config { max_bytes, ..base(UDM_STREAM, "udm.v1.>", 3 * DAY, profile) })
+    StreamDefinition(base(UDM_STREAM, "udm.v1.>", 3 * DAY, profile.max_bytes, profile))
 }
 
 /// `UDM_DLQ`: events that a consumer could not digest, 14 days.
 pub fn dead_letters(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(DEAD_LETTER_STREAM, "udm.dlq.v1.>", 14 * DAY, profile))
+    StreamDefinition(base(DEAD_LETTER_STREAM, "udm.dlq.v1.>", 14 * DAY, profile.max_bytes / BESIDE, profile))
 }
 
 /// `AUDIT`: what happened to tenants, users and credentials, 400 days.
 pub fn audit(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(AUDIT_STREAM, "audit.v1.>", 400 * DAY, profile))
+    StreamDefinition(base(AUDIT_STREAM, "audit.v1.>", 400 * DAY, profile.max_bytes / BESIDE, profile))
 }
 
-fn base(name: &str, subjects: &str, max_age: Duration, profile: &Profile) -> Config {
+fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: &Profile) -> Config {
     Config {
         name: name.to_owned(),
         subjects: vec![subjects.to_owned()],
@@ -94,7 +96,7 @@ fn base(name: &str, subjects: &str, max_age: Duration, profile: &Profile) -> Con
         // A full stream is a loud refusal, never a silent loss.
         discard: DiscardPolicy::New,
         max_age,
-        max_bytes: -1,
+        max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
         max_messages: -1,
         max_messages_per_subject: -1,
         max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),

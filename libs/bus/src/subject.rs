@@ -13,6 +13,8 @@ pub const PARTITIONS: u8 = 64;
 
 const EVENT_PREFIX: &str = "udm.v1";
 const AUDIT_PREFIX: &str = "audit.v1";
+/// No tenant's id: those have no underscore.
+const NO_TENANT: &str = "_";
 const HASHED: &str = "h-";
 const MAX_PLAIN_SOURCE: usize = 64;
 const MAX_EVENT_TYPE: usize = 64;
@@ -110,26 +112,26 @@ impl FromStr for EventSubject {
     }
 }
 
-/// `audit.v1.<tenant>.<context>.<event>`: where a fact about a tenant is published.
+/// `audit.v1.<tenant>.<context>.<event>`: where a fact about a tenant is published; `_` for a tenant that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditSubject {
-    tenant: TenantId,
+    tenant: Option<TenantId>,
     context: String,
     event: String,
 }
 
 impl AuditSubject {
     /// The subject of a fact; context and event are 1 to 64 of `a-z 0-9 _`.
-    pub fn new(tenant: &TenantId, context: &str, event: &str) -> Result<Self, InvalidSubject> {
+    pub fn new(tenant: Option<&TenantId>, context: &str, event: &str) -> Result<Self, InvalidSubject> {
         if !is_audit_token(context) || !is_audit_token(event) {
             return Err(InvalidSubject);
         }
-        Ok(Self { tenant: tenant.clone(), context: context.to_owned(), event: event.to_owned() })
+        Ok(Self { tenant: tenant.cloned(), context: context.to_owned(), event: event.to_owned() })
     }
 
-    /// Whom the fact is about.
-    pub fn tenant(&self) -> &TenantId {
-        &self.tenant
+    /// Whom the fact is about, if there is such a tenant.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        self.tenant.as_ref()
     }
 
     /// Which service says so.
@@ -146,6 +148,7 @@ impl AuditSubject {
 impl fmt::Display for AuditSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, context, event } = self;
+        let tenant = tenant.as_ref().map_or(NO_TENANT, TenantId::as_str);
         write!(f, "{AUDIT_PREFIX}.{tenant}.{context}.{event}")
     }
 }
@@ -155,7 +158,11 @@ impl FromStr for AuditSubject {
 
     fn from_str(subject: &str) -> Result<Self, Self::Err> {
         let [tenant, context, event] = tokens(subject, AUDIT_PREFIX)?;
-        Self::new(&tenant.parse().map_err(|_| InvalidSubject)?, context, event)
+        let tenant = match tenant {
+            NO_TENANT => None,
+            tenant => Some(tenant.parse().map_err(|_| InvalidSubject)?),
+        };
+        Self::new(tenant.as_ref(), context, event)
     }
 }
 

@@ -148,6 +148,11 @@ impl TokenDigest {
         })
     }
 
+    /// The first 8 hex digits: enough to find a row, too few to be of use to anybody else.
+    pub fn prefix(&self) -> String {
+        self.to_hex()[..8].to_owned()
+    }
+
     /// Reads what [`Self::to_hex`] wrote; `None` for anything else.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let digits = hex.as_bytes();
@@ -163,9 +168,9 @@ impl TokenDigest {
 }
 
 impl std::fmt::Debug for TokenDigest {
-    /// Shows the first 8 hex digits: enough to find a row, too few to be of use to anybody else.
+    /// Shows no more than [`Self::prefix`].
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}…", &self.to_hex()[..8])
+        write!(f, "{}…", self.prefix())
     }
 }
 

@@ -60,6 +60,11 @@ impl Client {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// `PATCH` of JSON.
+    pub async fn patch(&self, path: &str, body: &impl Serialize) -> Answer {
+        self.send(self.request(Method::PATCH, path).json(body)).await
+    }
+
     /// `POST` of any bytes under any media type; none when it is empty.
     pub async fn post_bytes(&self, path: &str, media_type: &str, body: impl Into<reqwest::Body>) -> Answer {
         let request = self.request(Method::POST, path).body(body);

@@ -14,7 +14,7 @@ use service::Tasks;
 use service::config::Environment;
 use service::health::{self, Readiness};
 use service::telemetry::{Telemetry, TraceSettings};
-use standalone::contexts::{self, Settings};
+use standalone::contexts::{self, NatsUrls, Settings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -74,7 +74,11 @@ impl World {
             public_url: base_url.clone(),
             identity_database_url: database.url("svc_identity"),
             session_database_url: database.url("svc_session"),
-            nats_url: nats.url.clone(),
+            nats_urls: NatsUrls {
+                identity: nats.url.clone(),
+                session: nats.url.clone(),
+                ingest: nats.url.clone(),
+            },
             service_token: service_token.clone(),
             operator_token: operator_token.clone(),
             mail_dir: mails.path().to_string_lossy().into_owned(),
@@ -187,11 +191,13 @@ impl World {
         let mut connection = self.database.superuser().await.expect("the database answers");
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            let left: i64 =
-                sqlx::query_scalar("select count(*) from identity.outbox where parked_at is null")
-                    .fetch_one(&mut connection)
-                    .await
-                    .expect("the outbox can be read");
+            let left: i64 = sqlx::query_scalar(
+                "select (select count(*) from identity.outbox where parked_at is null)
+                        + (select count(*) from session.outbox where parked_at is null)",
+            )
+            .fetch_one(&mut connection)
+            .await
+            .expect("the outbox can be read");
             if left == 0 {
                 return;
             }

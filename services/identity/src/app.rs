@@ -16,6 +16,7 @@ pub(crate) mod standing;
 
 use std::sync::Arc;
 
+use audit::AuditLog;
 use authn::{Authority, OperatorSecret, SessionClient};
 use axum::extract::FromRef;
 use chrono::TimeDelta;
@@ -41,6 +42,7 @@ pub(crate) struct App {
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
     pub(crate) operator_secret: OperatorSecret,
+    pub(crate) audit: AuditLog,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use audit::{AUDIT_PERSONAL, Personal};
 use authn::{
     OPERATOR_TOKEN, OPERATOR_TOKEN_PREVIOUS, OperatorSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS,
     SESSION_URL,
 };
+use bus::NATS_URL;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
@@ -68,6 +70,8 @@ pub const VARIABLES: &[Variable] = &[
     SERVICE_TOKEN_PREVIOUS,
     OPERATOR_TOKEN,
     OPERATOR_TOKEN_PREVIOUS,
+    NATS_URL,
+    AUDIT_PERSONAL,
     TIME_COST,
     MEMORY_COST,
     PARALLELISM,
@@ -92,6 +96,8 @@ pub struct Config {
     pub session_url: Url,
     pub(crate) service_token: contract::Secret,
     pub(crate) operator_secret: OperatorSecret,
+    pub(crate) nats_url: contract::Secret,
+    pub(crate) audit_personal: Personal,
     pub(crate) argon2: Argon2Settings,
     pub(crate) pool_size: PoolSize,
     pub(crate) min_length: usize,
@@ -115,6 +121,8 @@ impl Config {
             authn::SharedSecret::service(text).map(|_| contract::Secret::new(text))
         });
         let operator_secret = OperatorSecret::read(&mut read);
+        let nats_url = read.required::<String>(&NATS_URL).map(contract::Secret::new);
+        let audit_personal = read.required(&AUDIT_PERSONAL);
         let argon2 = argon2(&mut read);
         let workers = read.optional::<usize>(&HASH_WORKERS);
         let min_length = read.required_with(&MIN_LENGTH, |text| match text.parse() {
@@ -137,6 +145,8 @@ impl Config {
                 session_url: session_url?,
                 service_token: service_token?,
                 operator_secret: operator_secret?,
+                nats_url: nats_url?,
+                audit_personal: audit_personal?,
                 argon2,
                 pool_size,
                 min_length: min_length?,

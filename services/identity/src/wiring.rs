@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use audit::AuditLog;
 use authn::SessionClient;
+use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
@@ -107,7 +109,13 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         can_mail: config.mail_dir.is_some(),
         operator_secret: config.operator_secret,
+        audit: AuditLog::new(outbox.clone(), config.audit_personal),
     };
+    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
+    broker.metrics = metrics.shared(PublishMetrics::register);
+    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
+    broker.inbox_prefix = Some("_INBOX.identity".to_owned());
+    audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     let mailer = Mailer { from: config.mail_from, directory: config.mail_dir, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.

@@ -1,7 +1,11 @@
 //! The routes of identity, over the whole system with a real database and broker. A file a resource.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+
 #[path = "http/accept_invite.rs"]
 mod accept_invite;
+#[path = "http/audit.rs"]
+mod audit;
 #[path = "http/invites.rs"]
 mod invites;
 #[path = "http/login.rs"]

@@ -1,19 +1,12 @@
 //! What the ingest service can be told.
 
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, SharedSecret};
-use bus::{Durability, Profile};
+use bus::{Durability, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Environment, Faults, Reader, Variable, parse_bytes};
 use service::process::PUBLIC_URL;
 use url::Url;
 
-const NATS_URL: Variable = Variable {
-    name: "SVC_NATS_URL",
-    form: "nats://user:password@host:port, several with commas",
-    default: None,
-    secret: true,
-    meaning: "The NATS servers, as the user `ingest`.",
-};
 const STREAM_MODE: Variable = plain(
     "SVC_NATS_STREAM_MODE",
     "`verify` or `ensure`",

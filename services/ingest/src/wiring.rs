@@ -77,10 +77,10 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
     let measured = publisher.clone();
     telemetry.metrics().at_scrape(move || measured.measure());
-    let (mode, definition) = (config.stream_mode, bus::events(&config.profile));
+    let (mode, profile) = (config.stream_mode, config.profile);
     let to_be_ready = publisher.clone();
     let ready = async move {
-        until_stream_fits(&broker, mode, &definition).await;
+        until_streams_fit(&broker, mode, &profile).await;
         // The stream may have been made a moment ago, and the publisher looks for it by itself.
         to_be_ready.ready().await;
         gate.open();
@@ -97,11 +97,11 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }
 
-/// Looks at the stream until it is as it must be, and tells once of each fault.
-async fn until_stream_fits(broker: &bus::Config, mode: StreamMode, definition: &bus::StreamDefinition) {
+/// Looks at the streams until they are as they must be, and tells once of each fault.
+async fn until_streams_fit(broker: &bus::Config, mode: StreamMode, profile: &bus::Profile) {
     let mut told = String::new();
     loop {
-        let Err(fault) = check_stream(broker, mode, definition).await else {
+        let Err(fault) = check_streams(broker, mode, profile).await else {
             return;
         };
         if fault != told {
@@ -112,16 +112,22 @@ async fn until_stream_fits(broker: &bus::Config, mode: StreamMode, definition: &
     }
 }
 
-async fn check_stream(
-    broker: &bus::Config,
-    mode: StreamMode,
-    definition: &bus::StreamDefinition,
-) -> Result<(), String> {
+/// Whoever prepares the streams answers for those beside `UDM`, too; where none are prepared, all are made here, since the
+/// other services may not.
+async fn check_streams(broker: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
     let client = bus::connect(broker).await.map_err(|error| chain(&error))?;
     let context = async_nats::jetstream::new(client);
-    let checked: Result<(), StreamFault> = match mode {
-        StreamMode::Verify => bus::verify(&context, definition).await,
-        StreamMode::Ensure => bus::ensure(&context, definition).await,
-    };
+    let checked: Result<(), StreamFault> = async {
+        match mode {
+            StreamMode::Verify => bus::verify(&context, &bus::events(profile)).await,
+            StreamMode::Ensure => {
+                for definition in [bus::audit(profile), bus::dead_letters(profile), bus::events(profile)] {
+                    bus::ensure(&context, &definition).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+    .await;
     checked.map_err(|fault| chain(&fault))
 }

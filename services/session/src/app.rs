@@ -8,6 +8,7 @@ pub(crate) mod take_standing;
 
 use std::sync::Arc;
 
+use audit::AuditLog;
 use authn::{Authority, ServiceSecret};
 use axum::extract::FromRef;
 use database::Database;
@@ -24,6 +25,7 @@ pub(crate) struct App {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) service_secret: ServiceSecret,
+    pub(crate) audit: AuditLog,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use audit::{AUDIT_PERSONAL, Personal};
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, ServiceSecret};
+use bus::NATS_URL;
+use contract::Secret;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use service::config::{Environment, Faults, Reader, Variable};
@@ -36,6 +39,8 @@ pub const VARIABLES: &[Variable] = &[
     PUBLIC_URL,
     SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS,
+    NATS_URL,
+    AUDIT_PERSONAL,
     SESSION_IDLE,
     SESSION_MAX,
     DEVICE_IDLE,
@@ -54,6 +59,8 @@ pub struct Config {
     pub public_url: String,
     /// What lets the other services in.
     pub service_secret: ServiceSecret,
+    pub(crate) nats_url: Secret,
+    pub(crate) audit_personal: Personal,
     pub(crate) lifetimes: Lifetimes,
 }
 
@@ -67,6 +74,8 @@ impl Config {
         let database_url = read.required(&DATABASE_URL);
         let public_url = read.required(&PUBLIC_URL);
         let service_secret = ServiceSecret::read(&mut read);
+        let nats_url = read.required::<String>(&NATS_URL).map(Secret::new);
+        let audit_personal = read.required(&AUDIT_PERSONAL);
         let [password_idle, password_max, device_idle, device_max] =
             [SESSION_IDLE, SESSION_MAX, DEVICE_IDLE, DEVICE_MAX].map(|v| read.duration(&v, LEAST, MOST));
         read.finish(|| {
@@ -74,6 +83,8 @@ impl Config {
                 database_url: database_url?,
                 public_url: public_url?,
                 service_secret: service_secret?,
+                nats_url: nats_url?,
+                audit_personal: audit_personal?,
                 lifetimes: Lifetimes {
                     password_idle: password_idle?,
                     password_max: password_max?,

@@ -3,8 +3,11 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use audit::AuditLog;
+use bus::PublishMetrics;
 use database::Database;
 use database::migrations::Migrations;
+use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
@@ -52,7 +55,7 @@ impl Program for Session {
             entropy: Arc::new(SystemEntropy),
             tasks: tasks.clone(),
         };
-        Ok(build(config, parts, telemetry))
+        build(config, parts, telemetry)
     }
 }
 
@@ -69,15 +72,34 @@ pub struct Parts {
 }
 
 /// Puts the context together and starts its background work.
-pub fn build(config: Config, parts: Parts, telemetry: &Telemetry) -> Routers {
+///
+/// # Errors
+/// The broker's address is malformed.
+pub fn build(
+    config: Config,
+    parts: Parts,
+    telemetry: &Telemetry,
+) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
     database.measure(Session::NAME, telemetry.metrics());
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry);
-    let app =
-        App { database, clock, entropy, lifetimes: config.lifetimes, service_secret: config.service_secret };
+    let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
+    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
+    broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
+    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
+    broker.inbox_prefix = Some("_INBOX.session".to_owned());
+    audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    let app = App {
+        database,
+        clock,
+        entropy,
+        lifetimes: config.lifetimes,
+        service_secret: config.service_secret,
+        audit: AuditLog::new(outbox, config.audit_personal),
+    };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
-    Routers {
+    Ok(Routers {
         public: edge.around(http::public(app.clone())),
         internal: Some(edge.around(http::internal(app))),
-    }
+    })
 }

@@ -41,6 +41,8 @@ impl Context {
         let environment = Environment::from_pairs([
             ("SVC_DATABASE_URL", database.url("svc_session").as_str()),
             ("SVC_SERVICE_TOKEN", SERVICE_TOKEN),
+            // Nobody listens there: nothing here waits for the broker.
+            ("SVC_NATS_URL", "nats://127.0.0.1:1"),
         ]);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
@@ -56,7 +58,7 @@ impl Context {
             entropy: Arc::new(SystemEntropy),
             tasks: Tasks::default(),
         };
-        session::build(config.clone(), parts, &telemetry).internal.unwrap()
+        session::build(config.clone(), parts, &telemetry).unwrap().internal.unwrap()
     }
 
     async fn rows(&self) -> i64 {

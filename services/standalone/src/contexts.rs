@@ -27,14 +27,25 @@ pub struct Settings {
     pub identity_database_url: String,
     /// The database as session's runtime role.
     pub session_database_url: String,
-    /// The broker as the user `ingest`.
-    pub nats_url: String,
+    /// The broker as the user of each context.
+    pub nats_urls: NatsUrls,
     /// The secret of the internal API.
     pub service_token: String,
     /// The operator's token.
     pub operator_token: String,
     /// Where mails are written.
     pub mail_dir: String,
+}
+
+/// The broker's address, with the user of each context.
+#[derive(Clone)]
+pub struct NatsUrls {
+    /// As `identity`.
+    pub identity: String,
+    /// As `session`.
+    pub session: String,
+    /// As `ingest`.
+    pub ingest: String,
 }
 
 /// Starts all three; returns the public API of the whole system. They take requests at once, and answer them well as soon
@@ -55,13 +66,17 @@ pub async fn start(
         ("SVC_SERVICE_TOKEN", settings.service_token.clone()),
         ("SVC_SESSION_URL", format!("http://{}", internal.local_addr()?)),
     ]);
-    let for_session = common.clone().with([("SVC_DATABASE_URL", &settings.session_database_url)]);
+    let for_session = common.clone().with([
+        ("SVC_DATABASE_URL", &settings.session_database_url),
+        ("SVC_NATS_URL", &settings.nats_urls.session),
+    ]);
     let for_identity = common.clone().with([
         ("SVC_DATABASE_URL", &settings.identity_database_url),
+        ("SVC_NATS_URL", &settings.nats_urls.identity),
         ("SVC_OPERATOR_TOKEN", &settings.operator_token),
         ("SVC_MAIL_DIR", &settings.mail_dir),
     ]);
-    let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_url)]);
+    let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
 
     let session = start_one::<Session>(&for_session, tasks, readiness, telemetry).await?;
     if let Some(router) = session.internal {

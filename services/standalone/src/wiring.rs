@@ -16,7 +16,7 @@ use service::telemetry::{Metrics, Telemetry, TraceSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::contexts::{self, Settings};
+use crate::contexts::{self, NatsUrls, Settings};
 use crate::data_dir::DataDir;
 use crate::first_tenant::{FirstTenant, Operator};
 use crate::secret;
@@ -114,7 +114,11 @@ fn settings(
         public_url: environment.get(PUBLIC_URL.name).unwrap_or(base_url).to_owned(),
         identity_database_url: servers.database_url(Role::Identity, DATABASE),
         session_database_url: servers.database_url(Role::Session, DATABASE),
-        nats_url: servers.nats_url(NatsUser::Ingest),
+        nats_urls: NatsUrls {
+            identity: servers.nats_url(NatsUser::Identity),
+            session: servers.nats_url(NatsUser::Session),
+            ingest: servers.nats_url(NatsUser::Ingest),
+        },
         service_token,
         operator_token,
         mail_dir: data.mails().to_string_lossy().into_owned(),

@@ -1,5 +1,6 @@
 //! Create a tenant, with its first administrator's invite where that is asked for.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::identity::{CreateTenant, Quota, Tenant};
 use contract::{ProblemKind, Role};
 use database::Error;
@@ -65,10 +66,15 @@ impl App {
         let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_operator(request.tenant_id.clone())).await?;
         tenant::insert(&mut tx, &request.tenant_id, name, &quota, now).await?;
+        let created = AuditEvent {
+            about: Some("tenant_created"),
+            ..AuditEvent::new(EventName::AuthzAdmin, Actor::Operator)
+        };
+        self.audit.record(&mut tx, &request.tenant_id, created, now).await?;
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
-                Some(self.invite_in(&mut tx, &request.tenant_id, &invitation).await?)
+                Some(self.invite_in(&mut tx, &request.tenant_id, Actor::Operator, &invitation).await?)
             }
             None => None,
         };

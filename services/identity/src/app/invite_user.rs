@@ -1,5 +1,6 @@
 //! Invite a person into a tenant.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::identity::{Delivery, Invite, InviteStatus};
 use contract::{ProblemKind, Role, Secret, UserStatus};
 use database::{Error, TenantTx};
@@ -59,13 +60,14 @@ impl App {
     pub(crate) async fn invite_user(
         &self,
         scope: &TenantScope,
+        actor: Actor,
         invitation: &Invitation,
     ) -> Result<Invite, InviteError> {
         let mut tx = self.database.tenant(scope).await?;
         if tenant::find(&mut tx, scope.tenant_id()).await?.is_none() {
             return Err(InviteError::NoTenant);
         }
-        let invite = self.invite_in(&mut tx, scope.tenant_id(), invitation).await?;
+        let invite = self.invite_in(&mut tx, scope.tenant_id(), actor, invitation).await?;
         tx.commit().await?;
         self.outbox.wake();
         Ok(invite)
@@ -76,6 +78,7 @@ impl App {
         &self,
         tx: &mut TenantTx,
         tenant_id: &TenantId,
+        actor: Actor,
         invitation: &Invitation,
     ) -> Result<Invite, InviteError> {
         let Invitation { email, role, delivery } = invitation;
@@ -113,6 +116,14 @@ impl App {
         if *delivery == Delivery::Email {
             self.write_mail_of_invite(tx, tenant_id, new.invite_id, new.expires_at, now).await?;
         }
+        let invited = AuditEvent {
+            about: Some("invite"),
+            user_id: Some(user_id),
+            invite_id: Some(new.invite_id),
+            email: Some(email.typed().to_owned()),
+            ..AuditEvent::new(EventName::AuthnTokenCreated, actor)
+        };
+        self.audit.record(tx, tenant_id, invited, now).await?;
         Ok(Invite {
             invite_id: new.invite_id,
             email: email.typed().to_owned(),

@@ -1,5 +1,6 @@
 //! List, resend and revoke invites.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::identity::{Delivery, Invite, InviteStatus};
 use contract::{Page, ProblemKind, Role, Secret};
 use database::TenantTx;
@@ -30,6 +31,7 @@ impl App {
     pub(crate) async fn resend_invite(
         &self,
         scope: &TenantScope,
+        actor: Actor,
         highest_role: Role,
         invite_id: InviteId,
         delivery: Delivery,
@@ -50,6 +52,8 @@ impl App {
         };
         let expires_at = now + self.invite_ttl;
         invite::mark_resent(&mut tx, invite_id, token.as_ref().map(RawToken::digest), expires_at).await?;
+        let resent = of_invite(EventName::AuthnTokenCreated, actor, invite_id);
+        self.audit.record(&mut tx, scope.tenant_id(), resent, now).await?;
         if delivery == Delivery::Email {
             self.write_mail_of_invite(&mut tx, scope.tenant_id(), invite_id, expires_at, now).await?;
         }
@@ -62,6 +66,7 @@ impl App {
     pub(crate) async fn revoke_invite(
         &self,
         scope: &TenantScope,
+        actor: Actor,
         invite_id: InviteId,
     ) -> Result<(), Problem> {
         let now = self.clock.now();
@@ -71,6 +76,8 @@ impl App {
             return Err(ProblemKind::UserExists.into());
         }
         invite::mark_revoked(&mut tx, invite_id, now).await?;
+        let revoked = of_invite(EventName::AuthnTokenRevoked, actor, invite_id);
+        self.audit.record(&mut tx, scope.tenant_id(), revoked, now).await?;
         Ok(tx.commit().await?)
     }
 
@@ -85,4 +92,8 @@ impl App {
             }
         }
     }
+}
+
+fn of_invite(name: EventName, actor: Actor, invite_id: InviteId) -> AuditEvent {
+    AuditEvent { about: Some("invite"), invite_id: Some(invite_id), ..AuditEvent::new(name, actor) }
 }

@@ -1,5 +1,6 @@
 //! List users, change what they may do, disable and enable them.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::identity::{PatchUser, User};
 use contract::{Page, ProblemKind, Role, UserStatus};
 use service::Problem;
@@ -29,6 +30,7 @@ impl App {
     pub(crate) async fn patch_user(
         &self,
         scope: &TenantScope,
+        actor: Actor,
         user_id: UserId,
         patch: &PatchUser,
     ) -> Result<User, Problem> {
@@ -53,6 +55,15 @@ impl App {
         user::mark_standing(&mut tx, user_id, role, status, disables, now).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None, now).await?;
+        }
+        let events = [
+            (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str())),
+            (status != found.status).then_some((EventName::UserUpdated, status.as_str())),
+        ];
+        for (name, about) in events.into_iter().flatten() {
+            let event =
+                AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name, actor) };
+            self.audit.record(&mut tx, scope.tenant_id(), event, now).await?;
         }
         self.write_subject(&mut tx, scope.tenant_id(), user_id, now).await?;
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;

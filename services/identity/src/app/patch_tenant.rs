@@ -1,5 +1,6 @@
 //! Rename, suspend and resume a tenant, and change its quota.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::identity::{PatchTenant, Tenant};
 use contract::{ProblemKind, TenantStatus};
 use service::Problem;
@@ -30,7 +31,15 @@ impl App {
             ..found
         };
         let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
+        let about = match changed.status {
+            status if status == found.status => "tenant_changed",
+            TenantStatus::Suspended => "tenant_suspended",
+            TenantStatus::Active => "tenant_resumed",
+        };
+        let event =
+            AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin, Actor::Operator) };
         tenant::update(&mut tx, &changed, suspends, now).await.map_err(CreateTenantError::from)?;
+        self.audit.record(&mut tx, scope.tenant_id(), event, now).await?;
         self.write_tenant(&mut tx, scope.tenant_id(), now).await?;
         tx.commit().await?;
         self.settle_tenant(scope.tenant_id()).await;

@@ -1,5 +1,6 @@
 //! Who may call what, as extractors: a handler's signature shows what it demands.
 
+use audit::Actor;
 use authn::{Bearer, Caller, Operator, bearer};
 use axum::extract::FromRequestParts;
 use contract::{ProblemKind, Role, Scope};
@@ -49,6 +50,7 @@ pub(super) struct Inviter {
     pub(super) scope: TenantScope,
     /// A key invites members only: it shall not make itself an administrator.
     pub(super) highest_role: Role,
+    pub(super) actor: Actor,
 }
 
 impl FromRequestParts<App> for Inviter {
@@ -58,12 +60,13 @@ impl FromRequestParts<App> for Inviter {
         match Anybody::from_request_parts(parts, app).await? {
             Anybody::Operator => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self { scope: TenantScope::of_operator(tenant_id), highest_role: Role::Admin })
+                let scope = TenantScope::of_operator(tenant_id);
+                Ok(Self { scope, highest_role: Role::Admin, actor: Actor::Operator })
             }
             Anybody::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
                 let highest_role = if caller.is_admin() { Role::Admin } else { Role::Member };
-                Ok(Self { scope: caller.scope(), highest_role })
+                Ok(Self { scope: caller.scope(), highest_role, actor: Actor::from(&caller) })
             }
         }
     }
@@ -94,6 +97,7 @@ pub(super) struct UserManager {
     pub(super) scope: TenantScope,
     /// The operator disables and enables, and leaves roles to the tenant.
     pub(super) may_change_role: bool,
+    pub(super) actor: Actor,
 }
 
 impl FromRequestParts<App> for UserManager {
@@ -103,10 +107,11 @@ impl FromRequestParts<App> for UserManager {
         match Anybody::from_request_parts(parts, app).await? {
             Anybody::Operator => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self { scope: TenantScope::of_operator(tenant_id), may_change_role: false })
+                let scope = TenantScope::of_operator(tenant_id);
+                Ok(Self { scope, may_change_role: false, actor: Actor::Operator })
             }
             Anybody::Caller(caller) if caller.is_admin() => {
-                Ok(Self { scope: caller.scope(), may_change_role: true })
+                Ok(Self { scope: caller.scope(), may_change_role: true, actor: Actor::from(&caller) })
             }
             Anybody::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }

@@ -29,7 +29,7 @@ pub(super) async fn invite(
         Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
     })?;
     let invitation = Invitation { email, role: request.role, delivery: request.delivery };
-    let invite = app.invite_user(&inviter.scope, &invitation).await?;
+    let invite = app.invite_user(&inviter.scope, inviter.actor, &invitation).await?;
     Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn list(
 
 /// `PATCH …/{user_id}`: an administrator; the operator for the status alone.
 pub(super) async fn patch(
-    UserManager { scope, may_change_role }: UserManager,
+    UserManager { scope, may_change_role, actor }: UserManager,
     State(app): State<App>,
     Id(user_id): Id<UserId>,
     JsonBody(request): JsonBody<PatchUser>,
@@ -75,5 +75,5 @@ pub(super) async fn patch(
     if request.role.is_some() && !may_change_role {
         return Err(ProblemKind::Forbidden.into());
     }
-    Ok(Json(app.patch_user(&scope, user_id, &request).await?))
+    Ok(Json(app.patch_user(&scope, actor, user_id, &request).await?))
 }

@@ -120,11 +120,8 @@ async fn a_suspended_tenants_reset_is_refused_and_not_spent() {
     request(&world, "admin@acme.example").await;
     let token = token_of(&world.mail_to("admin@acme.example").await);
     let patch = async |status: &str| {
-        let request = world
-            .operator()
-            .request(reqwest::Method::PATCH, "/tenants/acme")
-            .json(&json!({ "status": status }));
-        world.operator().send(request).await.expect::<Value>(200)
+        let body = json!({ "status": status });
+        world.operator().patch("/tenants/acme", &body).await.expect::<Value>(200)
     };
     patch("suspended").await;
     confirm(&world, &token, NEW).await.expect_problem(400, "token_invalid");

@@ -3,13 +3,8 @@
 use contract::identity::{Tenant, User};
 use contract::session::Whoami;
 use contract::{Page, Role};
-use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::{Answer, Client, World};
-
-async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
-    client.send(client.request(Method::PATCH, path).json(body)).await
-}
+use testkit::World;
 
 #[tokio::test]
 async fn a_disabled_user_is_out_at_once_and_an_enabled_one_has_to_log_in_again() {
@@ -17,10 +12,10 @@ async fn a_disabled_user_is_out_at_once_and_an_enabled_one_has_to_log_in_again()
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
-    let user: User = patch(&admin.client, &path, &json!({ "status": "disabled" })).await.expect(200);
+    let user: User = admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect(200);
     assert_eq!(user.status.as_str(), "disabled");
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    patch(&admin.client, &path, &json!({ "status": "active" })).await.expect::<User>(200);
+    admin.client.patch(&path, &json!({ "status": "active" })).await.expect::<User>(200);
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     world.log_in("acme", "ada@acme.example").await;
 }
@@ -31,10 +26,10 @@ async fn a_changed_role_holds_at_the_next_request_of_the_same_session() {
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
-    patch(&admin.client, &path, &json!({ "role": "admin" })).await.expect::<User>(200);
+    admin.client.patch(&path, &json!({ "role": "admin" })).await.expect::<User>(200);
     assert_eq!(ada.client.get("/auth/session").await.expect::<Whoami>(200).role, Some(Role::Admin));
     ada.client.get("/users/invites").await.expect::<Value>(200);
-    patch(&admin.client, &path, &json!({ "role": "member" })).await.expect::<User>(200);
+    admin.client.patch(&path, &json!({ "role": "member" })).await.expect::<User>(200);
     ada.client.get("/users/invites").await.expect_problem(403, "forbidden");
 }
 
@@ -44,16 +39,15 @@ async fn the_last_administrator_stays_also_when_two_would_remove_each_other() {
     let admin = world.tenant("acme").await;
     let own = format!("/users/{}", admin.user.user_id);
     for body in [json!({ "role": "member" }), json!({ "status": "disabled" })] {
-        patch(&admin.client, &own, &body).await.expect_problem(409, "last_admin");
+        admin.client.patch(&own, &body).await.expect_problem(409, "last_admin");
     }
     let operator = world.operator().header("X-Tenant-ID", "acme");
-    patch(&operator, &own, &json!({ "status": "disabled" })).await.expect_problem(409, "last_admin");
+    operator.patch(&own, &json!({ "status": "disabled" })).await.expect_problem(409, "last_admin");
 
     let ada = world.join(&admin, "ada@acme.example", Role::Admin).await;
     let other = format!("/users/{}", ada.user.user_id);
     let demote = json!({ "role": "member" });
-    let (first, second) =
-        tokio::join!(patch(&admin.client, &other, &demote), patch(&ada.client, &own, &demote));
+    let (first, second) = tokio::join!(admin.client.patch(&other, &demote), ada.client.patch(&own, &demote));
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
     // The slower one is refused: as the last administrator's remover, or because it is no administrator any more.
@@ -68,20 +62,18 @@ async fn who_may_change_whom() {
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
     let body = json!({ "role": "admin" });
-    patch(&ada.client, &path, &body).await.expect_problem(403, "forbidden");
-    patch(&other.client, &path, &body).await.expect_problem(404, "not_found");
-    patch(&world.client(), &path, &body).await.expect_problem(401, "unauthenticated");
+    ada.client.patch(&path, &body).await.expect_problem(403, "forbidden");
+    other.client.patch(&path, &body).await.expect_problem(404, "not_found");
+    world.client().patch(&path, &body).await.expect_problem(401, "unauthenticated");
     let operator = world.operator().header("X-Tenant-ID", "acme");
-    patch(&operator, &path, &body).await.expect_problem(403, "forbidden");
-    patch(&operator, &path, &json!({ "status": "disabled" })).await.expect::<User>(200);
-    patch(&admin.client, &path, &json!({ "status": "invited" }))
-        .await
-        .expect_problem(422, "validation_failed");
+    operator.patch(&path, &body).await.expect_problem(403, "forbidden");
+    operator.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
+    admin.client.patch(&path, &json!({ "status": "invited" })).await.expect_problem(422, "validation_failed");
     let invite = json!({ "email": "bob@acme.example", "delivery": "response" });
     admin.client.post("/users/invite", &invite).await.expect::<Value>(201);
     let invited: Page<User> = admin.client.get("/users?email=BOB@acme.example").await.expect(200);
     let path = format!("/users/{}", invited.items[0].user_id);
-    patch(&admin.client, &path, &json!({ "status": "active" })).await.expect_problem(409, "user_invited");
+    admin.client.patch(&path, &json!({ "status": "active" })).await.expect_problem(409, "user_invited");
 }
 
 #[tokio::test]
@@ -105,7 +97,7 @@ async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let tenant: Tenant =
-        patch(&world.operator(), "/tenants/acme", &json!({ "status": "suspended" })).await.expect(200);
+        world.operator().patch("/tenants/acme", &json!({ "status": "suspended" })).await.expect(200);
     assert_eq!(tenant.status.as_str(), "suspended");
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     admin
@@ -114,20 +106,20 @@ async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
         .await
         .expect_problem(401, "credential_invalid");
     other.client.get("/auth/session").await.expect::<Whoami>(200);
-    patch(&world.operator(), "/tenants/acme", &json!({ "status": "active" })).await.expect::<Tenant>(200);
+    world.operator().patch("/tenants/acme", &json!({ "status": "active" })).await.expect::<Tenant>(200);
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     world.log_in("acme", "admin@acme.example").await;
 
     let renamed: Tenant =
-        patch(&world.operator(), "/tenants/acme", &json!({ "display_name": "Acme & Sons" }))
-            .await
-            .expect(200);
+        world.operator().patch("/tenants/acme", &json!({ "display_name": "Acme & Sons" })).await.expect(200);
     assert_eq!((renamed.display_name.as_str(), renamed.status.as_str()), ("Acme & Sons", "active"));
-    patch(&world.operator(), "/tenants/acme", &json!({ "display_name": "" }))
+    world
+        .operator()
+        .patch("/tenants/acme", &json!({ "display_name": "" }))
         .await
         .expect_problem(422, "validation_failed");
-    patch(&world.operator(), "/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
-    patch(&admin.client, "/tenants/acme", &json!({})).await.expect_problem(403, "forbidden");
+    world.operator().patch("/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
+    admin.client.patch("/tenants/acme", &json!({})).await.expect_problem(403, "forbidden");
 }
 
 #[tokio::test]
@@ -152,7 +144,7 @@ async fn session_is_told_in_the_end_however_often_that_failed() {
     world.until_outbox_is_empty().await;
     world.run_sql("revoke insert, update on session.subjects from svc_session").await;
     let path = format!("/users/{}", ada.user.user_id);
-    patch(&admin.client, &path, &json!({ "status": "disabled" })).await.expect::<User>(200);
+    admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
     world.until_dump_has("\"last_error\":\"credentials cannot be checked now").await;
     world.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
     world.until_dump_has("\"attempts\":100").await;

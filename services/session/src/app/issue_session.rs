@@ -1,5 +1,6 @@
 //! Issue a session for a person who has just proven themselves to identity.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::Secret;
 use contract::internal::IssueSession;
 use contract::session::{IssuedSession, TokenType};
@@ -39,8 +40,18 @@ impl App {
             tx.commit().await?;
             return Err(IssueError::Overtaken);
         }
-        session::insert(&mut tx, SessionId::generate(), token.digest(), request, &expiry, now).await?;
+        let session_id = SessionId::generate();
+        session::insert(&mut tx, session_id, token.digest(), request, &expiry, now).await?;
         session::mark_surplus_revoked(&mut tx, request.subject.user_id, MOST_SESSIONS, now).await?;
+        let user_id = request.subject.user_id;
+        let created = AuditEvent {
+            about: Some(session::method_as_str(request.method)),
+            user_id: Some(user_id),
+            session_id: Some(session_id),
+            ip: request.ip,
+            ..AuditEvent::new(EventName::SessionCreated, Actor::User { user_id }).credential(&token.digest())
+        };
+        self.audit.record(&mut tx, &request.tenant.tenant_id, created, now).await?;
         tx.commit().await?;
 
         Ok(IssuedSession {

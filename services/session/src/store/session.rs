@@ -247,7 +247,8 @@ pub(crate) async fn list(
         .collect())
 }
 
-const fn method_as_str(method: SessionMethod) -> &'static str {
+/// As the column holds it.
+pub(crate) const fn method_as_str(method: SessionMethod) -> &'static str {
     match method {
         SessionMethod::Password => "password",
         SessionMethod::Device => "device",

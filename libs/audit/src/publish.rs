@@ -1,0 +1,71 @@
+//! Publication of what was recorded.
+
+use std::time::Duration;
+
+use std::sync::Arc;
+
+use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
+use database::Database;
+use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
+use serde_json::json;
+use service::{Clock, Tasks};
+use tokio::time::Instant;
+
+use crate::record::{AUDIT, Recorded};
+
+/// How long the stream may take to acknowledge one event.
+const ACK_LIMIT: Duration = Duration::from_secs(5);
+
+/// The relay works a few rows off at a time.
+const IN_FLIGHT: Limits = Limits { messages: 64, bytes: 1024 * 1024 };
+
+/// Publishes outbox rows of the kind [`AUDIT`].
+struct PublishAudit {
+    publisher: Publisher,
+    context: &'static str,
+}
+
+/// Starts the relay that publishes what a context records. A broker that is not there, or a stream that is full, is waited
+/// for: the rows stay.
+///
+/// # Errors
+/// The broker's configuration can never work.
+pub fn publish(
+    context: &'static str,
+    broker: bus::Config,
+    database: Database,
+    outbox: Outbox,
+    clock: Arc<dyn Clock>,
+    tasks: &Tasks,
+) -> Result<(), ConnectError> {
+    let publisher =
+        Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
+    let deliver = PublishAudit { publisher, context };
+    let relay = Relay { database, outbox, kinds: &[AUDIT], patience: Patience::Never, deliver, clock };
+    tasks.spawn("outbox: audit", relay.run(tasks.clone()));
+    Ok(())
+}
+
+impl PublishAudit {
+    fn message(&self, row: &OutboxRow) -> Result<Message, String> {
+        let Recorded { tenant_exists, name, occurred_at, mut event } =
+            serde_json::from_value(row.payload.clone()).map_err(|error| error.to_string())?;
+        let tenant_id = tenant_exists.then_some(&row.tenant_id);
+        let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| error.to_string())?;
+        event["id"] = json!(row.outbox_id);
+        event["context"] = json!(self.context);
+        event["occurred_at"] = json!(occurred_at);
+        event["tenant_id"] = json!(tenant_id);
+        Message::audit(&subject, &row.outbox_id.to_string(), event.to_string().into())
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Deliver for PublishAudit {
+    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+        let message = self.message(row).map_err(Failure::Never)?;
+        let deadline = Instant::now() + ACK_LIMIT;
+        let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
+        published.map(drop).map_err(|error| Failure::Later(format!("stream {AUDIT_STREAM}: {error}")))
+    }
+}

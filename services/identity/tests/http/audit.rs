@@ -1,0 +1,85 @@
+//! The audit events of identity and session, read back from the broker.
+
+use async_nats::jetstream;
+use contract::Role;
+use serde_json::{Value, json};
+use testkit::World;
+
+/// Every event so far with its subject, oldest first, once nothing is left to publish.
+async fn events(world: &World) -> Vec<(String, Value)> {
+    world.until_outbox_is_empty().await;
+    let client = async_nats::connect(&world.nats.url).await.unwrap();
+    let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let last = stream.info().await.unwrap().state.last_sequence;
+    let mut events = Vec::new();
+    for sequence in 1..=last {
+        let message = stream.get_raw_message(sequence).await.unwrap();
+        let event: Value = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!(message.headers.get("Nats-Msg-Id").unwrap().as_str(), event["id"]);
+        events.push((message.subject.to_string(), event));
+    }
+    // Relays publish side by side; the ids tell the order in which things happened.
+    events.sort_by_key(|(_, event)| event["id"].to_string());
+    events
+}
+
+/// The events under a subject.
+async fn of(world: &World, subject: &str) -> Vec<Value> {
+    events(world).await.into_iter().filter(|(under, _)| under == subject).map(|(_, event)| event).collect()
+}
+
+#[tokio::test]
+async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let member = world.join(&admin, "bob@acme.example", Role::Member).await;
+    let user = format!("/users/{}", member.user.user_id);
+    admin.client.patch(&user, &json!({ "role": "admin" })).await.expect::<Value>(200);
+    admin.client.patch(&user, &json!({ "status": "disabled" })).await.expect::<Value>(200);
+    let suspended = json!({ "status": "suspended" });
+    world.operator().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
+
+    let administrator = json!({ "type": "user", "user_id": admin.user.user_id });
+    let (bob, operator) = (json!(member.user.user_id), json!({ "type": "operator" }));
+    let changed = of(&world, "audit.v1.acme.identity.privilege_permissions_changed").await;
+    assert_eq!(changed.len(), 1);
+    let expected = json!({
+        "id": changed[0]["id"], "occurred_at": changed[0]["occurred_at"], "context": "identity", "tenant_id": "acme",
+        "event": "privilege_permissions_changed", "about": "admin", "actor": administrator, "user_id": bob
+    });
+    assert_eq!(changed[0], expected);
+    let updated = of(&world, "audit.v1.acme.identity.user_updated").await;
+    assert_eq!((&updated[0]["about"], &updated[0]["user_id"]), (&json!("disabled"), &bob));
+    let invited = of(&world, "audit.v1.acme.identity.authn_token_created").await;
+    let by: Vec<_> = invited.iter().map(|event| event["actor"].clone()).collect();
+    assert_eq!(by, [operator.clone(), administrator]);
+    let admin_events = of(&world, "audit.v1.acme.identity.authz_admin").await;
+    let about: Vec<_> = admin_events.iter().map(|event| event["about"].as_str().unwrap()).collect();
+    assert_eq!(about, ["tenant_created", "tenant_suspended"]);
+    assert!(admin_events.iter().all(|event| event["actor"] == operator));
+    let sessions = of(&world, "audit.v1.acme.session.session_created").await;
+    assert_eq!(sessions.len(), 2);
+    assert_eq!((&sessions[1]["user_id"], &sessions[1]["ip"]), (&bob, &json!("127.0.0.1")));
+}
+
+#[tokio::test]
+async fn events_hold_neither_tokens_nor_what_the_policy_does_not_keep() {
+    let world = World::start_with(&[("SVC_AUDIT_PERSONAL", "none")]).await.unwrap();
+    let admin = world.tenant("acme").await;
+    let text = format!("{:?}", events(&world).await);
+    assert!(text.contains("session_created"), "{text}");
+    for kept_out in [admin.session.session_id.expose(), &*admin.user.email, "127.0.0.1", "svc_iv_"] {
+        assert!(!text.contains(kept_out), "{kept_out} stands in {text}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_broker_everything_goes_on_and_the_events_follow() {
+    let mut world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    world.nats.stop();
+    world.join(&admin, "bob@acme.example", Role::Member).await;
+    world.nats.restart().await.unwrap();
+    let sessions = of(&world, "audit.v1.acme.session.session_created").await;
+    assert_eq!(sessions.len(), 2, "one before the broker went away, one while it was away");
+}
