@@ -7,6 +7,7 @@ mod system {
     mod consumer;
     mod faults;
     mod hostile;
+    mod monitoring;
     mod routes;
     mod separate;
     mod standalone;

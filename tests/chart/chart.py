@@ -54,6 +54,8 @@ EVERYTHING = {
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
     "monitoring": {
         "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}, "runbookUrl": "https://docs.example.com/svc/"},
+        "dashboards": {"enabled": True, "annotations": {"grafana_folder": "svc"}},
         "traces": {"endpoint": "http://collector:4318", "ratio": 0.1},
     },
     "podLabels": {"team": "platform"},

@@ -96,6 +96,51 @@ POD_MONITOR = {
     },
 }
 
+PROMETHEUS_RULE = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "monitoring.coreos.com/v1"},
+        "kind": {"const": "PrometheusRule"},
+        "metadata": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["groups"],
+            "additionalProperties": False,
+            "properties": {
+                "groups": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["name", "rules"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "name": {"type": "string"},
+                            "rules": {
+                                "type": "array",
+                                "minItems": 1,
+                                "items": {
+                                    "type": "object",
+                                    "required": ["alert", "expr", "labels", "annotations"],
+                                    "additionalProperties": False,
+                                    "properties": {
+                                        **{name: {"type": "string"} for name in ("alert", "expr", "for")},
+                                        **{
+                                            name: {"type": "object", "additionalProperties": {"type": "string"}}
+                                            for name in ("labels", "annotations")
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
 
 def versions():
     """The oldest Kubernetes that is supported, and the newest whose schemas there are."""
@@ -114,6 +159,7 @@ class Validators:
         self.compiled = {
             "HTTPRoute": fastjsonschema.compile(HTTP_ROUTE),
             "PodMonitor": fastjsonschema.compile(POD_MONITOR),
+            "PrometheusRule": fastjsonschema.compile(PROMETHEUS_RULE),
         }
 
     def text(self, name):

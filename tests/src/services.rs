@@ -50,6 +50,8 @@ pub struct Service {
 impl Services {
     /// A broker, and a database in which the schemas are empty.
     pub async fn prepare() -> Self {
+        // The first of the process's tests wins; all install the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start()).unwrap();
         let mut superuser = database.superuser().await.unwrap();
         let emptied = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
@@ -113,9 +115,14 @@ impl Services {
 
     /// Whether the service says that it may get requests; while it does not listen yet, it does not.
     pub async fn is_ready(&self, service: Upstream) -> bool {
-        let url = format!("http://{}/readyz", self.listeners(service).admin);
+        let url = format!("http://{}/readyz", self.admin(service));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// Where a service's admin port listens.
+    pub fn admin(&self, service: Upstream) -> SocketAddr {
+        self.listeners(service).admin
     }
 
     /// Waits until it is ready.

@@ -6,6 +6,7 @@
   (include "svc.checks.routes" . | fromJsonArray)
   (include "svc.checks.secrets" . | fromJsonArray)
   (include "svc.checks.network" . | fromJsonArray)
+  (include "svc.checks.alerts" . | fromJsonArray)
 -}}
 {{- range $component := include "svc.components" . | fromJsonArray -}}
 {{- $faults = concat $faults (include "svc.checks.component" (dict "root" $ "component" $component) | fromJsonArray) -}}
@@ -96,6 +97,18 @@
 {{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.monitoring.podMonitor.enabled (not .Values.networkPolicy.adminFrom) -}}
 {{- $faults = append $faults "monitoring.podMonitor is enabled, but no peer may reach the admin port: type --set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=<namespace of Prometheus>'" -}}
+{{- end -}}
+{{- toJson $faults -}}
+{{- end -}}
+
+{{- define "svc.checks.alerts" -}}
+{{- $faults := list -}}
+{{- $known := list -}}
+{{- range $path, $_ := .Files.Glob "alerts/*.yaml" -}}{{- $known = append $known (base $path | trimSuffix ".yaml") -}}{{- end -}}
+{{- range .Values.monitoring.alerts.disabled -}}
+{{- if not (has . $known) -}}
+{{- $faults = append $faults (printf "monitoring.alerts.disabled has %s, which is no alert: they are %s" . (join ", " $known)) -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $faults -}}
 {{- end -}}

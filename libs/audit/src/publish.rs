@@ -26,7 +26,7 @@ struct PublishAudit {
 }
 
 /// Starts the relay that publishes what a context records. A broker that is not there, or a stream that is full, is waited
-/// for: the rows stay.
+/// for: the rows stay. Returns the publisher, for its metrics.
 ///
 /// # Errors
 /// The broker's configuration can never work.
@@ -37,13 +37,13 @@ pub fn publish(
     outbox: Outbox,
     clock: Arc<dyn Clock>,
     tasks: &Tasks,
-) -> Result<(), ConnectError> {
+) -> Result<Publisher, ConnectError> {
     let publisher =
         Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
-    let deliver = PublishAudit { publisher, context };
+    let deliver = PublishAudit { publisher: publisher.clone(), context };
     let relay = Relay { database, outbox, kinds: &[AUDIT], patience: Patience::Never, deliver, clock };
     tasks.spawn("outbox: audit", relay.run(tasks.clone()));
-    Ok(())
+    Ok(publisher)
 }
 
 impl PublishAudit {

@@ -1,12 +1,18 @@
-//! What a process shows of its connections.
+//! What a process shows of its database: whether it answers, and how many connections there are.
+
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use service::Tasks;
 use service::telemetry::Metrics;
 
 use crate::Database;
+
+/// How often the database is asked whether it is there.
+const PROBE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Of {
@@ -20,15 +26,18 @@ struct State {
 }
 
 #[derive(Clone, Default)]
-struct Connections {
+struct DatabaseMetrics {
+    available: Family<Of, Gauge>,
     now: Family<State, Gauge>,
     max: Family<Of, Gauge>,
 }
 
 impl Database {
-    /// Shows how many connections there are and what they do.
-    pub fn measure(&self, service: &'static str, metrics: &Metrics) {
-        let Connections { now, max } = metrics.shared(Connections::register);
+    /// Shows whether the database answers, how many connections there are and what they do.
+    pub fn measure(&self, service: &'static str, metrics: &Metrics, tasks: &Tasks) {
+        let DatabaseMetrics { available, now, max } = metrics.shared(DatabaseMetrics::register);
+        let available = available.get_or_create_owned(&Of { service });
+        tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
         max.get_or_create(&Of { service }).set(self.pool().options().get_max_connections().into());
         let pool = self.pool().clone();
         let set = move |state, count| now.get_or_create(&State { service, state }).set(count);
@@ -39,15 +48,28 @@ impl Database {
             set("busy", (i64::from(pool.size()) - idle).max(0));
         });
     }
+
+    async fn probe(self, available: Gauge, tasks: Tasks) {
+        while !tasks.stopping().is_cancelled() {
+            let answered = sqlx::query("select 1").execute(self.pool()).await.is_ok();
+            available.set(answered.into());
+            tokio::select! {
+                () = tokio::time::sleep(PROBE) => {}
+                () = tasks.stopping().cancelled() => {}
+            }
+        }
+    }
 }
 
-impl Connections {
+impl DatabaseMetrics {
     fn register(registry: &mut Registry) -> Self {
-        let connections = Self::default();
+        let metrics = Self::default();
+        let available = "Whether Postgres answered when it was last asked: 1 or 0";
+        registry.register("database_available", available, metrics.available.clone());
         let now = "Connections to Postgres, idle or busy";
-        registry.register("database_connections", now, connections.now.clone());
+        registry.register("database_connections", now, metrics.now.clone());
         let max = "How many connections to Postgres there may be";
-        registry.register("database_connections_max", max, connections.max.clone());
-        connections
+        registry.register("database_connections_max", max, metrics.max.clone());
+        metrics
     }
 }

@@ -90,7 +90,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     }
     let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry);
     let metrics = telemetry.metrics();
-    database.measure(Identity::NAME, metrics);
+    database.measure(Identity::NAME, metrics, &tasks);
     let outbox = Outbox::new("identity").measured(metrics);
     let hashes = HashPool::start(config.argon2, config.pool_size, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
@@ -115,7 +115,9 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     broker.metrics = metrics.shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
-    audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    let publisher =
+        audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    metrics.at_scrape(move || publisher.measure());
     let mailer = Mailer { from: config.mail_from, directory: config.mail_dir, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.

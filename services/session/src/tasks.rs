@@ -1,3 +1,4 @@
 //! Periodic work.
 
+pub(crate) mod census;
 pub(crate) mod purge;

@@ -9,6 +9,7 @@ use database::Database;
 use database::migrations::Migrations;
 use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
+use prometheus_client::metrics::gauge::Gauge;
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
 use service::health::Readiness;
@@ -20,7 +21,7 @@ use service::{Clock, Tasks};
 use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::http;
-use crate::tasks::purge;
+use crate::tasks::{census, purge};
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
@@ -81,14 +82,16 @@ pub fn build(
     telemetry: &Telemetry,
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
-    database.measure(Session::NAME, telemetry.metrics());
+    database.measure(Session::NAME, telemetry.metrics(), &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry);
     let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
-    audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    let publisher =
+        audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    telemetry.metrics().at_scrape(move || publisher.measure());
     let app = App {
         database,
         clock,
@@ -98,6 +101,9 @@ pub fn build(
         audit: AuditLog::new(outbox, config.audit_personal),
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
+    let live = Gauge::default();
+    telemetry.metrics().register(|registry| census::register(&live, registry));
+    tasks.spawn("census", census::run(app.clone(), live, tasks.clone()));
     Ok(Routers {
         public: edge.around(http::public(app.clone())),
         internal: Some(edge.around(http::internal(app))),

@@ -97,7 +97,7 @@ impl Cli {
             Command::Up(options) => up::run(options).await,
             #[cfg(feature = "services")]
             Command::Down(options) => down::run(options).await,
-            Command::WithServers(options) => with_servers::run(options).await,
+            Command::WithServers(options) => Box::pin(with_servers::run(options)).await,
             #[cfg(feature = "services")]
             Command::Configuration => configuration::run(),
         }

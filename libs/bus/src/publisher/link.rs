@@ -8,7 +8,6 @@ use async_nats::{Client, Event, Message, Request, Subscriber};
 use futures::StreamExt as _;
 use futures::stream::ReadyChunks;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -181,7 +180,7 @@ impl Link {
         loop {
             tick.tick().await;
             let before = self.answered.load(Ordering::Relaxed);
-            let answers = self.stream_answers(&shared.stream).await
+            let answers = self.stream_answers(shared).await
                 // Answers that kept coming say more than one question that was lost among them.
                 || self.answered.load(Ordering::Relaxed) != before;
             let alive = answers && !self.slots.is_closed();
@@ -197,21 +196,28 @@ impl Link {
         }
     }
 
-    async fn stream_answers(&self, stream: &str) -> bool {
+    async fn stream_answers(&self, shared: &Shared) -> bool {
         // With an inbox of its own: one made by the library's multiplexer would stay in its map after a time-out.
         let question = Request::new().inbox(self.client.new_inbox()).timeout(Some(PROBE));
-        match self.client.send_request(format!("$JS.API.STREAM.INFO.{stream}"), question).await {
-            Ok(answer) => has_leader(&answer.payload),
-            Err(_) => false,
-        }
+        let question = self.client.send_request(format!("$JS.API.STREAM.INFO.{}", shared.stream), question);
+        let Ok(answer) = question.await else {
+            return false;
+        };
+        let Some(Info { config, state, .. }) = Info::with_leader(&answer.payload) else {
+            return false;
+        };
+        shared.metrics.show_fill(state.bytes, config.max_bytes);
+        true
     }
 }
 
+/// What the stream says of itself; an error has none of it.
 #[derive(Deserialize)]
 struct Info {
     #[serde(default)]
     cluster: Option<Cluster>,
-    config: Option<IgnoredAny>,
+    config: Limit,
+    state: Fill,
 }
 
 #[derive(Deserialize)]
@@ -220,9 +226,20 @@ struct Cluster {
     leader: String,
 }
 
-/// Whether the stream's answer shows somebody who can take messages; an error shows nobody.
-fn has_leader(answer: &[u8]) -> bool {
-    serde_json::from_slice(answer).is_ok_and(|Info { cluster, config }| {
-        config.is_some() && cluster.is_none_or(|cluster| !cluster.leader.is_empty())
-    })
+#[derive(Deserialize)]
+struct Limit {
+    max_bytes: i64,
+}
+
+#[derive(Deserialize)]
+struct Fill {
+    bytes: u64,
+}
+
+impl Info {
+    /// Reads an answer that shows somebody who can take messages.
+    fn with_leader(answer: &[u8]) -> Option<Self> {
+        let info: Self = serde_json::from_slice(answer).ok()?;
+        info.cluster.as_ref().is_none_or(|cluster| !cluster.leader.is_empty()).then_some(info)
+    }
 }

@@ -31,6 +31,8 @@ pub struct PublishMetrics {
     in_flight: Family<Of, Gauge>,
     in_flight_bytes: Family<Of, Gauge>,
     available: Family<Of, Gauge>,
+    stored: Family<Of, Gauge>,
+    limit: Family<Of, Gauge>,
 }
 
 impl Default for PublishMetrics {
@@ -41,6 +43,8 @@ impl Default for PublishMetrics {
             in_flight: Family::default(),
             in_flight_bytes: Family::default(),
             available: Family::default(),
+            stored: Family::default(),
+            limit: Family::default(),
         }
     }
 }
@@ -58,6 +62,10 @@ impl PublishMetrics {
         registry.register_with_unit("publish_in_flight", bytes, Unit::Bytes, metrics.in_flight_bytes.clone());
         let available = "Whether publishing can work now: 1 or 0";
         registry.register("publish_available", available, metrics.available.clone());
+        let stored = "Size of what the stream holds";
+        registry.register_with_unit("stream_stored", stored, Unit::Bytes, metrics.stored.clone());
+        let limit = "Size at which the stream is full and refuses what comes; -1 when it never is";
+        registry.register_with_unit("stream_limit", limit, Unit::Bytes, metrics.limit.clone());
         metrics
     }
 
@@ -79,6 +87,8 @@ impl PublishMetrics {
             in_flight: self.in_flight.get_or_create_owned(&of),
             in_flight_bytes: self.in_flight_bytes.get_or_create_owned(&of),
             available: self.available.get_or_create_owned(&of),
+            stored: self.stored.get_or_create_owned(&of),
+            limit: self.limit.get_or_create_owned(&of),
         }
     }
 }
@@ -96,6 +106,8 @@ pub(super) struct StreamMetrics {
     in_flight: Gauge,
     in_flight_bytes: Gauge,
     available: Gauge,
+    stored: Gauge,
+    limit: Gauge,
 }
 
 impl StreamMetrics {
@@ -117,5 +129,11 @@ impl StreamMetrics {
         self.in_flight.set(number(in_flight.messages));
         self.in_flight_bytes.set(number(in_flight.bytes));
         self.available.set(available.into());
+    }
+
+    /// Shows how full the stream is; what it last said stands while it says nothing.
+    pub(super) fn show_fill(&self, stored: u64, limit: i64) {
+        self.stored.set(i64::try_from(stored).unwrap_or(i64::MAX));
+        self.limit.set(limit);
     }
 }

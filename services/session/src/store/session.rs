@@ -196,6 +196,15 @@ pub(crate) async fn delete_before(
     Ok(deleted.unwrap_or(0))
 }
 
+/// How many sessions of all tenants live.
+///
+/// # Errors
+/// The database is not available.
+pub(crate) async fn count_live(database: &Database, now: DateTime<Utc>) -> Result<i64, Error> {
+    let live = sqlx::query_scalar!("select session.count_live($1)", now).fetch_one(database.pool()).await?;
+    Ok(live.unwrap_or(0))
+}
+
 /// A user's live sessions after a given one, oldest first.
 pub(crate) async fn list(
     tx: &mut TenantTx,

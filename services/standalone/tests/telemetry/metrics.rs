@@ -114,6 +114,8 @@ async fn metrics_tell_what_happened() {
         r#"svc_publish_messages_total{stream="UDM",outcome="duplicate"} 1"#,
         r#"svc_publish_messages_total{stream="UDM",outcome="misconfigured"} 0"#,
         r#"svc_readiness_gate_open{gate="schema"} 1"#,
+        r#"svc_database_available{service="session"} 1"#,
+        r#"svc_stream_limit_bytes{stream="UDM"} 268435456"#,
     ];
     // A mail is there a moment before its row is settled.
     let none = r#"svc_outbox_deliveries_total{schema="identity",outcome="done"} 0"#;
