@@ -56,8 +56,7 @@ impl Caller {
     /// What the credential may be used for, beyond managing its own person.
     pub fn scopes(&self) -> &[Scope] {
         match &self.0.credential {
-            Credential::Session { role: Role::Member, .. } => &[Scope::EventsWrite],
-            Credential::Session { role: Role::Admin, .. } => Scope::ALL,
+            Credential::Session { role, .. } => role.scopes(),
             Credential::ApiKey { scopes, .. } => scopes,
         }
     }

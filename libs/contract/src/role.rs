@@ -76,6 +76,16 @@ vocabulary!(
         UsersWrite = "users:write",
     }
 );
+impl Role {
+    /// What a session of somebody in this role may be used for, beyond managing their own person.
+    pub const fn scopes(self) -> &'static [Scope] {
+        match self {
+            Self::Member => &[Scope::EventsWrite],
+            Self::Admin => Scope::ALL,
+        }
+    }
+}
+
 vocabulary!(
     /// The standing of a user.
     UserStatus {

@@ -6,6 +6,7 @@
 mod about;
 mod access;
 mod body;
+mod devices;
 mod events;
 mod invites;
 mod passwords;
@@ -17,6 +18,7 @@ mod users;
 pub use about::*;
 pub use access::{Access, Header};
 pub use body::{Answer, Body, Content, Type};
+pub use devices::*;
 pub use events::*;
 pub use invites::*;
 pub use passwords::*;
@@ -32,6 +34,7 @@ const PAGING: Type = Type::of::<crate::PageQuery>();
 const GROUPS: &[&[&Route]] = &[
     passwords::GROUP,
     sessions::GROUP,
+    devices::GROUP,
     users::GROUP,
     invites::GROUP,
     events::GROUP,

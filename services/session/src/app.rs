@@ -1,9 +1,13 @@
 //! The use cases, one file each.
 
+pub(crate) mod decide_device_grant;
 pub(crate) mod introspect;
 pub(crate) mod issue_session;
 pub(crate) mod list_sessions;
+mod make_session;
+pub(crate) mod redeem_device_grant;
 pub(crate) mod revoke_session;
+pub(crate) mod start_device_grant;
 pub(crate) mod take_standing;
 
 use std::sync::Arc;
@@ -26,6 +30,8 @@ pub(crate) struct App {
     pub(crate) lifetimes: Lifetimes,
     pub(crate) service_secret: ServiceSecret,
     pub(crate) audit: AuditLog,
+    /// The origin that people see, without a slash at its end.
+    pub(crate) public_url: Arc<str>,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

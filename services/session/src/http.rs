@@ -1,8 +1,10 @@
 //! The routes of the context, a line each.
 
+mod auth_device;
 mod auth_session;
 mod auth_sessions;
 mod internal;
+mod oauth;
 
 use authn::internal_only;
 use axum::Router;
@@ -22,6 +24,10 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::REVOKE_SESSIONS, auth_sessions::revoke_all)
         .on(&routes::LOG_OUT, auth_sessions::logout)
         .on(&routes::REVOKE_SESSION, auth_sessions::revoke)
+        .on(&routes::START_DEVICE, auth_device::start)
+        .on(&routes::REDEEM_DEVICE, auth_device::redeem)
+        .on(&routes::INSPECT_DEVICE, auth_device::inspect)
+        .on(&routes::DECIDE_DEVICE, auth_device::decide)
         .with_state(app)
 }
 

@@ -1,4 +1,6 @@
 //! SQL, one file an aggregate. Nothing is decided here.
 
+pub(crate) mod device_grant;
 pub(crate) mod session;
 pub(crate) mod standing;
+pub(crate) mod wrong_user_code;

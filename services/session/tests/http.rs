@@ -1,5 +1,7 @@
 //! The routes of session, over the whole system with a real database and broker. A file a resource.
 
+#[path = "http/auth_device.rs"]
+mod auth_device;
 #[path = "http/auth_session.rs"]
 mod auth_session;
 #[path = "http/auth_sessions.rs"]

@@ -20,7 +20,7 @@ routes! {
 
     /// Open a page, or load a part of one
     ///
-    /// The pages `accept-invite` and `reset-password` take their token from the fragment of the address.
+    /// The pages `accept-invite`, `reset-password` and `device` take a token or a code from the fragment of the address.
     OPEN_PAGE = Route::get("/pages/{name}")
         .access(&[Access::Anybody])
         .answers(&[Answer::page("The page.")]);

@@ -24,6 +24,9 @@ impl Type {
 pub enum Body {
     /// `application/json` of this type.
     Json(Type),
+    /// `application/x-www-form-urlencoded` or `application/json` of this type. What is wrong with such a request is told in
+    /// the words of OAuth, with 400.
+    Form(Type),
     /// One UDM event as `application/json`. Its type is the `udm` crate's.
     Event,
     /// Several UDM events: a list as `application/json`, or a line each as `application/x-ndjson`.

@@ -119,6 +119,10 @@ impl Route {
         self.takes_body(Body::Json(Type::of::<T>()))
     }
 
+    pub(super) const fn takes_form<T: JsonSchema>(self) -> Self {
+        self.takes_body(Body::Form(Type::of::<T>()))
+    }
+
     pub(super) const fn takes_body(self, body: Body) -> Self {
         Self { body: Some(body), ..self }
     }
@@ -185,12 +189,15 @@ impl Route {
             return kind == P::Internal;
         }
         let (bearer, body) = (self.takes_bearer(), self.body.is_some());
+        // Their own answers tell what is wrong with the request itself.
+        let problems = !matches!(self.body, Some(Body::Form(_)));
         let by = |access| self.access.contains(&access);
         let only_operator = self.access == [Access::Operator];
         match kind {
-            P::HeaderMissing => !self.headers.is_empty(),
+            P::HeaderMissing => problems && !self.headers.is_empty(),
             P::HeaderInvalid => {
-                bearer && !only_operator || self.headers.iter().any(|header| *header != Header::Session)
+                let names = self.headers.iter().any(|header| *header != Header::Session);
+                problems && (bearer && !only_operator || names)
             }
             P::Unauthenticated => bearer && !by(Access::Proof),
             P::CredentialInvalid => bearer,
@@ -198,12 +205,13 @@ impl Route {
             P::TenantMismatch => bearer && !only_operator,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
-            P::MalformedJson | P::BodyTimeout | P::MediaType => body,
-            P::BodyTooLarge => matches!(self.body, Some(Body::Json(_))),
+            P::BodyTimeout => body,
+            P::MalformedJson | P::MediaType => problems && body,
+            P::BodyTooLarge => matches!(self.body, Some(Body::Json(_) | Body::Form(_))),
             P::MalformedEncoding | P::ContentEncoding => {
                 matches!(self.body, Some(Body::Event | Body::Events))
             }
-            P::ValidationFailed => body || !self.query.is_empty(),
+            P::ValidationFailed => problems && body || !self.query.is_empty(),
             P::PasswordTooShort
             | P::PasswordTooLong
             | P::PasswordCommon

@@ -34,6 +34,8 @@ fn what_can_go_wrong_follows_from_what_is_asked() {
     let codes = |route: &Route| route.all_problems().iter().map(|kind| kind.code()).collect::<Vec<_>>();
     assert_eq!(codes(&GET_VERSION), ["rate_limited", "internal"]);
     assert_eq!(codes(&REQUEST_PASSWORD_RESET), ["internal"]);
+    let of_form = ["body_timeout", "body_too_large", "rate_limited", "internal", "dependency_unavailable"];
+    assert_eq!(codes(&START_DEVICE), of_form);
     assert_eq!(
         codes(&REVOKE_INVITE),
         [

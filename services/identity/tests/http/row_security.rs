@@ -72,8 +72,11 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "session.outbox_claim",
             "session.outbox_settle",
             "session.outbox_stats",
+            "session.poll_device_grant",
             "session.purge",
+            "session.purge_device_grants",
             "session.revoke_by_digest",
+            "session.start_device_grant",
             "session.touch",
         ]
     );

@@ -1,9 +1,25 @@
 //! A session's life: made under a standing, used, and over when its time is.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::SessionMethod;
+use tenancy::TenantId;
+
+use super::standing::Standing;
+
+/// A session that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSession {
+    pub(crate) tenant_id: TenantId,
+    pub(crate) standing: Standing,
+    pub(crate) method: SessionMethod,
+    /// Where its user's client is.
+    pub(crate) ip: Option<IpAddr>,
+    /// What that client calls itself.
+    pub(crate) user_agent: Option<String>,
+}
 
 /// How long sessions live, by how they were made.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ pub(super) async fn issue(
     State(app): State<App>,
     JsonBody(request): JsonBody<IssueSession, 65_536>,
 ) -> Response {
-    match app.issue_session(&request).await {
+    match app.issue_session(request).await {
         Ok(session) => (StatusCode::CREATED, Json(session)).into_response(),
         Err(IssueError::Overtaken) => StatusCode::CONFLICT.into_response(),
         Err(IssueError::Database(error)) => Problem::from(error).into_response(),

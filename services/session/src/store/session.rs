@@ -1,14 +1,13 @@
 //! Sessions. Only the digest of a token is ever written.
 
 use chrono::{DateTime, Utc};
-use contract::internal::IssueSession;
 use contract::session::{Session, SessionMethod};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{SessionId, TenantId, UserId};
 use uuid::Uuid;
 
-use crate::domain::session::Expiry;
+use crate::domain::session::{Expiry, NewSession};
 
 /// A session that is live, as introspection finds it.
 pub(crate) struct LiveSession {
@@ -32,7 +31,7 @@ pub(crate) async fn insert(
     tx: &mut TenantTx,
     session_id: SessionId,
     digest: TokenDigest,
-    request: &IssueSession,
+    session: &NewSession,
     expiry: &Expiry,
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
@@ -44,14 +43,14 @@ pub(crate) async fn insert(
         )
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13)",
         session_id.0,
-        request.tenant.tenant_id.as_str(),
-        request.subject.user_id.0,
+        session.tenant_id.as_str(),
+        session.standing.user_id.0,
         digest.as_bytes(),
-        method_as_str(request.method),
-        request.subject.credential_version,
-        request.tenant.session_version,
-        request.ip.map(|ip| ip.to_string()),
-        request.user_agent,
+        method_as_str(session.method),
+        session.standing.credential_version,
+        session.standing.session_version,
+        session.ip.map(|ip| ip.to_string()),
+        session.user_agent,
         now,
         i32::try_from(expiry.idle.num_seconds()).unwrap_or(i32::MAX),
         expiry.idle_expires_at,

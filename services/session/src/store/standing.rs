@@ -1,9 +1,13 @@
 //! The projection of users' and tenants' standing. An older version never overwrites a newer one.
 
+use chrono::{DateTime, Utc};
+use contract::Role;
 use contract::internal::{SubjectRecord, TenantRecord};
 use database::{Error, TenantTx};
 use sqlx::types::Json;
-use tenancy::UserId;
+use tenancy::{SessionId, UserId};
+
+use crate::domain::standing::Standing;
 
 /// Takes a tenant's record over, unless a newer one is known.
 pub(crate) async fn take_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<(), Error> {
@@ -60,32 +64,62 @@ pub(crate) async fn take_subject(tx: &mut TenantTx, record: &SubjectRecord) -> R
     Ok(())
 }
 
-/// Whether a session may be made under this standing, as it is known now: both are active, and neither has moved on.
-/// Locks the user's row, so that two logins of one user are counted one after the other.
-pub(crate) async fn allows_issue(
-    tx: &mut TenantTx,
-    subject: &SubjectRecord,
-    tenant: &TenantRecord,
-) -> Result<bool, Error> {
-    let allowed = sqlx::query_scalar!(
-        r#"-- standing.allows_issue
-        select (
-            subjects.status = 'active'
-            and tenants.status = 'active'
-            and subjects.credential_version = $2
-            and tenants.session_version = $3
-        ) as "allowed!"
+/// What a user may do, if a session may be made under this standing, as it is known now: both are active, and neither has
+/// moved on. Locks the user's row, so that two logins of one user are counted one after the other.
+pub(crate) async fn find_role(tx: &mut TenantTx, standing: &Standing) -> Result<Option<Role>, Error> {
+    let role = sqlx::query_scalar!(
+        "-- standing.find_role
+        select subjects.role
         from session.subjects
         join session.tenants using (tenant_id)
         where subjects.user_id = $1
-        for update of subjects"#,
-        subject.user_id.0,
-        subject.credential_version,
-        tenant.session_version,
+            and subjects.status = 'active'
+            and tenants.status = 'active'
+            and subjects.credential_version = $2
+            and tenants.session_version = $3
+        for update of subjects",
+        standing.user_id.0,
+        standing.credential_version,
+        standing.session_version,
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(allowed == Some(true))
+    // A constraint of the table keeps unknown roles out; should one come all the same, it may do least.
+    Ok(role.map(|role| role.parse().unwrap_or(Role::Member)))
+}
+
+/// The standing now of a user whose session is live. Locks the user's row, so that what one user does with several sessions
+/// is counted one after the other.
+pub(crate) async fn find_of_session(
+    tx: &mut TenantTx,
+    session_id: SessionId,
+    now: DateTime<Utc>,
+) -> Result<Option<Standing>, Error> {
+    let standing = sqlx::query_as!(
+        Standing,
+        r#"-- standing.find_of_session
+        select subjects.user_id as "user_id: UserId", subjects.credential_version, tenants.session_version
+        from session.sessions
+        join session.subjects using (user_id)
+        join session.tenants on tenants.tenant_id = sessions.tenant_id
+        where sessions.session_id = $1
+            and sessions.revoked_at is null
+            and sessions.expires_at > $2
+            and sessions.idle_expires_at > $2
+            and subjects.status = 'active'
+            and tenants.status = 'active'
+            and tenants.session_version = sessions.session_version
+            and (
+                subjects.credential_version = sessions.credential_version
+                or subjects.kept_session_id = sessions.session_id
+            )
+        for update of subjects"#,
+        session_id.0,
+        now
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(standing)
 }
 
 /// Whether the tenant has ever had a login of this user: enough to tell a user of ours from one that does not exist.

@@ -1,4 +1,4 @@
-//! Deletes sessions that are over, a day after: until then they can be looked at.
+//! Deletes sessions and device grants that are over, a day after: until then they can be looked at.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use service::Tasks;
 
 use crate::app::App;
-use crate::store::session;
+use crate::store::{device_grant, session};
 
 const EVERY: Duration = Duration::from_mins(10);
 const KEPT: TimeDelta = TimeDelta::hours(24);
@@ -17,7 +17,7 @@ const BATCH: i32 = 500;
 pub(crate) async fn run(app: App, tasks: Tasks) {
     loop {
         if let Err(error) = purge(&app).await {
-            tracing::warn!(%error, "sessions that are over cannot be purged now");
+            tracing::warn!(%error, "what is over cannot be purged now");
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -29,5 +29,6 @@ pub(crate) async fn run(app: App, tasks: Tasks) {
 async fn purge(app: &App) -> Result<(), database::Error> {
     let before = app.clock.now() - KEPT;
     while session::delete_before(&app.database, before, BATCH).await? == i64::from(BATCH) {}
+    while device_grant::delete_before(&app.database, before, BATCH).await? == i64::from(BATCH) {}
     Ok(())
 }

@@ -1,0 +1,99 @@
+//! Decide a device grant: a person looks at what asks under a user code, and lets it in or not.
+
+use std::time::Duration;
+
+use authn::Caller;
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::ProblemKind;
+use contract::device::{AskingDevice, DecideDevice, Decision};
+use contract::internal::Credential;
+use contract::session::SessionMethod;
+use database::TenantTx;
+use service::Problem;
+use tenancy::UserId;
+use uuid::Uuid;
+
+use super::App;
+use crate::domain::device_grant::{DeviceGrant, is_fresh};
+use crate::domain::standing::Standing;
+use crate::domain::user_code::UserCode;
+use crate::store::{device_grant, standing, wrong_user_code};
+
+/// So many wrong codes a user may type within [`WINDOW`].
+const MOST_WRONG: usize = 10;
+const WINDOW: TimeDelta = TimeDelta::hours(1);
+
+/// A grant that waits for a decision, and the person who decides; both locked.
+struct Pending {
+    tx: TenantTx,
+    grant_id: Uuid,
+    grant: DeviceGrant<Standing>,
+    asking: AskingDevice,
+    person: Standing,
+}
+
+impl App {
+    /// What asks under a code.
+    pub(crate) async fn inspect_device_grant(
+        &self,
+        caller: &Caller,
+        user_code: &str,
+    ) -> Result<AskingDevice, Problem> {
+        Ok(self.pending_grant(caller, user_code).await?.asking)
+    }
+
+    /// Lets it in as the caller, or not. Letting it in takes a session made with a password just now.
+    pub(crate) async fn decide_device_grant(
+        &self,
+        caller: &Caller,
+        request: &DecideDevice,
+    ) -> Result<(), Problem> {
+        if request.decision == Decision::Approve && !has_just_logged_in(caller, self.clock.now()) {
+            return Err(ProblemKind::ReauthenticationRequired.into());
+        }
+        let Pending { mut tx, grant_id, grant, person, .. } =
+            self.pending_grant(caller, &request.user_code).await?;
+        let decided = grant.decide(request.decision, person).map_err(|_| no_such_code())?;
+        device_grant::save(&mut tx, grant_id, decided).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// The grant under a code that the caller has typed. A code of another tenant, of a grant that is decided, and one that
+    /// never was are the same wrong code.
+    async fn pending_grant(&self, caller: &Caller, typed: &str) -> Result<Pending, Problem> {
+        let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
+        // What cannot be a code tells a guesser nothing, so it is no guess.
+        let user_code: UserCode = typed.parse().map_err(|_| no_such_code())?;
+        let now = self.clock.now();
+        let mut tx = self.database.tenant(&caller.scope()).await?;
+        let person = standing::find_of_session(&mut tx, session_id, now).await?;
+        let person = person.ok_or(ProblemKind::CredentialInvalid)?;
+        refuse_a_guesser(&mut tx, person.user_id, now).await?;
+        let found = device_grant::find(&mut tx, user_code, now).await?;
+        let Some(found) = found.filter(|found| found.grant == DeviceGrant::Pending) else {
+            wrong_user_code::insert(&mut tx, caller.tenant_id(), person.user_id, now).await?;
+            tx.commit().await?;
+            return Err(no_such_code());
+        };
+        Ok(Pending { tx, grant_id: found.grant_id, grant: found.grant, asking: found.asking, person })
+    }
+}
+
+fn has_just_logged_in(caller: &Caller, now: DateTime<Utc>) -> bool {
+    matches!(
+        caller.subject().credential,
+        Credential::Session { method: SessionMethod::Password, created_at, .. } if is_fresh(created_at, now)
+    )
+}
+
+async fn refuse_a_guesser(tx: &mut TenantTx, user_id: UserId, now: DateTime<Utc>) -> Result<(), Problem> {
+    let wrong = wrong_user_code::list(tx, user_id, now - WINDOW).await?;
+    // The limit ends when the oldest of the last ten is out of the window.
+    let Some(oldest) = wrong.iter().rev().nth(MOST_WRONG - 1) else { return Ok(()) };
+    let wait = (*oldest + WINDOW - now).to_std().unwrap_or(Duration::ZERO);
+    Err(Problem::new(ProblemKind::RateLimited).detail("Too many wrong codes.").retry_after(wait))
+}
+
+fn no_such_code() -> Problem {
+    Problem::new(ProblemKind::NotFound).detail("No device waits under this code.")
+}

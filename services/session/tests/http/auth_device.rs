@@ -1,0 +1,80 @@
+//! `/auth/device`, over the whole system.
+
+use contract::Role;
+use contract::device::{AskingDevice, DeviceCodes, DeviceSession, GRANT_TYPE};
+use contract::session::{Session, SessionMethod, Whoami};
+use serde_json::json;
+use testkit::World;
+
+#[tokio::test]
+async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_end() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let device = world.client().header("X-Tenant-ID", "acme").header("User-Agent", "television/1");
+    let codes: DeviceCodes =
+        device.post("/auth/device/code", &json!({"client_name": "Television"})).await.expect(200);
+    assert_eq!(codes.verification_uri, format!("{}/api/v1/pages/device", world.base_url));
+
+    let code = json!({"user_code": codes.user_code});
+    let asking: AskingDevice = ada.client.post("/auth/device/inspect", &code).await.expect(200);
+    assert_eq!(
+        (asking.client_name.as_deref(), asking.ip.as_deref()),
+        (Some("Television"), Some("127.0.0.1"))
+    );
+    let approve = json!({"user_code": codes.user_code, "decision": "approve"});
+    ada.client.post("/auth/device/decide", &approve).await.expect_empty(204);
+    let poll = json!({"grant_type": GRANT_TYPE, "device_code": codes.device_code});
+    let session: DeviceSession = device.post("/auth/device/token", &poll).await.expect(200);
+    let dump = world.dump().await;
+    assert!(!dump.contains(session.access_token.expose()) && !dump.contains(codes.device_code.expose()));
+
+    let client = world.client().bearer(session.access_token.expose());
+    let whoami: Whoami = client.get("/auth/session").await.expect(200);
+    assert_eq!((whoami.user_id, whoami.method), (Some(ada.user.user_id), Some(SessionMethod::Device)));
+    client.post("/events", &json!({"source_id": "tv"})).await.expect::<serde_json::Value>(202);
+    let listed = ada.client.clone().header("X-User-ID", &ada.user.user_id.to_string());
+    let listed: contract::Page<Session> = listed.get("/auth/sessions").await.expect(200);
+    let listed = listed.items.into_iter().find(|session| session.method == SessionMethod::Device).unwrap();
+    assert_eq!(listed.user_agent.as_deref(), Some("television/1"));
+    ada.client.delete(&format!("/auth/sessions/{}", listed.id)).await.expect_empty(204);
+    client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+}
+
+#[tokio::test]
+async fn to_look_and_to_decide_takes_a_session_and_a_body_of_the_right_shape() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    for route in ["inspect", "decide"] {
+        let path = format!("/auth/device/{route}");
+        world.client().post(&path, &json!({})).await.expect_problem(401, "unauthenticated");
+        admin.client.post(&path, &json!({})).await.expect_problem(422, "validation_failed");
+        admin.client.post_bytes(&path, "text/plain", "x").await.expect_problem(415, "media_type");
+        let unknown = json!({"user_code": "BCDF-GHJK", "decision": "deny"});
+        admin.client.post(&path, &unknown).await.expect_problem(404, "not_found");
+    }
+    let odd = json!({"user_code": "BCDF-GHJK", "decision": "perhaps"});
+    admin.client.post("/auth/device/decide", &odd).await.expect_problem(422, "validation_failed");
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_not_there_is_answered_like_one_that_is() {
+    let world = World::start().await.unwrap();
+    let _acme = world.tenant("acme").await;
+    for tenant in ["acme", "nowhere"] {
+        let device = world.client().header("X-Tenant-ID", tenant);
+        let codes: DeviceCodes = device.post_bytes("/auth/device/code", "", "").await.expect(200);
+        let poll = json!({"grant_type": GRANT_TYPE, "device_code": codes.device_code});
+        let refused = device.post("/auth/device/token", &poll).await;
+        assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("authorization_pending")));
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_is_refused_before_it_is_read() {
+    let world = World::start().await.unwrap();
+    let device = world.client().header("X-Tenant-ID", "acme");
+    let large = format!("client_name={}", "x".repeat(9000));
+    let media_type = "application/x-www-form-urlencoded";
+    device.post_bytes("/auth/device/code", media_type, large).await.expect_problem(413, "body_too_large");
+}

@@ -1,0 +1,169 @@
+//! The context alone: its two routers over a database of its own.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::identity::Quota;
+use contract::internal::{
+    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
+};
+use contract::session::{IssuedSession, SessionMethod};
+use contract::{Role, TenantStatus, UserStatus};
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use serde::Serialize;
+use service::Tasks;
+use service::clock::ManualClock;
+use service::config::Environment;
+use service::process::Routers;
+use service::telemetry::{Telemetry, TraceSettings};
+use tenancy::{TenantId, UserId};
+use testkit::TestDatabase;
+use tower::ServiceExt as _;
+
+pub(crate) const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
+
+pub(crate) struct Context {
+    public: Router,
+    internal: Router,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) database: TestDatabase,
+    config: session::Config,
+}
+
+impl Context {
+    pub(crate) async fn start() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let environment = Environment::from_pairs([
+            ("SVC_DATABASE_URL", database.url("svc_session").as_str()),
+            ("SVC_SERVICE_TOKEN", SERVICE_TOKEN),
+            // Nobody listens there: nothing here waits for the broker.
+            ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+        ]);
+        let config = session::Config::load(&environment).unwrap();
+        let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
+        let Routers { public, internal } = build(&config, &database, &clock);
+        Self { public, internal: internal.unwrap(), clock, database, config }
+    }
+
+    /// A further process on the same database.
+    pub(crate) fn restarted(&self) -> Routers {
+        build(&self.config, &self.database, &self.clock)
+    }
+
+    /// How many rows a table has.
+    pub(crate) async fn rows(&self, table: &str) -> i64 {
+        let mut connection = self.database.superuser().await.unwrap();
+        let count = format!("select count(*) from session.{table}");
+        sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&mut connection).await.unwrap()
+    }
+
+    pub(crate) async fn ask_internal(
+        &self,
+        path: &str,
+        token: &str,
+        body: &impl Serialize,
+    ) -> (StatusCode, Vec<u8>) {
+        ask(&self.internal, Method::POST, path, token, serde_json::to_vec(body).unwrap()).await
+    }
+
+    /// Asks the public API as whoever holds the token.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        token: &RawToken,
+        body: impl Into<Body>,
+    ) -> (StatusCode, Vec<u8>) {
+        ask(&self.public, method, path, token.expose(), body).await
+    }
+
+    /// Sends a request to the public API as it is.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Vec<u8>> {
+        let (parts, body) = self.public.clone().oneshot(request).await.unwrap().into_parts();
+        Response::from_parts(parts, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    pub(crate) async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
+        let request = IssueSession {
+            subject: subject.clone(),
+            tenant: tenant.clone(),
+            method: SessionMethod::Password,
+            ip: None,
+            user_agent: None,
+        };
+        let (status, body) = self.ask_internal(ISSUE_SESSION, SERVICE_TOKEN, &request).await;
+        if status == StatusCode::CONFLICT {
+            return None;
+        }
+        assert_eq!(status, StatusCode::CREATED);
+        let session: IssuedSession = serde_json::from_slice(&body).unwrap();
+        Some(RawToken::parse(TokenKind::Session, session.session_id.expose()).unwrap())
+    }
+
+    pub(crate) async fn introspect(&self, tokens: &[&RawToken]) -> Vec<Option<Subject>> {
+        let digests = tokens.iter().map(|token| token.digest().to_hex()).collect();
+        let (status, body) = self.ask_internal(INTROSPECT, SERVICE_TOKEN, &Introspect { digests }).await;
+        assert_eq!(status, StatusCode::OK);
+        serde_json::from_slice::<Introspected>(&body).unwrap().subjects
+    }
+
+    pub(crate) async fn lives(&self, token: &RawToken) -> bool {
+        self.introspect(&[token]).await[0].is_some()
+    }
+}
+
+fn build(config: &session::Config, database: &TestDatabase, clock: &Arc<ManualClock>) -> Routers {
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let parts = session::Parts {
+        database: database.pool("svc_session").unwrap(),
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        tasks: Tasks::default(),
+    };
+    session::build(config.clone(), parts, &telemetry).unwrap()
+}
+
+async fn ask(
+    router: &Router,
+    method: Method,
+    path: &str,
+    token: &str,
+    body: impl Into<Body>,
+) -> (StatusCode, Vec<u8>) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .header("authorization", format!("Bearer {token}"))
+        .body(body.into())
+        .unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
+}
+
+pub(crate) fn tenant() -> TenantRecord {
+    TenantRecord {
+        tenant_id: "acme".parse::<TenantId>().unwrap(),
+        status: TenantStatus::Active,
+        session_version: 1,
+        quota: Quota::default(),
+        producers: Vec::new(),
+        version: 1,
+    }
+}
+
+pub(crate) fn subject() -> SubjectRecord {
+    SubjectRecord {
+        user_id: UserId::generate(),
+        tenant_id: "acme".parse().unwrap(),
+        role: Role::Member,
+        status: UserStatus::Active,
+        credential_version: 1,
+        kept_session_id: None,
+        version: 1,
+    }
+}
