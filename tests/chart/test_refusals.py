@@ -29,7 +29,7 @@ CONTRADICTIONS = {
     "no database": ({"database": {"existingSecret": ""}}, "--set database.existingSecret=svc-database"),
     "no broker": ({"nats": {"existingSecret": ""}}, "--set nats.existingSecret=svc-nats"),
     "no bound of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
-    "mail that cannot be sent": ({"mail": {"existingSecret": "svc-mail"}}, "leave it out"),
+    "mail both ways": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
     "egress without Postgres": (
         {"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}},
         "networkPolicy.egress.enabled=false",
@@ -37,6 +37,13 @@ CONTRADICTIONS = {
     "egress without NATS": (
         {"networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES]}}},
         "networkPolicy.egress.nats",
+    ),
+    "egress without the mail server": (
+        {
+            "networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES], "nats": [chart.NATS]}},
+            "mail": {"existingSecret": "svc-mail"},
+        },
+        "networkPolicy.egress.mail",
     ),
     "egress without the collector": (
         {

@@ -291,6 +291,17 @@ class Variables(unittest.TestCase):
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             self.assertLessEqual(wanted, {variable["name"] for variable in spec["containers"][0]["env"]}, component)
 
+    def test_identity_alone_is_told_of_the_mail_server_and_reaches_it(self):
+        objects = chart.case("mail")
+        for component in ("identity", "session", "ingest"):
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+            policy = chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]
+            told = (env.get("SVC_SMTP_URL_FILE"), env.get("SVC_MAIL_FROM"), chart.SUBMISSION in policy["egress"])
+            mails = ("/etc/svc/secrets/smtp-url", "svc <no-reply@svc.example.com>", True)
+            self.assertEqual(told, mails if component == "identity" else (None, None, False), component)
+            self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
+
     def test_every_file_that_a_variable_names_is_mounted(self):
         for name in chart.MATRIX:
             for of, _, pod in chart.pods(chart.case(name)):

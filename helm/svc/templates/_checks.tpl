@@ -74,9 +74,8 @@
 {{- if and $values.ingest.enabled (not $values.nats.stream.maxBytes) -}}
 {{- $faults = append $faults "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 80 % of the broker's volume" -}}
 {{- end -}}
-{{- $variables := .Files.Get "files/variables.yaml" | fromYaml -}}
-{{- if and $values.mail.existingSecret (not (has "SVC_SMTP_URL" $variables.identity.secret)) -}}
-{{- $faults = append $faults "mail.existingSecret is set, but this version cannot send mails by SMTP yet: leave it out" -}}
+{{- if and $values.identity.enabled $values.mail.existingSecret $values.mail.toFiles -}}
+{{- $faults = append $faults "mail.existingSecret and mail.toFiles are both set, but mails are either sent or written to files: type --set mail.toFiles=false" -}}
 {{- end -}}
 {{- toJson $faults -}}
 {{- end -}}
@@ -90,6 +89,9 @@
 {{- end -}}
 {{- if not $egress.nats -}}
 {{- $faults = append $faults "networkPolicy.egress.nats is empty, so NATS could not be reached: give it the rules that let out to it, or type --set networkPolicy.egress.enabled=false" -}}
+{{- end -}}
+{{- if and .Values.identity.enabled .Values.mail.existingSecret (not $egress.mail) -}}
+{{- $faults = append $faults "networkPolicy.egress.mail is empty, so the mail server could not be reached: give it the rules that let out to it, or type --set networkPolicy.egress.enabled=false" -}}
 {{- end -}}
 {{- if and .Values.monitoring.traces.endpoint (not $egress.traces) -}}
 {{- $faults = append $faults "networkPolicy.egress.traces is empty, so the collector could not be reached: give it the rules that let out to it, or type --set monitoring.traces.endpoint=" -}}

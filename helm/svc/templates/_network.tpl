@@ -102,6 +102,9 @@ spec:
     {{- if ne .component "ingest" }}
     {{- toYaml $policy.egress.database | nindent 4 }}
     {{- end }}
+    {{- if and (eq .component "identity") .root.Values.mail.existingSecret }}
+    {{- toYaml $policy.egress.mail | nindent 4 }}
+    {{- end }}
     {{- if .root.Values.monitoring.traces.endpoint }}
     {{- toYaml $policy.egress.traces | nindent 4 }}
     {{- end }}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
 use database::Database;
-use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
+use database::outbox::{DELIVERY_LIMIT, Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
 use serde_json::json;
 use service::{Clock, Tasks};
 use tokio::time::Instant;
@@ -41,7 +41,8 @@ pub fn publish(
     let publisher =
         Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
     let deliver = PublishAudit { publisher: publisher.clone(), context };
-    let relay = Relay { database, outbox, kinds: &[AUDIT], patience: Patience::Never, deliver, clock };
+    let (patience, limit) = (Patience::Never, DELIVERY_LIMIT);
+    let relay = Relay { database, outbox, kinds: &[AUDIT], patience, limit, deliver, clock };
     tasks.spawn("outbox: audit", relay.run(tasks.clone()));
     Ok(publisher)
 }

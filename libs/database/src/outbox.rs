@@ -5,6 +5,7 @@
 //! the row, so a relay that was away for too long changes nothing. Attempts are counted when a row is claimed, so that
 //! a row that kills the process is parked in the end. Work is delivered at least once.
 
+mod by_hand;
 mod metrics;
 mod relay;
 
@@ -15,8 +16,9 @@ use tenancy::TenantId;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+pub use self::by_hand::Pending;
 use self::metrics::{Families, OutboxMetrics};
-pub use relay::{Deliver, Failure, Patience, Relay};
+pub use relay::{DELIVERY_LIMIT, Deliver, Failure, Patience, Relay};
 
 use crate::{Error, TenantTx};
 

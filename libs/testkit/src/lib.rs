@@ -7,12 +7,15 @@
 )]
 
 pub mod client;
+mod guarded;
 pub mod nats;
 pub mod postgres;
+pub mod smtp;
 pub mod world;
 
 pub use client::{Answer, Client};
 pub use postgres::TestDatabase;
+pub use smtp::MailServer;
 pub use world::World;
 
 /// Runs futures at once and collects what they return, in their order.

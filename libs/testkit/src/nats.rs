@@ -2,20 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
+use crate::guarded;
+
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
-
-/// The shell kills the server as soon as its own standard input ends, which it does however the test dies.
-const GUARD: &str = r#""$@" >"$0" 2>&1 & cat >/dev/null; kill -9 $!; wait $! 2>/dev/null"#;
 
 /// A running server; stopped, with its data deleted, when dropped.
 pub struct NatsServer {
@@ -39,10 +38,8 @@ impl NatsServer {
 
     /// Kills the server (SIGKILL) and waits until it is gone. Its data stay.
     pub fn stop(&mut self) {
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            // It was ours and is not waited for elsewhere, so this cannot fail; and in `drop` nobody could be told.
-            let _ = guard.wait();
+        if let Some(guard) = self.guard.take() {
+            guarded::stop(guard);
         }
     }
 
@@ -102,21 +99,10 @@ impl Drop for NatsServer {
 }
 
 fn spawn(home: &Path, port: &str) -> anyhow::Result<Child> {
-    Command::new("sh")
-        .arg("-c")
-        .arg(GUARD)
-        .arg(home.join("log"))
-        .arg(binary())
-        .args(["-js", "-a", "127.0.0.1", "-p", port])
-        .arg("-sd")
-        .arg(home.join("data"))
-        .arg("-P")
-        .arg(home.join("pid"))
-        .arg("--ports_file_dir")
-        .arg(home)
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("a POSIX shell to guard nats-server")
+    let mut server = Command::new(binary());
+    server.args(["-js", "-a", "127.0.0.1", "-p", port]).arg("-sd").arg(home.join("data"));
+    server.arg("-P").arg(home.join("pid")).arg("--ports_file_dir").arg(home);
+    guarded::spawn(&server, &home.join("log"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests have no configuration but where their servers are")]

@@ -1,6 +1,7 @@
 //! What the identity service can be told.
 
-use std::path::PathBuf;
+mod mail;
+
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, Personal};
@@ -12,10 +13,11 @@ use bus::NATS_URL;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
-use lettre::message::Mailbox;
 use service::config::{Environment, Faults, Reader, Variable};
 use service::process::PUBLIC_URL;
 use url::Url;
+
+use crate::mail::MailSettings;
 
 const TIME_COST: Variable =
     plain("SVC_ARGON2_TIME_COST", "iterations, 1 to 10", "3", "Iterations of Argon2id.");
@@ -41,16 +43,6 @@ const INVITE_TTL: Variable =
     plain("SVC_INVITE_TTL", "duration, 1h to 7d", "72h", "How long an invite can be accepted.");
 const RESET_TTL: Variable =
     plain("SVC_RESET_TTL", "duration, 5min to 1h", "30min", "How long a password reset can be confirmed.");
-const MAIL_DIR: Variable = Variable {
-    name: "SVC_MAIL_DIR",
-    form: "directory",
-    default: None,
-    secret: false,
-    meaning: "Mails are written into this directory, a file each. Without it no mail can be sent.",
-};
-const MAIL_FROM: Variable =
-    plain("SVC_MAIL_FROM", "mailbox", "svc <no-reply@localhost>", "Who mails come from.");
-
 const fn plain(
     name: &'static str,
     form: &'static str,
@@ -81,8 +73,11 @@ pub const VARIABLES: &[Variable] = &[
     MIN_LENGTH,
     INVITE_TTL,
     RESET_TTL,
-    MAIL_DIR,
-    MAIL_FROM,
+    mail::FROM,
+    mail::SMTP_URL,
+    mail::SMTP_CA_FILE,
+    mail::SMTP_TIMEOUT,
+    mail::DIR,
 ];
 
 /// The service's configuration.
@@ -103,8 +98,7 @@ pub struct Config {
     pub(crate) min_length: usize,
     pub(crate) invite_ttl: Duration,
     pub(crate) reset_ttl: Duration,
-    pub(crate) mail_dir: Option<PathBuf>,
-    pub(crate) mail_from: Mailbox,
+    pub(crate) mail: MailSettings,
 }
 
 impl Config {
@@ -115,7 +109,7 @@ impl Config {
     pub fn load(environment: &Environment) -> Result<Self, Faults> {
         let mut read = Reader::new(environment);
         let database_url = read.required(&DATABASE_URL);
-        let public_url = read.required(&PUBLIC_URL);
+        let public_url: Option<Url> = read.required(&PUBLIC_URL);
         let session_url = read.required(&SESSION_URL);
         let service_token = read.required_with(&SERVICE_TOKEN, |text| {
             authn::SharedSecret::service(text).map(|_| contract::Secret::new(text))
@@ -131,8 +125,7 @@ impl Config {
         });
         let invite_ttl = read.duration(&INVITE_TTL, Duration::from_hours(1), Duration::from_hours(7 * 24));
         let reset_ttl = read.duration(&RESET_TTL, Duration::from_mins(5), Duration::from_hours(1));
-        let mail_dir = read.optional(&MAIL_DIR);
-        let mail_from = read.required(&MAIL_FROM);
+        let mail = mail::read(&mut read, public_url.as_ref());
         read.finish(|| {
             let argon2 = argon2?;
             let pool_size = match workers? {
@@ -152,8 +145,7 @@ impl Config {
                 min_length: min_length?,
                 invite_ttl: invite_ttl?,
                 reset_ttl: reset_ttl?,
-                mail_dir: mail_dir?,
-                mail_from: mail_from?,
+                mail: mail?,
             })
         })
     }

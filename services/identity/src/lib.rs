@@ -2,9 +2,11 @@
 //! mail that goes with them.
 
 mod app;
+pub mod command;
 mod config;
 mod domain;
 mod http;
+mod mail;
 mod store;
 mod tasks;
 mod wiring;

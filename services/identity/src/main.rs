@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use database::migrations::Command as Migrate;
 use hashing::{RawToken, SystemEntropy, TokenKind};
+use identity::command::OutboxCommand;
 use identity::{Identity, MIGRATIONS};
 use service::config::Environment;
 use service::process;
@@ -29,6 +30,9 @@ enum Subcommand {
     /// Migrate the schema `identity`
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Look at mails and other effects that have not come about, and let parked ones begin anew
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Print a fresh operator token, for `SVC_OPERATOR_TOKEN`
     OperatorToken,
 }
@@ -41,6 +45,7 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
         Some(Subcommand::Migrate(command)) => MIGRATIONS.execute(command, &environment).await,
+        Some(Subcommand::Outbox(command)) => command.execute(&environment).await,
         Some(Subcommand::OperatorToken) => {
             println!("{}", RawToken::generate(TokenKind::Operator, &SystemEntropy).expose());
             ExitCode::SUCCESS

@@ -9,7 +9,7 @@ use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
-use database::outbox::{Outbox, Patience, Relay};
+use database::outbox::{DELIVERY_LIMIT, Outbox, Patience, Relay};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
@@ -23,6 +23,7 @@ use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::domain::password::PasswordPolicy;
 use crate::http;
+use crate::mail::Route;
 use crate::tasks::effects::{Effects, MAILS, TELLS};
 use crate::tasks::mailer::Mailer;
 
@@ -84,7 +85,7 @@ pub struct Parts {
 /// A client or the hash pool cannot be made, or the directory of mails cannot be used.
 pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
-    if let Some(directory) = &config.mail_dir {
+    if let Some(Route::Folder(directory)) = &config.mail.route {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
@@ -107,7 +108,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
         // Bounded by the configuration to an hour.
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
-        can_mail: config.mail_dir.is_some(),
+        can_mail: config.mail.route.is_some(),
         operator_secret: config.operator_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
     };
@@ -118,17 +119,24 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let publisher =
         audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     metrics.at_scrape(move || publisher.measure());
-    let mailer = Mailer { from: config.mail_from, directory: config.mail_dir, clock: Arc::clone(&clock) };
+    // A mail is composed and settled too.
+    let limit_of_mail = match &config.mail.route {
+        Some(Route::Smtp(smtp)) => smtp.limit + DELIVERY_LIMIT,
+        Some(Route::Folder(_)) | None => DELIVERY_LIMIT,
+    };
+    let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.
-    for (name, kinds, patience) in
-        [("outbox: mails", MAILS, Patience::Parks), ("outbox: standing", TELLS, Patience::Never)]
-    {
+    for (name, kinds, patience, limit) in [
+        ("outbox: mails", MAILS, Patience::Parks, limit_of_mail),
+        ("outbox: standing", TELLS, Patience::Never, DELIVERY_LIMIT),
+    ] {
         let relay = Relay {
             database: database.clone(),
             outbox: outbox.clone(),
             kinds,
             patience,
+            limit,
             deliver: effects.clone(),
             clock: Arc::clone(&clock),
         };

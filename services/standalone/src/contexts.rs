@@ -33,7 +33,7 @@ pub struct Settings {
     pub service_token: String,
     /// The operator's token.
     pub operator_token: String,
-    /// Where mails are written.
+    /// Where mails are written, unless the environment names a mail server.
     pub mail_dir: String,
 }
 
@@ -70,12 +70,14 @@ pub async fn start(
         ("SVC_DATABASE_URL", &settings.session_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.session),
     ]);
-    let for_identity = common.clone().with([
+    let mut for_identity = common.clone().with([
         ("SVC_DATABASE_URL", &settings.identity_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.identity),
         ("SVC_OPERATOR_TOKEN", &settings.operator_token),
-        ("SVC_MAIL_DIR", &settings.mail_dir),
     ]);
+    if !sends_mails(environment) {
+        for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);
+    }
     let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
 
     let session = start_one::<Session>(&for_session, tasks, readiness, telemetry).await?;
@@ -87,6 +89,11 @@ pub async fn start(
     let identity = start_one::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
     let ingest = start_one::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
     Ok(split(identity.public, session.public, ingest.public))
+}
+
+/// Whether mails leave through a mail server, so that none are written to files.
+pub fn sends_mails(environment: &Environment) -> bool {
+    ["SVC_SMTP_URL", "SVC_SMTP_URL_FILE"].iter().any(|name| environment.get(name).is_some())
 }
 
 async fn start_one<P: Program>(

@@ -13,6 +13,8 @@ pub(crate) struct Greeting<'a> {
     pub(crate) facts_file: &'a Path,
     /// The origin of the admin listener.
     pub(crate) admin_url: &'a str,
+    /// Whether mails are sent, instead of written to files.
+    pub(crate) sends_mails: bool,
     /// The data directory.
     pub(crate) data: &'a Path,
 }
@@ -24,7 +26,11 @@ impl fmt::Display for Greeting<'_> {
         writeln!(f, "  address  {base_url}/api/v1")?;
         writeln!(f, "  admin    {}/readyz", self.admin_url)?;
         writeln!(f, "  data     {}", self.data.display())?;
-        writeln!(f, "  mails    {}", self.facts.mail_dir.display())?;
+        if self.sends_mails {
+            writeln!(f, "  mails    sent by SVC_SMTP_URL")?;
+        } else {
+            writeln!(f, "  mails    {}", self.facts.mail_dir.display())?;
+        }
         writeln!(f, "  facts    {}", self.facts_file.display())?;
         writeln!(f, "\nCtrl-C stops it; the data stay. To try it, type in another terminal:\n")?;
         let svc = shell_word(&self.facts.svc.to_string_lossy());

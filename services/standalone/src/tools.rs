@@ -20,6 +20,8 @@ pub struct Tools {
     pub caddy: Option<PathBuf>,
     /// The directory that holds nats-py, for tests.
     pub nats_py_path: Option<PathBuf>,
+    /// The directory that holds aiosmtpd, for tests.
+    pub aiosmtpd_path: Option<PathBuf>,
 }
 
 impl Tools {

@@ -13,10 +13,11 @@ use uuid::Uuid;
 use super::{Outbox, OutboxRow};
 use crate::{Database, Error};
 
-/// How many rows are claimed at once, how long one may take, and how long the claim holds: longer than all together.
-const BATCH: i32 = 4;
-const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
-const LEASE: TimeDelta = TimeDelta::seconds(60);
+/// How many rows are claimed at once, and how much longer the claim holds than all of them may take together.
+const BATCH: u8 = 4;
+const MARGIN: Duration = Duration::from_secs(20);
+/// How long an effect may take, where there is no reason for another limit.
+pub const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 /// How often the relay looks without being woken: for rows of other processes and rows that are due again.
 const POLL: Duration = Duration::from_secs(1);
 /// How often the outbox is measured.
@@ -63,6 +64,8 @@ pub struct Relay<D, C: ?Sized> {
     pub kinds: &'static [&'static str],
     /// Whether they are given up in the end.
     pub patience: Patience,
+    /// How long one may take.
+    pub limit: Duration,
     /// What brings the effects about.
     pub deliver: D,
     /// Tells the time.
@@ -145,7 +148,7 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
             return Err(Failure::Never("it was tried too often, and no attempt came to an end".to_owned()));
         }
         let attempt = AssertUnwindSafe(self.deliver.deliver(row)).catch_unwind();
-        match tokio::time::timeout(DELIVERY_LIMIT, attempt).await {
+        match tokio::time::timeout(self.limit, attempt).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::Later("the attempt panicked".to_owned())),
             Err(_) => Err(Failure::Later("it took too long".to_owned())),
@@ -171,8 +174,8 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
-            .bind(now + LEASE)
-            .bind(BATCH)
+            .bind(now + (self.limit * u32::from(BATCH) + MARGIN))
+            .bind(i32::from(BATCH))
             .bind(self.kinds)
             .fetch_all(self.database.pool())
             .await?;

@@ -2,7 +2,7 @@
 //! and only then sends.
 
 use chrono::{DateTime, Utc};
-use contract::API_PREFIX;
+use contract::{API_PREFIX, TenantStatus};
 use database::{Error, TenantTx};
 use hashing::{RawToken, TokenKind};
 use serde_json::json;
@@ -10,11 +10,21 @@ use tenancy::{InviteId, TenantId, TenantScope};
 use url::Url;
 
 use super::App;
-use crate::store::invite;
-use crate::tasks::mailer::Mail;
+use crate::mail::{Action, Letter, Mail, one_line, origin};
+use crate::store::{invite, tenant};
 
 /// The kind of outbox row.
 pub(crate) const MAIL_INVITE: &str = "mail_invite";
+
+/// Why there is no mail yet.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ComposeError {
+    /// It was suspended after the row was claimed; from now on the outbox holds the row back.
+    #[error("the tenant is suspended")]
+    Suspended,
+    #[error(transparent)]
+    Database(#[from] Error),
+}
 
 impl App {
     /// Has the invite mailed once the transaction commits.
@@ -45,8 +55,12 @@ impl App {
         tenant_id: &TenantId,
         invite_id: InviteId,
         expires_at: DateTime<Utc>,
-    ) -> Result<Option<Mail>, Error> {
+    ) -> Result<Option<Mail>, ComposeError> {
         let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let tenant = tenant::find(&mut tx, tenant_id).await?;
+        if tenant.is_some_and(|tenant| tenant.status == TenantStatus::Suspended) {
+            return Err(ComposeError::Suspended);
+        }
         let Some(pending) = invite::find_pending(&mut tx, invite_id, self.clock.now()).await? else {
             return Ok(None);
         };
@@ -58,29 +72,33 @@ impl App {
         tx.commit().await?;
         Ok(Some(Mail {
             to: pending.email,
-            subject: format!("You are invited to {}", pending.tenant_name),
-            text: text(public_url, tenant_id, &pending.tenant_name, &token, pending.expires_at),
+            letter: letter(public_url, tenant_id, &pending.tenant_name, &token, pending.expires_at),
+            token: Some(token.digest()),
         }))
     }
 }
 
-fn text(
+fn letter(
     public_url: &Url,
     tenant_id: &TenantId,
-    name: &str,
+    tenant_name: &str,
     token: &RawToken,
     expires_at: DateTime<Utc>,
-) -> String {
-    let origin = public_url.as_str().trim_end_matches('/');
-    let token = token.expose();
+) -> Letter {
+    let (origin, token, name) = (origin(public_url), token.expose(), one_line(tenant_name));
     let until = expires_at.format("%Y-%m-%d %H:%M UTC");
-    format!(
-        "You are invited to {name} (tenant {tenant_id}).\n\n\
-         Open this link to accept and to choose a password:\n\n\
-         {origin}{API_PREFIX}/pages/accept-invite#token={token}\n\n\
-         or use the command line:\n\n\
-         svc users accept-invite --base-url {origin} {token}\n\n\
-         The invite can be used once, until {until}.\n\
-         If you did not expect it, you can ignore this mail.\n"
-    )
+    Letter {
+        subject: format!("You are invited to {name}"),
+        lead: vec![format!("You are invited to {name} (tenant {tenant_id}).")],
+        action: Some(Action {
+            purpose: "to accept and to choose a password".to_owned(),
+            label: "Accept the invite".to_owned(),
+            link: format!("{origin}{API_PREFIX}/pages/accept-invite#token={token}"),
+            command: format!("svc users accept-invite --base-url {origin} {token}"),
+        }),
+        closing: vec![
+            format!("The invite can be used once, until {until}."),
+            "If you did not expect it, you can ignore this mail.".to_owned(),
+        ],
+    }
 }

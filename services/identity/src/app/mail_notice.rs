@@ -6,8 +6,8 @@ use serde_json::json;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
+use crate::mail::{Letter, Mail};
 use crate::store::user;
-use crate::tasks::mailer::Mail;
 
 /// The kind of outbox row.
 pub(crate) const MAIL_NOTICE: &str = "mail_notice";
@@ -37,15 +37,21 @@ impl App {
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
         let Some(user) = user::find(&mut tx, user_id).await? else { return Ok(None) };
-        let when = changed_at.format("%Y-%m-%d %H:%M UTC");
-        Ok(Some(Mail {
-            to: user.email,
-            subject: "Your password was changed".to_owned(),
-            text: format!(
-                "The password of this address in tenant {tenant_id} was changed at {when}.\n\n\
-                 Sessions that were made with the old one have ended. If it was not you, ask for a new password at once,\n\
-                 and tell an administrator.\n"
-            ),
-        }))
+        Ok(Some(Mail { to: user.email, letter: letter(tenant_id, changed_at), token: None }))
+    }
+}
+
+fn letter(tenant_id: &TenantId, changed_at: DateTime<Utc>) -> Letter {
+    let when = changed_at.format("%Y-%m-%d %H:%M UTC");
+    Letter {
+        subject: "Your password was changed".to_owned(),
+        lead: vec![
+            format!("The password of this address in tenant {tenant_id} was changed at {when}."),
+            "Sessions that were made with the old one have ended.".to_owned(),
+        ],
+        action: None,
+        closing: vec![
+            "If it was not you, ask for a new password at once, and tell an administrator.".to_owned(),
+        ],
     }
 }

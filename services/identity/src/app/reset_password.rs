@@ -14,8 +14,8 @@ use super::App;
 use super::accept_invite::refused_password;
 use crate::domain::email::{Email, EmailKey};
 use crate::domain::password::Refusal;
+use crate::mail::{Action, Letter, Mail, origin};
 use crate::store::{reset, user};
-use crate::tasks::mailer::Mail;
 
 /// The kind of outbox row.
 pub(crate) const MAIL_RESET: &str = "mail_reset";
@@ -85,8 +85,8 @@ impl App {
         tx.commit().await?;
         Ok(Some(Mail {
             to: email,
-            subject: "Choose a new password".to_owned(),
-            text: text(public_url, tenant_id, &token, expires_at),
+            letter: letter(public_url, tenant_id, &token, expires_at),
+            token: Some(token.digest()),
         }))
     }
 
@@ -125,15 +125,23 @@ pub(crate) fn is_address(email: &str) -> bool {
     email.parse::<Email>().is_ok()
 }
 
-fn text(public_url: &Url, tenant_id: &TenantId, token: &RawToken, expires_at: DateTime<Utc>) -> String {
-    let origin = public_url.as_str().trim_end_matches('/');
-    let (token, until) = (token.expose(), expires_at.format("%Y-%m-%d %H:%M UTC"));
-    format!(
-        "Somebody, probably you, asked for a new password for this address in tenant {tenant_id}.\n\n\
-         Open this link to choose one:\n\n\
-         {origin}{API_PREFIX}/pages/reset-password#token={token}\n\n\
-         or use the command line:\n\n\
-         svc auth password confirm-reset --base-url {origin} {token}\n\n\
-         It can be used once, until {until}. If it was not you, you can ignore this mail: nothing has changed.\n"
-    )
+fn letter(public_url: &Url, tenant_id: &TenantId, token: &RawToken, expires_at: DateTime<Utc>) -> Letter {
+    let (origin, token) = (origin(public_url), token.expose());
+    let until = expires_at.format("%Y-%m-%d %H:%M UTC");
+    Letter {
+        subject: "Choose a new password".to_owned(),
+        lead: vec![format!(
+            "Somebody, probably you, asked for a new password for this address in tenant {tenant_id}."
+        )],
+        action: Some(Action {
+            purpose: "to choose one".to_owned(),
+            label: "Choose a new password".to_owned(),
+            link: format!("{origin}{API_PREFIX}/pages/reset-password#token={token}"),
+            command: format!("svc auth password confirm-reset --base-url {origin} {token}"),
+        }),
+        closing: vec![
+            format!("It can be used once, until {until}."),
+            "If it was not you, you can ignore this mail: nothing has changed.".to_owned(),
+        ],
+    }
 }

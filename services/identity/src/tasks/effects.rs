@@ -8,13 +8,14 @@ use service::chain;
 use tenancy::{InviteId, UserId};
 use url::Url;
 
-use super::mailer::{Mail, Mailer};
+use super::mailer::Mailer;
 use crate::app::App;
 use crate::app::mail_invite::MAIL_INVITE;
 use crate::app::mail_notice::MAIL_NOTICE;
 use crate::app::reset_password::MAIL_RESET;
 use crate::app::standing::{TELL_SUBJECT, TELL_TENANT};
 use crate::domain::email::EmailKey;
+use crate::mail::Mail;
 
 /// The mails: one that cannot be sent is given up in the end.
 pub(crate) const MAILS: &[&str] = &[MAIL_INVITE, MAIL_RESET, MAIL_NOTICE];
@@ -60,7 +61,7 @@ impl Deliver for Effects {
             }
             TELL_TENANT => self.app.tell_tenant(&row.tenant_id).await.map_err(|error| later(&error)),
             _ => match self.compose(row).await? {
-                Some(mail) => self.mailer.send(row.outbox_id, mail).await,
+                Some(mail) => self.mailer.send(row.outbox_id, &mail).await,
                 None => Ok(()),
             },
         }
@@ -71,22 +72,25 @@ impl Effects {
     /// The mail that a row asks for; `None` when there is nothing to send any more.
     async fn compose(&self, row: &OutboxRow) -> Result<Option<Mail>, Failure> {
         let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
-        let composed = match row.kind.as_str() {
+        match row.kind.as_str() {
             MAIL_INVITE => {
                 let OfInvite { invite_id, expires_at } = payload(row)?;
-                app.compose_invite(url, tenant_id, invite_id, expires_at).await
+                let composed = app.compose_invite(url, tenant_id, invite_id, expires_at).await;
+                composed.map_err(|error| later(&error))
             }
             MAIL_RESET => {
                 let OfReset { email_key } = payload(row)?;
-                app.compose_reset(url, tenant_id, row.outbox_id, &EmailKey::from_stored(email_key)).await
+                let email = EmailKey::from_stored(email_key);
+                let composed = app.compose_reset(url, tenant_id, row.outbox_id, &email).await;
+                composed.map_err(|error| later(&error))
             }
             MAIL_NOTICE => {
                 let OfNotice { user_id, changed_at } = payload(row)?;
-                app.compose_notice(tenant_id, user_id, changed_at).await
+                let composed = app.compose_notice(tenant_id, user_id, changed_at).await;
+                composed.map_err(|error| later(&error))
             }
-            kind => return Err(Failure::Never(format!("the kind {kind} is not known here"))),
-        };
-        composed.map_err(|error| later(&error))
+            kind => Err(Failure::Never(format!("the kind {kind} is not known here"))),
+        }
     }
 }
 

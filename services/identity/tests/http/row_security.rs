@@ -65,6 +65,8 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "identity.find_reset",
             "identity.list_tenants",
             "identity.outbox_claim",
+            "identity.outbox_list",
+            "identity.outbox_retry",
             "identity.outbox_settle",
             "identity.outbox_stats",
             "identity.request_reset",

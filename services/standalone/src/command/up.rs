@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::Up;
+use crate::contexts;
 use crate::data_dir::{Claim, DataDir, Lock};
 use crate::facts::{Facts, FactsFiles};
 use crate::first_tenant::FirstTenant;
@@ -100,6 +101,7 @@ async fn serve(
         facts_file: facts_files.first(),
         data: data.root(),
         admin_url: &admin_url,
+        sends_mails: contexts::sends_mails(environment),
     });
     tokio::select! {
         code = tasks.run_to_end() => Ok(code),

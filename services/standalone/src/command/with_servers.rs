@@ -80,6 +80,7 @@ fn test_variables(config: &ServersConfig, servers: &Servers) -> Vec<(&'static st
     let optional = [
         ("SVC_TEST_CADDY", &tools.caddy),
         ("SVC_TEST_NATS_PY", &tools.nats_py_path),
+        ("SVC_TEST_AIOSMTPD", &tools.aiosmtpd_path),
         ("SVC_TEST_PYTHON", &tools.python),
     ];
     variables.extend(optional.into_iter().filter_map(|(name, path)| Some((name, path.clone()?.into()))));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use database::outbox::{Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
+use database::outbox::{DELIVERY_LIMIT, Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
 use service::Tasks;
 use service::clock::SystemClock;
 use service::telemetry::Metrics;
@@ -37,6 +37,7 @@ async fn the_relay_shows_how_long_effects_wait_and_how_many_are_parked() {
         outbox: Outbox::new("identity").measured(&metrics),
         kinds: &[],
         patience: Patience::Parks,
+        limit: DELIVERY_LIMIT,
         deliver: Nothing,
         clock: Arc::new(SystemClock),
     };

@@ -1,0 +1,166 @@
+//! `svc-identity outbox`: what has not come about yet, and a second chance for what was given up.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use comfy_table::presets::NOTHING;
+use database::outbox::{Outbox, Pending};
+use database::{DATABASE_URL, Database, Error};
+use serde_json::json;
+use service::clock::SystemClock;
+use service::config::{Environment, Reader};
+use service::process::refuse;
+use service::{Clock as _, chain};
+use uuid::Uuid;
+
+/// The subcommands. They need `SVC_DATABASE_URL` and nothing else.
+#[derive(Debug, clap::Subcommand)]
+pub enum OutboxCommand {
+    /// Show what has not come about yet: parked effects first, then those that wait, oldest first
+    ///
+    /// `parked` was given up: refused for ever, or five times in vain; `outbox retry` lets it begin anew. `waiting` is tried
+    /// again by itself. `held` is an invite's mail that waits until its tenant is resumed.
+    List {
+        /// In which form
+        #[arg(long, value_enum, default_value_t = Form::Table)]
+        output: Form,
+        /// How many at most
+        #[arg(long, value_parser = clap::value_parser!(i32).range(1..), default_value_t = 1000)]
+        limit: i32,
+    },
+    /// Let parked effects begin anew; a running service takes them up within a second
+    Retry {
+        /// Which, as `outbox list` shows them
+        #[arg(required_unless_present = "all")]
+        ids: Vec<Uuid>,
+        /// All that are parked
+        #[arg(long, conflicts_with = "ids")]
+        all: bool,
+    },
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// Aligned text, for people
+    Table,
+    /// One JSON object, for programs
+    Json,
+}
+
+impl OutboxCommand {
+    /// Carries it out.
+    pub async fn execute(self, environment: &Environment) -> ExitCode {
+        let mut read = Reader::new(environment);
+        let url = read.required::<String>(&DATABASE_URL);
+        let url = match read.finish(|| url) {
+            Ok(url) => url,
+            Err(faults) => return refuse(&faults),
+        };
+        match self.try_execute(&url).await {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("svc-identity: {}", chain(&error));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn try_execute(self, url: &str) -> Result<ExitCode, Error> {
+        let database = Database::new(url, "svc-identity-outbox")?;
+        let (outbox, now) = (Outbox::new("identity"), SystemClock.now());
+        match self {
+            Self::List { output, limit } => {
+                let rows = outbox.list(&database, limit).await?;
+                // Whoever reads may stop reading.
+                let _ = io::stdout().write_all(listing(&rows, output, now).as_bytes());
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Retry { all: true, .. } => {
+                let count = outbox.retry(&database, None, now).await?;
+                println!("{count} begin anew");
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Retry { ids, .. } => {
+                let mut code = ExitCode::SUCCESS;
+                for id in ids {
+                    if outbox.retry(&database, Some(id), now).await? == 0 {
+                        eprintln!("svc-identity: nothing that is parked has the id {id}");
+                        code = ExitCode::FAILURE;
+                    } else {
+                        println!("{id} begins anew");
+                    }
+                }
+                Ok(code)
+            }
+        }
+    }
+}
+
+fn listing(rows: &[Pending], form: Form, now: DateTime<Utc>) -> String {
+    if form == Form::Json {
+        return format!("{:#}\n", json!({ "items": rows }));
+    }
+    if rows.is_empty() {
+        return "Nothing is parked, and nothing waits.\n".to_owned();
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(NOTHING).force_no_tty();
+    table.set_header(["ID", "TENANT", "KIND", "STATE", "AGE", "ATTEMPTS", "LAST ERROR"]);
+    for row in rows {
+        let error = row.last_error.as_deref().unwrap_or_default();
+        // It may be somebody else's words, which must not steer a terminal.
+        let error = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (age, attempts) = (age(now - row.created_at), row.attempts.to_string());
+        let id = row.outbox_id.to_string();
+        table.add_row([id, row.tenant_id.clone(), row.kind.clone(), row.state.clone(), age, attempts, error]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+/// An age in its largest whole unit.
+fn age(age: TimeDelta) -> String {
+    match (age.num_days(), age.num_hours(), age.num_minutes()) {
+        (days @ 1.., ..) => format!("{days}d"),
+        (_, hours @ 1.., _) => format!("{hours}h"),
+        (_, _, minutes @ 1..) => format!("{minutes}min"),
+        _ => format!("{}s", age.num_seconds().max(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_tells_age_attempts_and_error_on_one_line_each() {
+        let row = Pending {
+            outbox_id: Uuid::nil(),
+            tenant_id: "acme".to_owned(),
+            kind: "mail_invite".to_owned(),
+            state: "parked".to_owned(),
+            created_at: DateTime::UNIX_EPOCH,
+            due_at: DateTime::UNIX_EPOCH,
+            attempts: 5,
+            last_error: Some("no\u{1b}[2J\nway".to_owned()),
+        };
+        let now = DateTime::UNIX_EPOCH + TimeDelta::minutes(150);
+        assert_eq!(
+            listing(&[row], Form::Table, now),
+            "ID                                    TENANT  KIND         STATE   AGE  ATTEMPTS  LAST ERROR\n\
+             00000000-0000-0000-0000-000000000000  acme    mail_invite  parked  2h   5         no [2J way\n"
+        );
+        assert_eq!(listing(&[], Form::Table, now), "Nothing is parked, and nothing waits.\n");
+        assert_eq!(listing(&[], Form::Json, now), "{\n  \"items\": []\n}\n");
+    }
+
+    #[test]
+    fn an_age_is_told_in_its_largest_unit() {
+        let told = [59, 60, 3599, 3600, 86_399, 86_400, -5].map(|seconds| age(TimeDelta::seconds(seconds)));
+        assert_eq!(told, ["59s", "1min", "59min", "1h", "23h", "1d", "0s"]);
+    }
+}

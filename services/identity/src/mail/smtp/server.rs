@@ -1,0 +1,146 @@
+//! Where the mail server is, as `SVC_SMTP_URL` says it.
+
+use std::net::IpAddr;
+
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{Certificate, TlsParameters};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+/// How passwords are shown to a server: in the clear, since that is inside TLS.
+pub(crate) const MECHANISMS: &[Mechanism] = &[Mechanism::Plain, Mechanism::Login];
+/// RFC 8314: submission with TLS from the start, and with STARTTLS.
+const SUBMISSIONS: u16 = 465;
+const SUBMISSION: u16 = 587;
+
+/// A mail server.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) encryption: Encryption,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// What keeps others from reading along.
+#[derive(Clone)]
+pub(crate) enum Encryption {
+    /// TLS from the first byte on.
+    Tls(TlsParameters),
+    /// TLS before anything that matters; a server that does not offer it is not used.
+    StartTls(TlsParameters),
+    /// Nothing: on this machine, or when somebody insists.
+    Plain,
+}
+
+/// The URL names no mail server.
+#[derive(Debug, thiserror::Error)]
+#[error("not the URL of a mail server")]
+pub(crate) struct NotAServer;
+
+impl Server {
+    /// Reads `smtps://user:password@host:port`, or `smtp://…?tls=required` (what holds where it is left out, but for
+    /// loopback) or `?tls=none`. `roots` are trusted beside those of the machine.
+    pub(crate) fn parse(text: &str, roots: &[Certificate]) -> Result<Self, NotAServer> {
+        let url = Url::parse(text).map_err(|_| NotAServer)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(NotAServer)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !matches!(url.path(), "" | "/") || url.fragment().is_some() {
+            return Err(NotAServer);
+        }
+        let tls = || {
+            let builder = TlsParameters::builder(host.clone());
+            let builder = roots.iter().fold(builder, |all, root| all.add_root_certificate(root.clone()));
+            builder.build().map_err(|_| NotAServer)
+        };
+        let encryption = match (url.scheme(), url.query()) {
+            ("smtps", None) => Encryption::Tls(tls()?),
+            ("smtp", Some("tls=none")) => Encryption::Plain,
+            ("smtp", None) if is_loopback(&host) => Encryption::Plain,
+            ("smtp", None | Some("tls=required")) => Encryption::StartTls(tls()?),
+            _ => return Err(NotAServer),
+        };
+        let usual = if matches!(encryption, Encryption::Tls(_)) { SUBMISSIONS } else { SUBMISSION };
+        let (port, credentials) = (url.port().unwrap_or(usual), credentials(&url)?);
+        Ok(Self { host, port, encryption, credentials })
+    }
+}
+
+/// Both of user and password, or neither.
+fn credentials(url: &Url) -> Result<Option<Credentials>, NotAServer> {
+    let decode = |text: &str| {
+        let decoded = percent_decode_str(text).decode_utf8();
+        decoded.map(String::from).map_err(|_| NotAServer)
+    };
+    match (url.username(), url.password()) {
+        ("", None) => Ok(None),
+        ("", Some(_)) | (_, None) => Err(NotAServer),
+        (user, Some(password)) => Ok(Some(Credentials::new(decode(user)?, decode(password)?))),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(String, u16, &'static str, bool)> {
+        let server = Server::parse(text, &[]).ok()?;
+        let encryption = match server.encryption {
+            Encryption::Tls(_) => "tls",
+            Encryption::StartTls(_) => "starttls",
+            Encryption::Plain => "plain",
+        };
+        Some((server.host, server.port, encryption, server.credentials.is_some()))
+    }
+
+    #[test]
+    fn nothing_goes_out_in_the_clear_unless_it_stays_here_or_somebody_insists() {
+        for (text, port, encryption) in [
+            ("smtps://mail.example", 465, "tls"),
+            ("smtps://mail.example:2465", 2465, "tls"),
+            ("smtp://mail.example", 587, "starttls"),
+            ("smtp://mail.example/?tls=required", 587, "starttls"),
+            ("smtp://mail.example:25?tls=none", 25, "plain"),
+        ] {
+            assert_eq!(read(text), Some(("mail.example".to_owned(), port, encryption, false)), "{text}");
+        }
+        for (text, host, encryption) in [
+            ("smtp://localhost", "localhost", "plain"),
+            ("smtp://127.0.0.1", "127.0.0.1", "plain"),
+            ("smtp://[::1]", "::1", "plain"),
+            ("smtp://127.0.0.1?tls=required", "127.0.0.1", "starttls"),
+            ("smtps://[2001:db8::1]", "2001:db8::1", "tls"),
+        ] {
+            let server = read(text).unwrap();
+            assert_eq!((server.0.as_str(), server.2), (host, encryption), "{text}");
+        }
+    }
+
+    #[test]
+    fn user_and_password_are_decoded() {
+        let server = Server::parse("smtps://me%40example:p%3Aw%2F@mail.example", &[]).unwrap();
+        assert_eq!(server.credentials, Some(Credentials::new("me@example".to_owned(), "p:w/".to_owned())));
+    }
+
+    #[test]
+    fn what_names_no_server_or_half_of_the_credentials_is_refused() {
+        for text in [
+            "mail.example:587",
+            "http://mail.example",
+            "smtp://",
+            "smtp://mail.example?tls=opportunistic",
+            "smtp://mail.example?tls=None",
+            "smtps://mail.example?tls=none",
+            "smtps://user@mail.example",
+            "smtps://:password@mail.example",
+            "smtps://mail.example/path",
+            "smtps://mail.example:port",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

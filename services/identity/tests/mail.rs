@@ -1,0 +1,44 @@
+//! Mails and what asks for them, over the whole system and a mail server that nobody here wrote.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
+#[path = "mail/letters.rs"]
+mod letters;
+#[path = "mail/outbox.rs"]
+mod outbox;
+#[path = "mail/smtp.rs"]
+mod smtp;
+
+use contract::identity::Invite;
+use serde_json::{Value, json};
+use testkit::world::Person;
+use testkit::{MailServer, World};
+
+/// A system that sends through the server, and an administrator in it.
+async fn world(server: &MailServer, further: &[(&str, &str)]) -> (World, Person) {
+    let variables = server.variables();
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .chain(further.iter().copied())
+        .collect();
+    let world = World::start_with(&variables).await.unwrap();
+    let admin = world.tenant("acme").await;
+    (world, admin)
+}
+
+async fn invite(admin: &Person, email: &str) -> Invite {
+    admin.client.post("/users/invite", &json!({ "email": email })).await.expect(201)
+}
+
+fn header<'a>(mail: &'a Value, name: &str) -> &'a str {
+    let headers = mail["headers"].as_array().unwrap();
+    let found: Vec<_> = headers.iter().filter(|header| header[0] == name).collect();
+    assert_eq!(found.len(), 1, "{name} in {headers:?}");
+    found[0][1].as_str().unwrap()
+}
+
+fn token(mail: &Value) -> String {
+    let text = mail["parts"]["text/plain"].as_str().unwrap();
+    text.split_whitespace().find(|word| word.starts_with("svc_")).unwrap().to_owned()
+}

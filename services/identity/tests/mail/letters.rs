@@ -1,0 +1,139 @@
+//! What mails say and how they are made up.
+
+use contract::Role;
+use serde_json::{Value, json};
+use testkit::world::PASSWORD;
+use testkit::{MailServer, World};
+
+use super::{header, invite, token, world};
+
+const NEW: &str = "another-horse-battery-10";
+
+#[tokio::test]
+async fn a_mail_has_text_and_html_with_the_same_link_and_no_other() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (world, admin) = world(&server, &[]).await;
+    invite(&admin, "ada@acme.example").await;
+    let mail = server.until_mails(1).await.remove(0);
+    assert_eq!(mail["type"], "multipart/alternative");
+    let link = format!("{}/api/v1/pages/accept-invite#token={}", world.base_url, token(&mail));
+    let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
+    assert!(text.as_str().unwrap().contains(&format!("\n\n{link}\n\n")), "{text}");
+    let html = html.as_str().unwrap();
+    assert!(html.contains(&format!("href=\"{link}\"")), "{html}");
+    assert_eq!(html.matches("href=").count() + html.matches("src=").count(), 1, "nothing is fetched");
+}
+
+#[tokio::test]
+async fn the_headers_say_who_it_is_from_and_that_a_machine_wrote_it() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (_world, admin) = world(&server, &[]).await;
+    invite(&admin, "ada@acme.example").await;
+    let mail = server.until_mails(1).await.remove(0);
+    assert_eq!(header(&mail, "From"), "Söhne & Co <svc@mail.example>");
+    assert_eq!(header(&mail, "To"), "ada@acme.example");
+    assert_eq!(header(&mail, "Subject"), "You are invited to acme");
+    assert_eq!(header(&mail, "Auto-Submitted"), "auto-generated");
+    assert_eq!(header(&mail, "MIME-Version"), "1.0");
+    assert!(header(&mail, "Date").ends_with(" +0000"), "{}", header(&mail, "Date"));
+    assert!(mail["raw"].as_str().unwrap().is_ascii());
+}
+
+#[tokio::test]
+async fn reset_and_notice_are_mailed_too_and_the_notice_keeps_its_id() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (world, admin) = world(&server, &[]).await;
+    let client = world.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/reset", &json!({ "email": "admin@acme.example" })).await.expect_empty(204);
+    let reset = server.until_mails(1).await.remove(0);
+    let confirm = json!({ "token": token(&reset), "new_password": NEW });
+    client.post("/auth/password/reset/confirm", &confirm).await.expect_empty(204);
+    let notice = server.until_mails(2).await.remove(1);
+    assert_eq!(header(&reset, "Subject"), "Choose a new password");
+    assert_eq!(header(&notice, "Subject"), "Your password was changed");
+    let id = header(&notice, "Message-ID");
+    assert_eq!(id.len(), "<@mail.example>".len() + 36, "{id}");
+    for part in ["text/plain", "text/html"] {
+        assert!(!notice["parts"][part].as_str().unwrap().contains("svc_"), "{notice}");
+    }
+    drop(admin);
+}
+
+async fn rename(world: &World, name: &str) -> testkit::Answer {
+    let operator = world.operator();
+    let request =
+        operator.request(reqwest::Method::PATCH, "/tenants/acme").json(&json!({ "display_name": name }));
+    operator.send(request).await
+}
+
+#[tokio::test]
+async fn a_tenants_name_is_words_and_nothing_else() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (world, admin) = world(&server, &[]).await;
+    let name = "<img src=x onerror=alert(1)> \"Söhne\" & {{ 1 }} 山";
+    rename(&world, name).await.expect::<Value>(200);
+    invite(&admin, "ada@acme.example").await;
+    let mail = server.until_mails(1).await.remove(0);
+    assert_eq!(header(&mail, "Subject"), format!("You are invited to {name}"));
+    assert!(mail["raw"].as_str().unwrap().is_ascii());
+    let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
+    assert!(text.as_str().unwrap().contains(&format!("You are invited to {name} (tenant acme).")), "{text}");
+    let html = html.as_str().unwrap();
+    assert!(!html.contains("<img") && html.contains("&#60;img src=x"), "{html}");
+}
+
+#[tokio::test]
+async fn a_name_with_line_ends_makes_neither_headers_nor_lines() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (world, admin) = world(&server, &[]).await;
+    rename(&world, "Acme\r\nBcc: eve@evil.example").await.expect_problem(422, "validation_failed");
+    // Past the door all the same, by a hand in the database.
+    world.run_sql(r"update identity.tenants set display_name = E'Acme\r\nBcc: eve@evil.example\r\n\r\nhello\u2028you'").await;
+    invite(&admin, "ada@acme.example").await;
+    let mail = server.until_mails(1).await.remove(0);
+    assert_eq!(mail["to"], json!(["ada@acme.example"]));
+    assert!(!mail["headers"].as_array().unwrap().iter().any(|header| header[0] == "Bcc"), "{mail}");
+    let text = mail["parts"]["text/plain"].as_str().unwrap();
+    assert!(
+        text.starts_with("You are invited to Acme  Bcc: eve@evil.example    hello you (tenant"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn an_address_cannot_carry_another_one_or_a_header() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (world, admin) = world(&server, &[]).await;
+    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    for email in
+        ["ada@acme.example\r\nBcc: eve@evil.example", "ada@acme.example>\r\nRCPT TO:<eve@evil.example"]
+    {
+        let body = json!({ "email": email });
+        admin.client.post("/users/invite", &body).await.expect_problem(422, "validation_failed");
+        // Past the door all the same.
+        let escaped = email.replace('\r', "\\r").replace('\n', "\\n");
+        let id = member.user.user_id;
+        world
+            .run_sql(&format!("update identity.users set email = E'{escaped}' where user_id = '{id}'"))
+            .await;
+        let client = member.client.clone().header("X-User-ID", &id.to_string());
+        let (current, new) = if email.contains('>') { (NEW, PASSWORD) } else { (PASSWORD, NEW) };
+        let change = json!({ "current_password": current, "new_password": new });
+        client.post("/auth/password/change", &change).await.expect_empty(204);
+    }
+    world.until_outbox_is_empty().await;
+    assert_eq!(server.mails().len(), 0);
+    assert!(world.dump().await.contains("mail cannot be sent to this address"));
+}
+
+#[tokio::test]
+async fn an_address_in_another_script_is_reached() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (_world, admin) = world(&server, &[]).await;
+    invite(&admin, "ada@bücher.example").await;
+    assert_eq!(server.until_mails(1).await[0]["to"], json!(["ada@xn--bcher-kva.example"]));
+    invite(&admin, "zoë@bücher.example").await;
+    let mail = server.until_mails(2).await.remove(1);
+    assert_eq!(mail["to"], json!(["zoë@xn--bcher-kva.example"]));
+    assert!(mail["options"].as_array().unwrap().contains(&json!("SMTPUTF8")), "{mail}");
+}
