@@ -12,4 +12,4 @@ pub(crate) use overlay::{Access, Failure, Group, Overlay, schema_of};
 
 /// Version of this client's catalog. A command, option or argument that is taken away or renamed moves the major; one that
 /// is added moves the minor.
-pub(crate) const VERSION: &str = "1.2.0";
+pub(crate) const VERSION: &str = "1.3.0";

@@ -2,6 +2,7 @@
 //! its entry in the catalog.
 
 mod api;
+mod api_keys;
 mod auth;
 mod catalog;
 mod completion;
@@ -79,6 +80,9 @@ group!(
         /// Create, see and suspend tenants, as the operator.
         #[command(subcommand)]
         Tenants(tenants::Tenants),
+        /// Look after the keys that programs send events with.
+        #[command(subcommand)]
+        ApiKeys(api_keys::ApiKeys),
         /// Check and send events.
         #[command(subcommand)]
         Events(events::Events),

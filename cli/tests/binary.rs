@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
+#[path = "binary/api_keys.rs"]
+mod api_keys;
 #[path = "binary/certificates.rs"]
 mod certificates;
 #[path = "binary/client.rs"]

@@ -2,6 +2,7 @@
 //!
 //! Servers and clients both depend on this crate, so it holds no code of either.
 
+pub mod api_key;
 pub mod device;
 pub mod events;
 pub mod identity;

@@ -5,6 +5,7 @@
 
 mod about;
 mod access;
+mod api_keys;
 mod body;
 mod devices;
 mod events;
@@ -17,6 +18,7 @@ mod users;
 
 pub use about::*;
 pub use access::{Access, Header};
+pub use api_keys::*;
 pub use body::{Answer, Body, Content, Type};
 pub use devices::*;
 pub use events::*;
@@ -37,6 +39,7 @@ const GROUPS: &[&[&Route]] = &[
     devices::GROUP,
     users::GROUP,
     invites::GROUP,
+    api_keys::GROUP,
     events::GROUP,
     tenants::GROUP,
     about::GROUP,

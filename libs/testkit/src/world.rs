@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::api_key::ApiKey;
 use contract::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
 };
@@ -152,6 +153,13 @@ impl World {
         let client =
             self.client().bearer(session.session_id.expose()).header("X-Tenant-ID", user.tenant_id.as_str());
         Person { user, session, client }
+    }
+
+    /// A key of the administrator's tenant, made from a `POST /api-keys` body, and a client that sends it as bearer.
+    pub async fn api_key(&self, admin: &Person, create: &serde_json::Value) -> (ApiKey, Client) {
+        let key: ApiKey = admin.client.post("/api-keys", create).await.expect(201);
+        let client = self.client().bearer(key.key.as_ref().expect("a new key is shown").expose());
+        (key, client)
     }
 
     /// Another session of somebody who uses [`PASSWORD`].

@@ -10,6 +10,8 @@ mod split;
 
 pub use event::{Metadata, Noun, UdmEvent};
 pub use id::server_event_id;
-pub use parse::{DEFAULT_EVENT_TYPE, Event, Invalid, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, parse};
+pub use parse::{
+    DEFAULT_EVENT_TYPE, Event, Invalid, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, is_source_id, parse,
+};
 pub use schema::{pretty_schema, schema};
 pub use split::{MAX_BATCH_EVENTS, SplitError, split_lines, split_list};

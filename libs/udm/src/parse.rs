@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, Utc};
 use contract::FieldError;
 
+pub use fields::is_source_id;
 use object::Object;
 use place::{Faults, Place};
 use value::Value;

@@ -4,6 +4,8 @@
 
 #[path = "http/accept_invite.rs"]
 mod accept_invite;
+#[path = "http/api_keys.rs"]
+mod api_keys;
 #[path = "http/audit.rs"]
 mod audit;
 #[path = "http/invites.rs"]

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
 
+#[path = "http/api_keys.rs"]
+mod api_keys;
 #[path = "http/batch.rs"]
 mod batch;
 #[path = "http/events.rs"]

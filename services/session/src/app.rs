@@ -1,11 +1,14 @@
 //! The use cases, one file each.
 
+pub(crate) mod create_api_key;
 pub(crate) mod decide_device_grant;
 pub(crate) mod introspect;
 pub(crate) mod issue_session;
+pub(crate) mod list_api_keys;
 pub(crate) mod list_sessions;
 mod make_session;
 pub(crate) mod redeem_device_grant;
+pub(crate) mod revoke_api_key;
 pub(crate) mod revoke_session;
 pub(crate) mod start_device_grant;
 pub(crate) mod take_standing;

@@ -1,5 +1,6 @@
 //! The routes of the context, a line each.
 
+mod api_keys;
 mod auth_device;
 mod auth_session;
 mod auth_sessions;
@@ -24,6 +25,9 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::REVOKE_SESSIONS, auth_sessions::revoke_all)
         .on(&routes::LOG_OUT, auth_sessions::logout)
         .on(&routes::REVOKE_SESSION, auth_sessions::revoke)
+        .on(&routes::CREATE_API_KEY, api_keys::create)
+        .on(&routes::LIST_API_KEYS, api_keys::list)
+        .on(&routes::REVOKE_API_KEY, api_keys::revoke)
         .on(&routes::START_DEVICE, auth_device::start)
         .on(&routes::REDEEM_DEVICE, auth_device::redeem)
         .on(&routes::INSPECT_DEVICE, auth_device::inspect)

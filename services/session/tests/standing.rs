@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
 
+#[path = "standing/api_keys.rs"]
+mod api_keys;
 #[path = "standing/context.rs"]
 mod context;
 #[path = "standing/device.rs"]

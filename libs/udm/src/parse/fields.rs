@@ -10,11 +10,16 @@ const MAX_EVENT_ID_BYTES: usize = 128;
 
 pub(super) fn source_id<'a>(value: Value<'a, '_>, faults: &mut Faults) -> Option<Cow<'a, str>> {
     let text = value.text_within(MAX_SOURCE_ID_BYTES, faults)?;
-    if text.trim().is_empty() || text.chars().any(char::is_control) {
+    if !is_source_id(&text) {
         faults.add(value.at, "invalid_value", "1 to 256 bytes, not blank, no control characters");
         return None;
     }
     Some(text)
+}
+
+/// Whether an event can name this as its source: 1 to 256 bytes, not blank, no control characters.
+pub fn is_source_id(text: &str) -> bool {
+    text.len() <= MAX_SOURCE_ID_BYTES && !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 pub(super) fn event_id<'a>(value: Value<'a, '_>, faults: &mut Faults) -> Option<Cow<'a, str>> {

@@ -48,8 +48,11 @@ pub(super) async fn read(
     State(app): State<App>,
     Id(user_id): Id<UserId>,
 ) -> Result<Json<User>, Problem> {
-    if caller.user_id() != Some(user_id) && caller.require(Scope::UsersRead).is_err() {
-        return Err(ProblemKind::NotFound.into());
+    match caller.user_id() {
+        Some(own) if own == user_id => {}
+        // To a member, somebody else is like nobody.
+        Some(_) if !caller.is_admin() => return Err(ProblemKind::NotFound.into()),
+        _ => caller.require(Scope::UsersRead)?,
     }
     Ok(Json(app.user(&caller.scope(), user_id).await?))
 }

@@ -36,6 +36,10 @@ async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it(
     let user = format!("/users/{}", member.user.user_id);
     admin.client.patch(&user, &json!({ "role": "admin" })).await.expect::<Value>(200);
     admin.client.patch(&user, &json!({ "status": "disabled" })).await.expect::<Value>(200);
+    let (key, _) = world.api_key(&admin, &json!({ "name": "firewall" })).await;
+    for _ in 0..2 {
+        admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
+    }
     let suspended = json!({ "status": "suspended" });
     world.operator().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
 
@@ -52,7 +56,12 @@ async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it(
     assert_eq!((&updated[0]["about"], &updated[0]["user_id"]), (&json!("disabled"), &bob));
     let invited = of(&world, "audit.v1.acme.identity.authn_token_created").await;
     let by: Vec<_> = invited.iter().map(|event| event["actor"].clone()).collect();
-    assert_eq!(by, [operator.clone(), administrator]);
+    assert_eq!(by, [operator.clone(), administrator.clone()]);
+    for name in ["authn_token_created", "authn_token_revoked"] {
+        let keys = of(&world, &format!("audit.v1.acme.session.{name}")).await;
+        assert_eq!(keys.len(), 1, "{name}");
+        assert_eq!((&keys[0]["actor"], &keys[0]["key_id"]), (&administrator, &json!(key.id)), "{name}");
+    }
     let admin_events = of(&world, "audit.v1.acme.identity.authz_admin").await;
     let about: Vec<_> = admin_events.iter().map(|event| event["about"].as_str().unwrap()).collect();
     assert_eq!(about, ["tenant_created", "tenant_suspended"]);

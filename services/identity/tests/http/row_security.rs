@@ -70,6 +70,7 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "identity.outbox_settle",
             "identity.outbox_stats",
             "identity.request_reset",
+            "session.count_live",
             "session.introspect",
             "session.outbox_claim",
             "session.outbox_settle",
@@ -77,9 +78,11 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "session.poll_device_grant",
             "session.purge",
             "session.purge_device_grants",
+            "session.purge_keys",
             "session.revoke_by_digest",
             "session.start_device_grant",
             "session.touch",
+            "session.touch_keys",
         ]
     );
     let open: Vec<String> = sqlx::query_scalar(

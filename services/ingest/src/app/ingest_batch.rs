@@ -126,7 +126,8 @@ impl<'a> Planned<'a> {
             Ok(made) => made,
             Err(kind) => {
                 let event_id = event.event_id.as_ref().map(ToString::to_string);
-                return Plan::Refused(refused(index, event_id, kind, kind.title().to_owned(), None));
+                let pointer = (kind == ProblemKind::SourceNotAllowed).then(|| "/source_id".to_owned());
+                return Plan::Refused(refused(index, event_id, kind, kind.title().to_owned(), pointer));
             }
         };
         let at = self.messages.len();

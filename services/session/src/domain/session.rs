@@ -58,9 +58,9 @@ impl Lifetimes {
 /// A use is noted when the last noted one is this long ago: one write a minute, however busy the session is.
 const NOTE_USE_AFTER: TimeDelta = TimeDelta::minutes(1);
 
-/// Whether a use that happens now is to be noted.
-pub(crate) fn is_use_worth_noting(last_seen_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    now - last_seen_at >= NOTE_USE_AFTER
+/// Whether a use that happens now is to be noted: the first one is.
+pub(crate) fn is_use_worth_noting(last_seen_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
+    last_seen_at.is_none_or(|seen| now - seen >= NOTE_USE_AFTER)
 }
 
 #[cfg(test)]
@@ -87,9 +87,10 @@ mod tests {
     #[test]
     fn a_use_is_noted_once_a_minute() {
         let seen = DateTime::UNIX_EPOCH;
-        assert!(!is_use_worth_noting(seen, seen + TimeDelta::seconds(59)));
-        assert!(is_use_worth_noting(seen, seen + TimeDelta::seconds(60)));
+        assert!(!is_use_worth_noting(Some(seen), seen + TimeDelta::seconds(59)));
+        assert!(is_use_worth_noting(Some(seen), seen + TimeDelta::seconds(60)));
         // A clock that was set back notes nothing until it has caught up.
-        assert!(!is_use_worth_noting(seen, seen - TimeDelta::hours(1)));
+        assert!(!is_use_worth_noting(Some(seen), seen - TimeDelta::hours(1)));
+        assert!(is_use_worth_noting(None, seen));
     }
 }

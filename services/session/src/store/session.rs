@@ -4,27 +4,9 @@ use chrono::{DateTime, Utc};
 use contract::session::{Session, SessionMethod};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{SessionId, TenantId, UserId};
-use uuid::Uuid;
+use tenancy::{SessionId, UserId};
 
 use crate::domain::session::{Expiry, NewSession};
-
-/// A session that is live, as introspection finds it.
-pub(crate) struct LiveSession {
-    /// Which of the digests that were asked it answers, from 1.
-    pub(crate) place: i64,
-    pub(crate) session_id: SessionId,
-    pub(crate) user_id: UserId,
-    pub(crate) tenant_id: TenantId,
-    pub(crate) role: String,
-    pub(crate) method: String,
-    pub(crate) created_at: DateTime<Utc>,
-    pub(crate) last_seen_at: DateTime<Utc>,
-    pub(crate) idle_expires_at: DateTime<Utc>,
-    pub(crate) expires_at: DateTime<Utc>,
-    pub(crate) events_per_second: Option<i32>,
-    pub(crate) bytes_per_second: Option<i32>,
-}
 
 /// Writes a new session.
 pub(crate) async fn insert(
@@ -58,48 +40,6 @@ pub(crate) async fn insert(
     )
     .execute(tx.connection())
     .await?;
-    Ok(())
-}
-
-/// The live sessions behind these digests.
-pub(crate) async fn introspect(
-    database: &Database,
-    digests: &[TokenDigest],
-    now: DateTime<Utc>,
-) -> Result<Vec<LiveSession>, Error> {
-    let digests: Vec<Vec<u8>> = digests.iter().map(|digest| digest.as_bytes().to_vec()).collect();
-    let sessions = sqlx::query_as!(
-        LiveSession,
-        r#"-- session.introspect
-        select
-            place as "place!",
-            session_id as "session_id!: SessionId",
-            user_id as "user_id!: UserId",
-            tenant_id as "tenant_id!: TenantId",
-            role as "role!",
-            method as "method!",
-            created_at as "created_at!",
-            last_seen_at as "last_seen_at!",
-            idle_expires_at as "idle_expires_at!",
-            expires_at as "expires_at!",
-            events_per_second,
-            bytes_per_second
-        from session.introspect($1, $2)"#,
-        &digests,
-        now
-    )
-    .fetch_all(database.pool())
-    .await?;
-    Ok(sessions)
-}
-
-/// Notes that sessions were used now.
-pub(crate) async fn touch(
-    database: &Database,
-    session_ids: &[Uuid],
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!("select session.touch($1, $2)", session_ids, now).execute(database.pool()).await?;
     Ok(())
 }
 

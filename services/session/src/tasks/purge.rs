@@ -1,4 +1,4 @@
-//! Deletes sessions and device grants that are over, a day after: until then they can be looked at.
+//! Deletes sessions, API keys and device grants that are over, a day after: until then they can be looked at.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use service::Tasks;
 
 use crate::app::App;
-use crate::store::{device_grant, session};
+use crate::store::{api_key, device_grant, session};
 
 const EVERY: Duration = Duration::from_mins(10);
 const KEPT: TimeDelta = TimeDelta::hours(24);
@@ -30,5 +30,6 @@ async fn purge(app: &App) -> Result<(), database::Error> {
     let before = app.clock.now() - KEPT;
     while session::delete_before(&app.database, before, BATCH).await? == i64::from(BATCH) {}
     while device_grant::delete_before(&app.database, before, BATCH).await? == i64::from(BATCH) {}
+    while api_key::delete_before(&app.database, before, BATCH).await? == i64::from(BATCH) {}
     Ok(())
 }

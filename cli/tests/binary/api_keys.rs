@@ -1,0 +1,83 @@
+//! API keys: making, listing and revoking them.
+
+use contract::ProblemKind;
+use serde_json::{Value, json};
+
+use crate::client::{Client, assert_valid_output};
+use crate::stub::{Asked, Stub, problem};
+
+const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn key() -> Value {
+    json!({
+        "id": ID, "name": "firewalls", "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"],
+        "created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-04-01T00:00:00Z", "last_used_at": null,
+    })
+}
+
+fn service(asked: &Asked) -> (u16, String) {
+    match asked.line.as_str() {
+        "POST /api/v1/api-keys" => {
+            let mut key = key();
+            key["key"] = "svc_ak_raw".into();
+            (201, key.to_string())
+        }
+        "GET /api/v1/api-keys" => (200, json!({"items": [key()]}).to_string()),
+        line if line == format!("DELETE /api/v1/api-keys/{ID}") => (204, String::new()),
+        _ => problem(ProblemKind::NotFound),
+    }
+}
+
+#[test]
+fn a_key_is_made_as_asked_and_shown_with_a_word_of_warning() {
+    let stub = Stub::answering(service);
+    // An API key makes no keys, so that of the environment is not what is sent.
+    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x").with("SVC_API_KEY", "svc_ak_x");
+    let made = client.run(&["api-keys", "create", "--name", "firewalls"]);
+    assert!(made.stdout.contains("svc_ak_raw") && made.stderr.contains("not shown again"), "{made:?}");
+    let asked = &stub.asked()[0];
+    assert_eq!(asked.json(), json!({"name": "firewalls", "scopes": ["events:write"]}));
+    assert_eq!(asked.header("authorization"), Some("Bearer svc_st_x"));
+
+    let options = "--scope users:read --scope users:write --source-id fw-1 --source-id fw-2 \
+        --expires-at 2026-04-01T00:00:00+02:00 --output json";
+    let options: Vec<_> = options.split_whitespace().collect();
+    let printed = client.run(&[&["api-keys", "create", "--name", "n"], &options[..]].concat()).json();
+    assert_eq!(printed["key"], "svc_ak_raw");
+    assert_valid_output("api-keys create", &printed);
+    let sent = json!({
+        "name": "n", "scopes": ["users:read", "users:write"], "source_ids": ["fw-1", "fw-2"],
+        "expires_at": "2026-03-31T22:00:00Z",
+    });
+    assert_eq!(stub.asked()[1].json(), sent);
+}
+
+#[test]
+fn what_cannot_be_a_key_is_a_usage_error_and_an_api_key_no_session() {
+    let stub = Stub::answering(service);
+    let client = Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x");
+    let create = |options: &[&str]| client.run(&[&["api-keys", "create"], options].concat()).code;
+    for wrong in
+        [&[][..], &["--name", "n", "--scope", "everything"], &["--name", "n", "--expires-at", "tomorrow"]]
+    {
+        assert_eq!(create(wrong), Some(2), "{wrong:?}");
+    }
+    assert_eq!(create(&["--name", "n"]), Some(4));
+    assert_eq!(stub.lines(), [] as [&str; 0]);
+}
+
+#[test]
+fn keys_are_listed_without_themselves_and_revoked_by_id() {
+    let stub = Stub::answering(service);
+    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
+    let listed = client.run(&["api-keys", "list", "--output", "json"]).json();
+    assert_eq!(listed, json!({"items": [key()]}));
+    assert_valid_output("api-keys list", &listed);
+    assert!(client.run(&["api-keys", "list"]).stdout.contains("fw-1 fw-2"));
+    let revoked = client.run(&["api-keys", "revoke", ID, "--yes", "--output", "json"]).json();
+    assert_eq!(revoked, json!({"key_id": ID, "revoked": true}));
+    assert_valid_output("api-keys revoke", &revoked);
+    assert_eq!(client.run(&["api-keys", "revoke", ID]).code, Some(12));
+    let other = "01890a5d-ac96-774b-bcce-b302099a8099";
+    assert_eq!(client.run(&["api-keys", "revoke", other, "--yes"]).code, Some(3));
+}

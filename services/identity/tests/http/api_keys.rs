@@ -1,0 +1,70 @@
+//! What an API key may do with users and invites.
+
+use contract::identity::{Invite, User};
+use contract::{Page, Role};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::{Client, World};
+
+async fn patch(client: &Client, path: &str, body: Value) -> testkit::Answer {
+    client.send(client.request(Method::PATCH, path).json(&body)).await
+}
+
+#[tokio::test]
+async fn a_key_that_reads_users_sees_them_and_changes_nothing() {
+    let world = World::start().await.unwrap();
+    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let (_, reader) = world.api_key(&admin, &json!({ "name": "r", "scopes": ["users:read"] })).await;
+    let own = format!("/users/{}", admin.user.user_id);
+    assert_eq!(reader.get("/users").await.expect::<Page<User>>(200).items.len(), 1);
+    reader.get(&own).await.expect::<User>(200);
+    reader.get(&format!("/users/{}", other.user.user_id)).await.expect_problem(404, "not_found");
+    let invites: Page<Invite> = reader.get("/users/invites").await.expect(200);
+    let invite = format!("/users/invites/{}", invites.items[0].invite_id);
+    let ada = json!({ "email": "ada@acme.example" });
+    reader.post("/users/invite", &ada).await.expect_problem(403, "insufficient_scope");
+    reader.delete(&invite).await.expect_problem(403, "insufficient_scope");
+    reader.post(&format!("{invite}/resend"), &json!({})).await.expect_problem(403, "insufficient_scope");
+    patch(&reader, &own, json!({ "role": "member" })).await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn a_key_that_writes_users_looks_after_members_invites_and_makes_no_administrator() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
+    let body = |email: &str, role: &str| json!({ "email": email, "role": role, "delivery": "response" });
+    let invite: Invite = writer.post("/users/invite", &body("ada@acme.example", "member")).await.expect(201);
+    let path = format!("/users/invites/{}", invite.invite_id);
+    let by_response = json!({ "delivery": "response" });
+    writer.post(&format!("{path}/resend"), &by_response).await.expect::<Invite>(200);
+    writer.delete(&path).await.expect_empty(204);
+
+    let administrator = body("bob@acme.example", "admin");
+    writer.post("/users/invite", &administrator).await.expect_problem(403, "forbidden");
+    let invite: Invite = admin.client.post("/users/invite", &administrator).await.expect(201);
+    let resend = format!("/users/invites/{}/resend", invite.invite_id);
+    writer.post(&resend, &by_response).await.expect_problem(403, "forbidden");
+
+    for path in ["/users", "/users/invites", &format!("/users/{}", admin.user.user_id)] {
+        writer.get(path).await.expect_problem(403, "insufficient_scope");
+    }
+    let own = format!("/users/{}", admin.user.user_id);
+    patch(&writer, &own, json!({ "status": "disabled" })).await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn a_key_stands_for_no_user() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let all = json!(["events:write", "events:read", "users:read", "users:write"]);
+    let (_, key) = world.api_key(&admin, &json!({ "name": "all", "scopes": all })).await;
+    let about = key.clone().header("X-User-ID", &ada.user.user_id.to_string()).header("X-Tenant-ID", "acme");
+    about.get("/auth/sessions").await.expect_problem(404, "not_found");
+    about.delete("/auth/sessions").await.expect_problem(404, "not_found");
+    let change =
+        json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-good-one-7" });
+    about.post("/auth/password/change", &change).await.expect_problem(404, "not_found");
+    key.get("/tenants/acme").await.expect_problem(404, "not_found");
+}

@@ -1,0 +1,28 @@
+//! Revoke an API key.
+
+use audit::{Actor, AuditEvent, EventName};
+use authn::Caller;
+use contract::ProblemKind;
+use service::Problem;
+use tenancy::KeyId;
+
+use super::App;
+use crate::store::api_key;
+
+impl App {
+    /// One of the administrator's tenant. Repeating it is harmless.
+    pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
+        let mut tx = self.database.tenant(&admin.scope()).await?;
+        let now = self.clock.now();
+        let newly = api_key::mark_revoked(&mut tx, key_id, now).await?.ok_or(ProblemKind::NotFound)?;
+        if newly {
+            let revoked = AuditEvent {
+                about: Some("api_key"),
+                key_id: Some(key_id),
+                ..AuditEvent::new(EventName::AuthnTokenRevoked, Actor::from(admin))
+            };
+            self.audit.record(&mut tx, admin.tenant_id(), revoked, now).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+}
