@@ -9,6 +9,7 @@ use sqlx::Connection as _;
 use tempfile::TempDir;
 use testkit::TestDatabase;
 use testkit::nats::NatsServer;
+use testkit::world::LIMITS_OFF;
 
 use crate::environment::program;
 use crate::proxy::free_address;
@@ -83,6 +84,7 @@ impl Services {
         }
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
         command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", &self.nats.url);
+        command.envs(LIMITS_OFF);
         match service {
             Upstream::Identity => {
                 self.set_database(&mut command, service);

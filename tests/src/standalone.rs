@@ -6,6 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
+use testkit::world::LIMITS_OFF;
 
 use crate::environment::{program, tools_file};
 use crate::{Process, Svc, is_alive, until};
@@ -47,7 +48,8 @@ pub struct Installation {
 impl Installation {
     /// An empty one.
     pub fn new(environment: &[(&str, &str)]) -> Self {
-        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let environment =
+            LIMITS_OFF.iter().chain(environment).map(|(name, value)| (name.to_string(), value.to_string()));
         Self {
             dir: tempfile::Builder::new().prefix("svc-e2e-").tempdir().unwrap(),
             environment: environment.collect(),

@@ -2,6 +2,7 @@
 
 mod api;
 pub mod body;
+mod client_address;
 pub mod edge;
 pub mod listen;
 mod measure;
@@ -12,6 +13,7 @@ mod request_id;
 
 pub use api::Api;
 pub use body::JsonBody;
+pub use client_address::{ClientAddress, TRUSTED_PROXIES, TrustedProxies};
 pub use edge::{Edge, not_found};
 pub use listen::{PeerAddress, serve};
 pub use request_id::{RequestId, X_REQUEST_ID};

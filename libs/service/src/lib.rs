@@ -8,9 +8,11 @@ pub mod health;
 pub mod http;
 pub mod lifecycle;
 pub mod process;
+mod seldom;
 pub mod telemetry;
 
 pub use chain::chain;
 pub use clock::Clock;
 pub use http::problem::Problem;
 pub use lifecycle::Tasks;
+pub use seldom::Seldom;

@@ -26,6 +26,15 @@ use crate::{Client, TestDatabase};
 /// A password that every rule lets through.
 pub const PASSWORD: &str = "correct-horse-battery-9";
 
+/// What lets one address ask as often as it likes.
+pub const LIMITS_OFF: [(&str, &str); 5] = [
+    ("SVC_LIMIT_LOGIN", "off"),
+    ("SVC_LIMIT_RESET", "off"),
+    ("SVC_LIMIT_TOKEN", "off"),
+    ("SVC_LIMIT_DEVICE", "off"),
+    ("SVC_LIMIT_DEFAULT", "off"),
+];
+
 /// A running system. It ends with the test.
 pub struct World {
     /// The origin.
@@ -94,6 +103,8 @@ impl World {
             ("SVC_NATS_STREAM_MAX_BYTES", "256MiB"),
             ("SVC_NATS_DURABILITY", "dev"),
         ]);
+        // Limits are about one address, and every client of a test has the same.
+        let environment = environment.with(LIMITS_OFF);
         let environment = environment.with(variables.iter().copied());
         let (tasks, readiness) = (Tasks::default(), Readiness::default());
         let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;

@@ -23,8 +23,10 @@ use chrono::TimeDelta;
 use database::Database;
 use database::outbox::Outbox;
 use hashing::{Entropy, HashPool};
+use ratelimit::Limiter;
 use service::{Clock, Tasks};
 
+use crate::config::Limits;
 use crate::domain::password::PasswordPolicy;
 
 /// What every use case works with. Clones share everything.
@@ -43,6 +45,8 @@ pub(crate) struct App {
     pub(crate) can_mail: bool,
     pub(crate) operator_secret: OperatorSecret,
     pub(crate) audit: AuditLog,
+    pub(crate) limiter: Limiter,
+    pub(crate) limits: Limits,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

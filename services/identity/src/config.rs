@@ -13,7 +13,9 @@ use bus::NATS_URL;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
+use ratelimit::Limit;
 use service::config::{Environment, Faults, Reader, Variable};
+use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;
 
@@ -78,7 +80,21 @@ pub const VARIABLES: &[Variable] = &[
     mail::SMTP_CA_FILE,
     mail::SMTP_TIMEOUT,
     mail::DIR,
+    TRUSTED_PROXIES,
+    ratelimit::LOGIN,
+    ratelimit::RESET,
+    ratelimit::TOKEN,
+    ratelimit::DEFAULT,
 ];
+
+/// How often an address may do what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) login: Limit,
+    pub(crate) reset: Limit,
+    pub(crate) token: Limit,
+    pub(crate) other: Limit,
+}
 
 /// The service's configuration.
 #[derive(Clone)]
@@ -99,6 +115,8 @@ pub struct Config {
     pub(crate) invite_ttl: Duration,
     pub(crate) reset_ttl: Duration,
     pub(crate) mail: MailSettings,
+    pub(crate) proxies: TrustedProxies,
+    pub(crate) limits: Limits,
 }
 
 impl Config {
@@ -126,6 +144,8 @@ impl Config {
         let invite_ttl = read.duration(&INVITE_TTL, Duration::from_hours(1), Duration::from_hours(7 * 24));
         let reset_ttl = read.duration(&RESET_TTL, Duration::from_mins(5), Duration::from_hours(1));
         let mail = mail::read(&mut read, public_url.as_ref());
+        let proxies = TrustedProxies::read(&mut read);
+        let limits = limits(&mut read);
         read.finish(|| {
             let argon2 = argon2?;
             let pool_size = match workers? {
@@ -146,9 +166,19 @@ impl Config {
                 invite_ttl: invite_ttl?,
                 reset_ttl: reset_ttl?,
                 mail: mail?,
+                proxies: proxies?,
+                limits: limits?,
             })
         })
     }
+}
+
+fn limits(read: &mut Reader<'_>) -> Option<Limits> {
+    let login = Limit::read(read, &ratelimit::LOGIN, "login");
+    let reset = Limit::read(read, &ratelimit::RESET, "reset");
+    let token = Limit::read(read, &ratelimit::TOKEN, "token");
+    let other = Limit::read(read, &ratelimit::DEFAULT, "default");
+    Some(Limits { login: login?, reset: reset?, token: token?, other: other? })
 }
 
 fn argon2(read: &mut Reader<'_>) -> Option<Argon2Settings> {

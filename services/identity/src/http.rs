@@ -2,6 +2,7 @@
 
 mod auth_password;
 mod callers;
+mod counted;
 mod invites;
 mod pages;
 mod problems;
@@ -14,6 +15,8 @@ use contract::routes;
 use service::http::Api;
 
 use crate::app::App;
+
+pub(crate) use counted::COUNTED;
 
 /// The public API.
 pub(crate) fn public(app: App) -> Router {

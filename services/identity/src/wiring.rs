@@ -11,6 +11,7 @@ use database::Database;
 use database::migrations::Migrations;
 use database::outbox::{DELIVERY_LIMIT, Outbox, Patience, Relay};
 use hashing::{Entropy, HashPool, SystemEntropy};
+use ratelimit::Limiter;
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
 use service::health::Readiness;
@@ -89,12 +90,14 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
-    let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry);
+    let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry).behind(config.proxies);
     let metrics = telemetry.metrics();
     database.measure(Identity::NAME, metrics, &tasks);
     let outbox = Outbox::new("identity").measured(metrics);
     let hashes = HashPool::start(config.argon2, config.pool_size, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
+    let limiter = Limiter::new("identity", database.clone(), Arc::clone(&clock), metrics);
+    tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
         database: database.clone(),
         outbox: outbox.clone(),
@@ -111,6 +114,8 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         can_mail: config.mail.route.is_some(),
         operator_secret: config.operator_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
+        limiter: limiter.clone(),
+        limits: config.limits,
     };
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
     broker.metrics = metrics.shared(PublishMetrics::register);
@@ -142,5 +147,6 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    Ok(Routers { public: edge.around(http::public(app)), internal: None })
+    let public = limiter.around(config.limits.other, http::COUNTED, http::public(app));
+    Ok(Routers { public: edge.around(public), internal: None })
 }

@@ -10,6 +10,8 @@ mod api_keys;
 mod audit;
 #[path = "http/invites.rs"]
 mod invites;
+#[path = "http/limits.rs"]
+mod limits;
 #[path = "http/login.rs"]
 mod login;
 #[path = "http/pages.rs"]

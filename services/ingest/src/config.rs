@@ -4,6 +4,7 @@ use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, SharedSecret};
 use bus::{Durability, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Environment, Faults, Reader, Variable, parse_bytes};
+use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;
 
@@ -41,6 +42,7 @@ const fn plain(
 /// Every variable that the service reads.
 pub const VARIABLES: &[Variable] = &[
     PUBLIC_URL,
+    TRUSTED_PROXIES,
     SESSION_URL,
     SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS,
@@ -62,6 +64,7 @@ pub(crate) enum StreamMode {
 #[derive(Clone)]
 pub struct Config {
     pub(crate) public_url: Url,
+    pub(crate) proxies: TrustedProxies,
     pub(crate) session_url: Url,
     pub(crate) service_token: Secret,
     pub(crate) nats_url: Secret,
@@ -77,6 +80,7 @@ impl Config {
     pub fn load(environment: &Environment) -> Result<Self, Faults> {
         let mut read = Reader::new(environment);
         let public_url = read.required(&PUBLIC_URL);
+        let proxies = TrustedProxies::read(&mut read);
         let session_url = read.required(&SESSION_URL);
         let service_token =
             read.required_with(&SERVICE_TOKEN, |text| SharedSecret::service(text).map(|_| Secret::new(text)));
@@ -100,6 +104,7 @@ impl Config {
         read.finish(|| {
             Some(Self {
                 public_url: public_url?,
+                proxies: proxies?,
                 session_url: session_url?,
                 service_token: service_token?,
                 nats_url: nats_url?,

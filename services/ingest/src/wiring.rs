@@ -91,7 +91,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
             () = stop.cancelled() => {}
         }
     });
-    let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry);
+    let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).behind(config.proxies);
     let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
     let app = App { sessions, publisher, clock, room: http::Room::new() };
     Ok(Routers { public: edge.around(http::public(app)), internal: None })

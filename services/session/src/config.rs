@@ -8,7 +8,9 @@ use bus::NATS_URL;
 use contract::Secret;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
+use ratelimit::Limit;
 use service::config::{Environment, Faults, Reader, Variable};
+use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 
 use crate::domain::session::Lifetimes;
@@ -45,7 +47,18 @@ pub const VARIABLES: &[Variable] = &[
     SESSION_MAX,
     DEVICE_IDLE,
     DEVICE_MAX,
+    TRUSTED_PROXIES,
+    ratelimit::DEVICE,
+    ratelimit::DEFAULT,
 ];
+
+/// How often an address may do what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    #[expect(dead_code, reason = "the routes of device login count against it")]
+    pub(crate) device: Limit,
+    pub(crate) other: Limit,
+}
 
 const LEAST: Duration = Duration::from_mins(5);
 const MOST: Duration = Duration::from_hours(30 * 24);
@@ -62,6 +75,8 @@ pub struct Config {
     pub(crate) nats_url: Secret,
     pub(crate) audit_personal: Personal,
     pub(crate) lifetimes: Lifetimes,
+    pub(crate) proxies: TrustedProxies,
+    pub(crate) limits: Limits,
 }
 
 impl Config {
@@ -78,6 +93,9 @@ impl Config {
         let audit_personal = read.required(&AUDIT_PERSONAL);
         let [password_idle, password_max, device_idle, device_max] =
             [SESSION_IDLE, SESSION_MAX, DEVICE_IDLE, DEVICE_MAX].map(|v| read.duration(&v, LEAST, MOST));
+        let proxies = TrustedProxies::read(&mut read);
+        let device = Limit::read(&mut read, &ratelimit::DEVICE, "device");
+        let other = Limit::read(&mut read, &ratelimit::DEFAULT, "default");
         read.finish(|| {
             Some(Self {
                 database_url: database_url?,
@@ -91,6 +109,8 @@ impl Config {
                     device_idle: device_idle?,
                     device_max: device_max?,
                 },
+                proxies: proxies?,
+                limits: Limits { device: device?, other: other? },
             })
         })
     }

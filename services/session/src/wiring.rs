@@ -10,6 +10,7 @@ use database::migrations::Migrations;
 use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
+use ratelimit::Limiter;
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
 use service::health::Readiness;
@@ -83,7 +84,9 @@ pub fn build(
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
     database.measure(Session::NAME, telemetry.metrics(), &tasks);
-    let edge = Edge::new(&config.public_url, Session::NAME, telemetry);
+    let edge = Edge::new(&config.public_url, Session::NAME, telemetry).behind(config.proxies);
+    let limiter = Limiter::new("session", database.clone(), Arc::clone(&clock), telemetry.metrics());
+    tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
@@ -106,7 +109,7 @@ pub fn build(
     telemetry.metrics().register(|registry| census::register(&live, registry));
     tasks.spawn("census", census::run(app.clone(), live, tasks.clone()));
     Ok(Routers {
-        public: edge.around(http::public(app.clone())),
+        public: edge.around(limiter.around(config.limits.other, http::COUNTED, http::public(app.clone()))),
         internal: Some(edge.around(http::internal(app))),
     })
 }

@@ -1,5 +1,5 @@
-//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id and its
-//! place in a trace, survives a panic of the handler, renders problems, and measures.
+//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id, its
+//! place in a trace and the address it comes from, survives a panic of the handler, renders problems, and measures.
 //!
 //! One layer rather than a stack of small ones: each would box another future for every request.
 
@@ -22,7 +22,7 @@ use tower::layer::layer_fn;
 
 use super::measure::{Endpoint, HttpMetrics};
 use super::problem::Problem;
-use super::{RequestId, X_REQUEST_ID};
+use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
 use crate::telemetry::{Current, ServerSpan, Telemetry, TraceContext, in_request};
 
@@ -34,6 +34,7 @@ pub struct Edge {
     service: &'static str,
     metrics: HttpMetrics,
     tracer: Option<SdkTracer>,
+    proxies: TrustedProxies,
 }
 
 /// What a router answers for a path that nobody serves.
@@ -49,7 +50,14 @@ impl Edge {
             service,
             metrics: telemetry.metrics().shared(HttpMetrics::register),
             tracer: telemetry.tracer(service),
+            proxies: TrustedProxies::default(),
         }
+    }
+
+    /// The same behind proxies, which say where a request comes from.
+    #[must_use]
+    pub fn behind(self, proxies: TrustedProxies) -> Self {
+        Self { proxies, ..self }
     }
 
     /// Puts the edge around a router, which is complete by now.
@@ -125,13 +133,15 @@ async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next)
     let mut measured = endpoint.begin(&request);
     let id = RequestId::of(request.headers());
     request.extensions_mut().insert(id.clone());
+    let client = edge.proxies.client(request.extensions().get::<PeerAddress>(), request.headers());
+    request.extensions_mut().insert(client);
     let caller = TraceContext::of(request.headers());
     let mut span = edge.tracer.as_ref().map(|tracer| {
         let route = request.extensions().get().map(MatchedPath::as_str);
         ServerSpan::begin(tracer, request.method(), route, &id, caller)
     });
     let trace = span.as_ref().and_then(ServerSpan::context).or(caller);
-    let current = Current { request_id: id.clone(), trace };
+    let current = Current { request_id: id.clone(), client: client.0, trace };
     let response = in_request(current, edge.answer(request, next, id)).await;
     measured.answered(response.status());
     if let Some(span) = &mut span {

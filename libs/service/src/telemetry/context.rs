@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -68,6 +69,7 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
 #[derive(Clone, Debug)]
 pub(crate) struct Current {
     pub(crate) request_id: RequestId,
+    pub(crate) client: IpAddr,
     pub(crate) trace: Option<TraceContext>,
 }
 

@@ -1,5 +1,5 @@
 //! Logs: JSON on standard output, one line an event, levels from `SVC_LOG`. A line that is written for a request carries
-//! the request's id and the id of its trace.
+//! the request's id, the address it comes from and the id of its trace.
 
 use std::fmt::{self, Write as _};
 
@@ -41,7 +41,7 @@ pub fn start(directives: &str, output: Output) {
     };
 }
 
-/// The library's JSON, with the ids of the request at hand as two more members.
+/// The library's JSON, with what tells the request at hand as further members.
 struct WithIds(Format<Json>);
 
 impl Default for WithIds {
@@ -70,10 +70,10 @@ where
     }
 }
 
-/// Neither id holds a character that JSON would want escaped.
+/// None of them holds a character that JSON would want escaped.
 fn with_ids(object: &str, request: &Current) -> Result<String, fmt::Error> {
     let mut line = object.strip_suffix('}').ok_or(fmt::Error)?.to_owned();
-    write!(line, r#","request_id":"{}""#, request.request_id.as_str())?;
+    write!(line, r#","request_id":"{}","client_address":"{}""#, request.request_id.as_str(), request.client)?;
     if let Some(trace) = request.trace {
         write!(line, r#","trace_id":"{:032x}""#, trace.trace_id)?;
     }
@@ -124,7 +124,8 @@ mod tests {
         let _guard = tracing::subscriber::set_default(subscriber);
         let headers = http::HeaderMap::from_iter([("x-request-id".parse().unwrap(), "r-1".parse().unwrap())]);
         let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        let request = Current { request_id: RequestId::of(&headers), trace };
+        let client = std::net::IpAddr::from([192, 0, 2, 1]);
+        let request = Current { request_id: RequestId::of(&headers), client, trace };
         in_request(request, async { tracing::warn!(n = 1, "inside \"}}") }).await;
         tracing::warn!("outside");
 
@@ -134,6 +135,7 @@ mod tests {
         assert_eq!(parsed.len(), 2);
         assert_eq!(parsed[0]["message"], "inside \"}");
         assert_eq!(parsed[0]["request_id"], "r-1");
+        assert_eq!(parsed[0]["client_address"], "192.0.2.1");
         assert_eq!(parsed[0]["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!((&parsed[1]["message"], parsed[1].get("request_id")), (&"outside".into(), None));
     }

@@ -1,17 +1,18 @@
 //! `/auth/password`.
 
-use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::Json;
+use axum::extract::{FromRequest as _, FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
 use http::header::{CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use service::Problem;
-use service::http::{JsonBody, PeerAddress};
+use service::http::ClientAddress;
 use tenancy::{TenantHeader, UserHeader};
 
 use super::callers::OptionalCaller;
+use super::counted::{LoginBody, ResetBody, TokenBody};
 use crate::app::App;
 use crate::app::log_in::Client;
 use crate::app::reset_password::is_address;
@@ -23,12 +24,12 @@ const MAX_USER_AGENT: usize = 256;
 pub(super) async fn login(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
-    peer: Option<Extension<PeerAddress>>,
+    ClientAddress(address): ClientAddress,
     headers: HeaderMap,
-    JsonBody(login): JsonBody<Login>,
+    LoginBody(login): LoginBody<Login>,
 ) -> Result<Response, Problem> {
     let client = Client {
-        ip: peer.map(|Extension(PeerAddress(address))| address.ip().to_canonical()),
+        ip: Some(address),
         user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(shortened),
     };
     let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
@@ -43,10 +44,14 @@ fn shortened(text: &str) -> String {
 pub(super) async fn change(
     TenantHeader(tenant_id): TenantHeader,
     UserHeader(user_id): UserHeader,
-    OptionalCaller(caller): OptionalCaller,
     State(app): State<App>,
-    JsonBody(request): JsonBody<ChangePassword>,
+    request: Request,
 ) -> Result<StatusCode, Problem> {
+    let (mut parts, body) = request.into_parts();
+    // Counted before the bearer is looked up.
+    let whole = Request::from_parts(parts.clone(), body);
+    let LoginBody(request) = LoginBody::<ChangePassword>::from_request(whole, &app).await?;
+    let OptionalCaller(caller) = OptionalCaller::from_request_parts(&mut parts, &app).await?;
     app.change_password(&tenant_id, user_id, caller.as_ref(), &request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -61,10 +66,10 @@ pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCod
 
 async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     let (mut parts, body) = request.into_parts();
-    let TenantHeader(tenant_id) =
-        <TenantHeader as FromRequestParts<App>>::from_request_parts(&mut parts, app).await?;
-    let JsonBody(RequestReset { email }) =
-        JsonBody::<_>::from_request(Request::from_parts(parts, body), app).await?;
+    let tenant = TenantHeader::from_request_parts(&mut parts, app).await;
+    let TenantHeader(tenant_id) = tenant?;
+    let ResetBody(RequestReset { email }) =
+        ResetBody::from_request(Request::from_parts(parts, body), app).await?;
     if !is_address(&email) {
         return Err(ProblemKind::ValidationFailed.into());
     }
@@ -74,7 +79,7 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
 /// `POST …/reset/confirm`: whoever holds the token.
 pub(super) async fn confirm_reset(
     State(app): State<App>,
-    JsonBody(request): JsonBody<ConfirmReset>,
+    TokenBody(request): TokenBody<ConfirmReset>,
 ) -> Result<StatusCode, Problem> {
     app.confirm_reset(&request).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -26,7 +26,7 @@ async fn scrape(world: &World) -> String {
 
 /// Whatever makes the system show each of its metrics.
 async fn used() -> World {
-    let world = World::start().await.unwrap();
+    let world = World::start_with(&[("SVC_LIMIT_DEFAULT", "1000/s")]).await.unwrap();
     let acme = world.tenant("acme").await;
     let event = serde_json::json!({"source_id": "fw", "event_id": "e1"});
     for _ in 0..2 {

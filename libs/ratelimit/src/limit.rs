@@ -1,0 +1,57 @@
+//! The limits, each with the variable that sets it.
+
+use service::config::{Reader, Variable};
+
+use crate::Rate;
+
+/// Log in and change a password.
+pub const LOGIN: Variable =
+    variable("SVC_LIMIT_LOGIN", "30/min", "How often an address may log in or change a password.");
+/// Ask for a reset.
+pub const RESET: Variable =
+    variable("SVC_LIMIT_RESET", "5/h", "How often an address may ask for a password reset.");
+/// Accept an invite and confirm a reset.
+pub const TOKEN: Variable =
+    variable("SVC_LIMIT_TOKEN", "10/min", "How often an address may accept an invite or confirm a reset.");
+/// Ask for a device code.
+pub const DEVICE: Variable = variable(
+    "SVC_LIMIT_DEVICE",
+    "10/min",
+    "How often an address may ask for a device code, or show an unknown one.",
+);
+/// Everything else.
+pub const DEFAULT: Variable = variable(
+    "SVC_LIMIT_DEFAULT",
+    "120/min",
+    "How often an address may use any other route of identity, and any other of session.",
+);
+
+const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
+    Variable {
+        name,
+        form: "count per s, min or h, as in `30/min`, or `off`",
+        default: Some(default),
+        secret: false,
+        meaning,
+    }
+}
+
+/// A limit: what it is called, and how much it allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name in the table and in metrics.
+    pub name: &'static str,
+    /// How much; `None` for as much as anybody likes.
+    pub rate: Option<Rate>,
+}
+
+impl Limit {
+    /// Reads one of the variables above; `name` is what the limit is called.
+    pub fn read(read: &mut Reader<'_>, variable: &Variable, name: &'static str) -> Option<Self> {
+        let rate = read.required_with(variable, |text| match text {
+            "off" => Ok(None),
+            text => text.parse().map(Some),
+        })?;
+        Some(Self { name, rate })
+    }
+}

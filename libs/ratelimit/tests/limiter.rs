@@ -1,0 +1,187 @@
+//! Limits on a real Postgres, on a clock that the test moves.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use ratelimit::{Limit, Limiter, Refusal};
+use service::clock::ManualClock;
+use service::telemetry::Metrics;
+use sqlx::Connection as _;
+use testkit::TestDatabase;
+
+struct Replicas {
+    database: TestDatabase,
+    clock: Arc<ManualClock>,
+    metrics: Metrics,
+}
+
+impl Replicas {
+    async fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
+        Self { database: TestDatabase::create().await.unwrap(), clock, metrics: Metrics::new("test") }
+    }
+
+    /// What a process has: nothing is shared but the database.
+    fn replica(&self) -> Limiter {
+        let database = self.database.pool("svc_identity").unwrap();
+        Limiter::new("identity", database, self.clock.clone(), &self.metrics)
+    }
+
+    async fn run_sql(&self, statement: &'static str) {
+        let mut superuser = self.database.superuser().await.unwrap();
+        sqlx::raw_sql(statement).execute(&mut superuser).await.unwrap();
+        superuser.close().await.unwrap();
+    }
+
+    async fn rows(&self) -> i64 {
+        let mut superuser = self.database.superuser().await.unwrap();
+        sqlx::query_scalar("select count(*) from identity.limits").fetch_one(&mut superuser).await.unwrap()
+    }
+}
+
+fn limit(rate: &str) -> Limit {
+    Limit { name: "login", rate: Some(rate.parse().unwrap()) }
+}
+
+/// The wait of somebody who must be refused.
+async fn wait_of(limiter: &Limiter, limit: &Limit, subject: &str) -> Duration {
+    match limiter.count(limit, subject).await.unwrap_err() {
+        Refusal::Limited { retry_after } => retry_after,
+        refusal @ Refusal::Unavailable(_) => panic!("{refusal:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_processes_share_one_limit() {
+    let replicas = Replicas::new().await;
+    let (limit, here, there) = (limit("4/min"), replicas.replica(), replicas.replica());
+    for limiter in [&here, &there, &there, &here] {
+        limiter.count(&limit, "192.0.2.1").await.unwrap();
+    }
+    for limiter in [&here, &there] {
+        assert_eq!(wait_of(limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
+    }
+    here.count(&limit, "192.0.2.2").await.unwrap();
+    here.count(&Limit { name: "reset", ..limit }, "192.0.2.1").await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_waits_as_told_is_let_in_once_and_not_earlier() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("4/min"), replicas.replica());
+    for _ in 0..4 {
+        limiter.count(&limit, "192.0.2.1").await.unwrap();
+    }
+    let wait = TimeDelta::from_std(wait_of(&limiter, &limit, "192.0.2.1").await).unwrap();
+    replicas.clock.advance(wait - TimeDelta::microseconds(1));
+    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_micros(1));
+    replicas.clock.advance(TimeDelta::microseconds(1));
+    limiter.count(&limit, "192.0.2.1").await.unwrap();
+    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
+    // After a quiet minute all of it is there again, and no more than that.
+    replicas.clock.advance(TimeDelta::hours(1));
+    for _ in 0..4 {
+        limiter.count(&limit, "192.0.2.1").await.unwrap();
+    }
+    wait_of(&limiter, &limit, "192.0.2.1").await;
+}
+
+#[tokio::test]
+async fn of_many_at_once_no_more_than_the_burst_come_in() {
+    let replicas = Replicas::new().await;
+    let (limit, limiters) = (limit("7/h"), [replicas.replica(), replicas.replica()]);
+    let clients = (0..4).map(|n| {
+        let limiter = &limiters[n % 2];
+        async move {
+            let mut admitted = 0;
+            for _ in 0..10 {
+                match limiter.count(&limit, "192.0.2.1").await {
+                    Ok(()) => admitted += 1,
+                    Err(Refusal::Limited { .. }) => {}
+                    Err(refusal @ Refusal::Unavailable(_)) => panic!("{refusal:?}"),
+                }
+            }
+            admitted
+        }
+    });
+    let admitted: Vec<usize> = testkit::together(clients.collect()).await;
+    assert_eq!(admitted.iter().sum::<usize>(), 7);
+}
+
+#[tokio::test]
+async fn who_is_known_to_be_refused_needs_no_statement_until_their_time_comes() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("1/min"), replicas.replica());
+    limiter.count(&limit, "192.0.2.1").await.unwrap();
+    wait_of(&limiter, &limit, "192.0.2.1").await;
+    replicas.run_sql("alter table identity.limits rename to gone").await;
+    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_mins(1));
+    assert!(matches!(limiter.count(&limit, "192.0.2.2").await, Err(Refusal::Unavailable(_))));
+    replicas.clock.advance(TimeDelta::minutes(1));
+    assert!(matches!(limiter.count(&limit, "192.0.2.1").await, Err(Refusal::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn what_is_given_back_can_be_used_again() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("2/h"), replicas.replica());
+    for _ in 0..5 {
+        limiter.count(&limit, "somebody").await.unwrap();
+        limiter.give_back(&limit, "somebody").await.unwrap();
+    }
+    limiter.count(&limit, "somebody").await.unwrap();
+    limiter.count(&limit, "somebody").await.unwrap();
+    wait_of(&limiter, &limit, "somebody").await;
+}
+
+#[tokio::test]
+async fn a_limit_that_is_off_counts_nothing() {
+    let replicas = Replicas::new().await;
+    let limiter = replicas.replica();
+    let off = Limit { name: "login", rate: None };
+    for _ in 0..100 {
+        limiter.count(&off, "192.0.2.1").await.unwrap();
+    }
+    assert_eq!(replicas.rows().await, 0);
+    assert!(!replicas.metrics.text().contains("svc_limiter_decisions_total{"));
+}
+
+#[tokio::test]
+async fn rows_that_say_nothing_any_more_are_purged() {
+    let replicas = Replicas::new().await;
+    let limiter = replicas.replica();
+    replicas
+        .run_sql(
+            "insert into identity.limits select 'login', n::text, to_timestamp(0), true from generate_series(1, 2500) as n",
+        )
+        .await;
+    limiter.count(&limit("1/h"), "192.0.2.1").await.unwrap();
+    limiter.purge_once().await.unwrap();
+    assert_eq!(replicas.rows().await, 1);
+    replicas.clock.advance(TimeDelta::hours(1));
+    limiter.purge_once().await.unwrap();
+    assert_eq!(replicas.rows().await, 0);
+}
+
+#[tokio::test]
+async fn every_decision_is_counted() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("1/min"), replicas.replica());
+    limiter.count(&limit, "192.0.2.1").await.unwrap();
+    for _ in 0..3 {
+        wait_of(&limiter, &limit, "192.0.2.1").await;
+    }
+    replicas.run_sql("revoke all on identity.limits from svc_identity").await;
+    limiter.count(&limit, "192.0.2.2").await.unwrap_err();
+    let text = replicas.metrics.text();
+    for line in [
+        r#"svc_limiter_decisions_total{limit="login",decision="admitted"} 1"#,
+        r#"svc_limiter_decisions_total{limit="login",decision="refused"} 3"#,
+        r#"svc_limiter_decisions_total{limit="login",decision="unavailable"} 1"#,
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Where a request comes from: the peer of its connection, or what trusted proxies say in `X-Forwarded-For`. What anybody
+//! else says there is ignored, since a limit that a header gets around is none.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+use super::PeerAddress;
+use crate::config::{Reader, Variable};
+use crate::seldom::Seldom;
+
+/// Whose `X-Forwarded-For` is believed.
+pub const TRUSTED_PROXIES: Variable = Variable {
+    name: "SVC_TRUSTED_PROXIES",
+    form: "networks in CIDR notation, separated by commas",
+    default: None,
+    secret: false,
+    meaning: "The proxies in front of the services: X-Forwarded-For is read from the right as far as these wrote it, and from nobody else. Without it a client's address is that of its connection.",
+};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The address that a request comes from, as a request extension. IPv4 addresses in IPv6 form are IPv4 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+/// What the address is where there is no connection: a router that is called directly.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+impl<S: Sync> FromRequestParts<S> for ClientAddress {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or(Self(NOWHERE)))
+    }
+}
+
+/// The proxies between people and the services. Clones are handles to the same.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedProxies(Arc<Networks>);
+
+#[derive(Debug, Default)]
+struct Networks {
+    networks: Vec<IpNet>,
+    ignored: Seldom,
+}
+
+impl FromStr for TrustedProxies {
+    type Err = ipnet::AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let networks = text.split(',').map(|network| network.trim().parse()).collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Networks { networks, ignored: Seldom::default() })))
+    }
+}
+
+impl TrustedProxies {
+    /// Reads [`TRUSTED_PROXIES`].
+    pub fn read(read: &mut Reader<'_>) -> Option<Self> {
+        read.optional(&TRUSTED_PROXIES).map(Option::unwrap_or_default)
+    }
+
+    /// Who sent a request: each proxy that is trusted says who came to it, from the last one back.
+    pub(super) fn client(&self, peer: Option<&PeerAddress>, headers: &HeaderMap) -> ClientAddress {
+        let mut client = peer.map_or(NOWHERE, |PeerAddress(peer)| peer.ip().to_canonical());
+        if !headers.contains_key(X_FORWARDED_FOR) {
+            return ClientAddress(client);
+        }
+        if !self.contains(client) {
+            self.tell_ignored(client);
+            return ClientAddress(client);
+        }
+        let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
+        for entry in values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',')) {
+            // What is no address was written by nobody who knows better: the last one who does is as far as it goes.
+            let Some(address) = address(entry) else { break };
+            client = address;
+            if !self.contains(client) {
+                break;
+            }
+        }
+        ClientAddress(client)
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        self.0.networks.iter().any(|network| network.contains(&address))
+    }
+
+    fn tell_ignored(&self, peer: IpAddr) {
+        if self.0.ignored.is_due() {
+            tracing::warn!(%peer, "X-Forwarded-For is ignored: SVC_TRUSTED_PROXIES does not hold its sender");
+        }
+    }
+}
+
+/// An entry of the header; some proxies write the port too.
+fn address(entry: &str) -> Option<IpAddr> {
+    let entry = entry.trim();
+    let address = entry.parse().or_else(|_| entry.parse::<SocketAddr>().map(|socket| socket.ip()));
+    Some(address.ok()?.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(trusted: &str, peer: &str, said: &[&str]) -> String {
+        let proxies: TrustedProxies = trusted.parse().unwrap();
+        let peer = PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4000));
+        let headers = said.iter().map(|value| (X_FORWARDED_FOR, value.parse().unwrap())).collect();
+        proxies.client(Some(&peer), &headers).0.to_string()
+    }
+
+    #[test]
+    fn the_header_is_read_from_the_right_as_far_as_trusted_proxies_wrote_it() {
+        for (peer, said, expected) in [
+            ("198.51.100.1", &[][..], "198.51.100.1"),
+            ("198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
+            ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["1.1.1.1, 203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["1.1.1.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+            ("10.0.0.1", &["1.1.1.1", "203.0.113.9", "10.0.0.2"], "203.0.113.9"),
+            ("10.0.0.1", &["nonsense"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, nonsense"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+            ("10.0.0.1", &["10.0.0.3"], "10.0.0.3"),
+            ("::ffff:10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["203.0.113.9:5123"], "203.0.113.9"),
+            ("fd00::1", &["[2001:db8::7]:443"], "2001:db8::7"),
+            ("fd00::1", &["2001:db8::7"], "2001:db8::7"),
+        ] {
+            assert_eq!(client("10.0.0.0/8, fd00::/8", peer, said), expected, "{peer} {said:?}");
+        }
+    }
+
+    #[test]
+    fn networks_are_written_in_cidr_notation() {
+        assert!("10.0.0.0/8,fd00::/8".parse::<TrustedProxies>().is_ok());
+        for bad in ["", "10.0.0.0/8,", "10.0.0.0", "10.0.0.0/33", "proxy.example"] {
+            assert!(bad.parse::<TrustedProxies>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_stranger_cannot_choose_an_address(said in "[ -~]{0,60}", peer in any::<u32>()) {
+            let peer = Ipv4Addr::from(peer);
+            prop_assume!(peer.octets()[0] != 10);
+            prop_assert_eq!(client("10.0.0.0/8", &peer.to_string(), &[&said]), peer.to_string());
+            // Behind a proxy neither: it appends whom it saw, and everything before that is only said.
+            let said = format!("{said}, {peer}");
+            prop_assert_eq!(client("10.0.0.0/8", "10.0.0.1", &[&said]), peer.to_string());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Limits per source address, on every route.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::world::{LIMITS_OFF, PASSWORD};
+use testkit::{Answer, Client, World};
+
+/// A world behind a proxy, which is this test.
+async fn behind_a_proxy(limits: &[(&str, &str)]) -> World {
+    let proxies = [("SVC_TRUSTED_PROXIES", "127.0.0.0/8")];
+    World::start_with(&[limits, &proxies].concat()).await.unwrap()
+}
+
+fn from(client: &Client, address: &str) -> Client {
+    client.clone().header("X-Forwarded-For", address)
+}
+
+async fn log_in(client: &Client) -> Answer {
+    let client = client.clone().header("X-Tenant-ID", "acme");
+    client
+        .post("/auth/password/login", &json!({ "email": "nobody@acme.example", "password": PASSWORD }))
+        .await
+}
+
+#[tokio::test]
+async fn an_address_that_is_over_its_limit_is_told_when_to_come_back() {
+    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "2/h")]).await;
+    let (client, neighbour) = (from(&world.client(), "192.0.2.1"), from(&world.client(), "192.0.2.2"));
+    for _ in 0..2 {
+        log_in(&client).await.expect_problem(401, "login_failed");
+    }
+    let answer = log_in(&client).await;
+    let problem = answer.expect_problem(429, "rate_limited");
+    let after: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1790..=1800).contains(&after), "{answer}");
+    assert_eq!(problem.retry_after_ms.unwrap().div_ceil(1000), after);
+    log_in(&neighbour).await.expect_problem(401, "login_failed");
+    // What cannot be a login is told so, and counts nothing.
+    let malformed = client.header("X-Tenant-ID", "acme").post("/auth/password/login", &json!({})).await;
+    malformed.expect_problem(422, "validation_failed");
+}
+
+#[tokio::test]
+async fn an_ipv6_customer_is_one_source_and_a_mapped_address_is_an_ipv4_address() {
+    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
+    for (first, second) in [("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"), ("192.0.2.9", "::ffff:192.0.2.9")] {
+        log_in(&from(&world.client(), first)).await.expect_problem(401, "login_failed");
+        log_in(&from(&world.client(), second)).await.expect_problem(429, "rate_limited");
+    }
+    log_in(&from(&world.client(), "2001:db8:1:3::1")).await.expect_problem(401, "login_failed");
+}
+
+#[tokio::test]
+async fn a_header_that_no_trusted_proxy_wrote_gets_around_nothing() {
+    let world = World::start_with(&[("SVC_LIMIT_LOGIN", "1/h")]).await.unwrap();
+    log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
+    for said in ["192.0.2.2", "127.0.0.1", "nonsense", "192.0.2.3, 192.0.2.4", ""] {
+        log_in(&from(&world.client(), said)).await.expect_problem(429, "rate_limited");
+    }
+    // Behind a proxy a client can only write to the left of what the proxy writes.
+    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
+    log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
+    for said in ["192.0.2.2, 192.0.2.1", "nonsense, 192.0.2.1", "127.0.0.1,192.0.2.1,127.0.0.2"] {
+        log_in(&from(&world.client(), said)).await.expect_problem(429, "rate_limited");
+    }
+}
+
+#[tokio::test]
+async fn a_session_remembers_the_address_that_the_proxy_saw() {
+    let world = behind_a_proxy(&[]).await;
+    let admin = world.tenant("acme").await;
+    let client = from(&world.client(), "198.51.100.1, 192.0.2.77").header("X-Tenant-ID", "acme");
+    let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
+    client.post("/auth/password/login", &body).await.expect::<Value>(200);
+    let client = admin.client.header("X-User-ID", &admin.user.user_id.to_string());
+    let sessions: Value = client.get("/auth/sessions").await.expect(200);
+    let addresses: Vec<_> =
+        sessions["items"].as_array().unwrap().iter().map(|session| &session["ip"]).collect();
+    assert!(addresses.contains(&&json!("192.0.2.77")), "{sessions}");
+}
+
+/// Each with a body that is well-formed, since what is not counts nothing.
+const PROVING: [(&str, &str, &str); 4] = [
+    ("SVC_LIMIT_LOGIN", "/auth/password/login", r#"{"email":"a@b.example","password":"x"}"#),
+    ("SVC_LIMIT_LOGIN", "/auth/password/change", r#"{"current_password":"x","new_password":"y"}"#),
+    ("SVC_LIMIT_TOKEN", "/auth/password/reset/confirm", r#"{"token":"x","new_password":"y"}"#),
+    ("SVC_LIMIT_TOKEN", "/users/accept-invite", r#"{"token":"x","password":"y"}"#),
+];
+
+#[tokio::test]
+async fn the_routes_that_prove_credentials_have_limits_of_their_own() {
+    for (variable, path, body) in PROVING {
+        let world = World::start_with(&[(variable, "1/h")]).await.unwrap();
+        let client = world
+            .client()
+            .header("X-Tenant-ID", "acme")
+            .header("X-User-ID", "018f0000-0000-7000-8000-000000000000");
+        assert_ne!(client.post_bytes(path, "application/json", body).await.status, 429, "{path}");
+        let answer = client.post_bytes(path, "application/json", body).await;
+        answer.expect_problem(429, "rate_limited");
+        assert!(answer.headers.contains_key("retry-after"), "{path}");
+        // And no more than that one: everything else goes on.
+        client.get("/version").await.expect::<Value>(200);
+    }
+}
+
+#[tokio::test]
+async fn every_other_route_counts_against_the_default() {
+    let routes = [
+        (Method::GET, "/tenants"),
+        (Method::POST, "/users/invite"),
+        (Method::GET, "/users/invites"),
+        (Method::GET, "/users/018f0000-0000-7000-8000-000000000000"),
+        (Method::GET, "/version"),
+        (Method::GET, "/pages/accept-invite"),
+        (Method::GET, "/auth/session"),
+        (Method::POST, "/auth/sessions/logout"),
+        (Method::GET, "/a/path/that/nobody/serves"),
+    ];
+    let world = behind_a_proxy(&[("SVC_LIMIT_DEFAULT", "1/h")]).await;
+    for (n, (method, path)) in routes.into_iter().enumerate() {
+        let client = from(&world.client(), &format!("192.0.2.{n}"));
+        assert_ne!(client.send(client.request(method.clone(), path)).await.status, 429, "{path}");
+        let answer = client.send(client.request(method, path)).await;
+        answer.expect_problem(429, "rate_limited");
+    }
+    // Events are the tenant's quota's, not an address's.
+    for _ in 0..3 {
+        world.client().get("/events").await.expect_problem(405, "method_not_allowed");
+    }
+}
+
+#[tokio::test]
+async fn a_reset_over_the_limit_is_dropped_and_answered_like_any_other() {
+    let world = World::start_with(&[("SVC_LIMIT_RESET", "2/h")]).await.unwrap();
+    let _admin = world.tenant("acme").await;
+    let client = world.client().header("X-Tenant-ID", "acme");
+    for _ in 0..3 {
+        let body = json!({ "email": "admin@acme.example" });
+        client.post("/auth/password/reset", &body).await.expect_empty(204);
+    }
+    world.until_outbox_is_empty().await;
+    assert_eq!(world.until_mails(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn without_the_table_credentials_are_not_taken_and_the_rest_goes_on() {
+    let on: Vec<_> = LIMITS_OFF.iter().map(|(variable, _)| (*variable, "100/s")).collect();
+    let world = World::start_with(&on).await.unwrap();
+    let admin = world.tenant("acme").await;
+    world
+        .run_sql("alter table identity.limits rename to gone; revoke all on session.limits from svc_session")
+        .await;
+    let client = world
+        .client()
+        .header("X-Tenant-ID", "acme")
+        .header("X-User-ID", "018f0000-0000-7000-8000-000000000000");
+    for (_, path, body) in PROVING {
+        let answer = client.post_bytes(path, "application/json", body).await;
+        answer.expect_problem(503, "dependency_unavailable");
+        assert!(answer.headers.contains_key("retry-after"), "{path}");
+    }
+    let reset = json!({ "email": "admin@acme.example" });
+    client.post("/auth/password/reset", &reset).await.expect_empty(204);
+    admin.client.get("/auth/session").await.expect::<Value>(200);
+    admin.client.get("/users").await.expect::<Value>(200);
+}
