@@ -98,15 +98,21 @@ impl Call<'_> {
         self.send().await.map(drop)
     }
 
-    /// Makes the call. What the service is too busy for is tried again while time is left, as it asks.
+    /// Makes the call, which must succeed.
     pub(crate) async fn send(self) -> Result<Answer> {
+        self.answer().await?.successful()
+    }
+
+    /// Makes the call, whatever it is answered. What the service is too busy for is tried again while time is left, as it
+    /// asks.
+    pub(crate) async fn answer(self) -> Result<Answer> {
         let deadline = Instant::now() + self.api.timeout;
         loop {
             let request_id = uuid::Uuid::now_v7().to_string();
             let answer = self.attempt(&request_id, deadline).await?;
             let wait = answer.wait().unwrap_or(DEFAULT_WAIT);
             if !self.may_repeat(answer.status()) || Instant::now() + wait >= deadline {
-                return answer.successful();
+                return Ok(answer);
             }
             tokio::time::sleep(wait).await;
         }

@@ -86,6 +86,15 @@ impl Output {
         }
     }
 
+    /// Tells what somebody must know and do for the command to go on: never left out.
+    pub(crate) fn instruct(&self, text: &str, data: &Value) {
+        if self.is_structured() {
+            say_json(data);
+        } else {
+            say(&text::clean_text(text));
+        }
+    }
+
     /// Warns of something that is done nevertheless.
     pub(crate) fn warn(&self, text: &str) {
         if self.is_structured() {

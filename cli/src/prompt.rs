@@ -87,6 +87,15 @@ impl Prompt {
         Ok(Secret::new(token.expose().trim()))
     }
 
+    /// Waits until somebody presses Enter. False where nobody can be asked, or nothing can be typed any more.
+    pub(crate) async fn pause(self, invitation: &str) -> Result<bool> {
+        if self.obstacle.is_some() {
+            return Ok(false);
+        }
+        tell(invitation);
+        Ok(stdin_line("Enter").await?.is_some())
+    }
+
     /// Goes on only when somebody says that it shall: with `--yes`, or at the terminal. No answer is no.
     pub(crate) async fn confirm(self, question: &str) -> Result<()> {
         if self.confirmed {

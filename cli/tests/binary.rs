@@ -10,6 +10,8 @@ mod certificates;
 mod client;
 #[path = "binary/confirmation.rs"]
 mod confirmation;
+#[path = "binary/device.rs"]
+mod device;
 #[path = "binary/events.rs"]
 mod events;
 #[path = "binary/invites.rs"]
@@ -24,5 +26,8 @@ mod people;
 mod sessions;
 #[path = "binary/stub.rs"]
 mod stub;
+#[cfg(target_os = "linux")]
+#[path = "binary/terminal.rs"]
+mod terminal;
 #[path = "binary/users.rs"]
 mod users;

@@ -43,7 +43,7 @@ impl Answer {
     }
 
     /// The answer, unless it tells of a failure.
-    pub(super) fn successful(self) -> Result<Self> {
+    pub(crate) fn successful(self) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
         }
@@ -55,7 +55,7 @@ impl Answer {
     }
 
     /// The body as this type.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.body).map_err(|error| {
             // Only the place: the words could repeat a token.
             let place = format!("line {}, column {}", error.line(), error.column());

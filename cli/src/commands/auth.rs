@@ -1,5 +1,6 @@
 //! `svc auth`: who acts.
 
+mod device;
 mod login;
 mod logout;
 mod password;
@@ -24,5 +25,8 @@ group!(
         /// Change your password, or reset a forgotten one.
         #[command(subcommand)]
         Password(password::Password),
+        /// Let devices in that ask to act as you, or not.
+        #[command(subcommand)]
+        Device(device::Device),
     }
 );

@@ -35,6 +35,7 @@ exits! {
     Permission = 5, "permission denied";
     Conflict = 6, "conflict with what exists";
     InvalidInput = 7, "invalid input";
+    Pending = 8, "pending: nobody has decided in time";
     Unavailable = 9, "unavailable: network, too many requests, or a fault of the service";
     Partial = 10, "partial success";
     Configuration = 11, "configuration or stored credentials cannot be used";

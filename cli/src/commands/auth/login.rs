@@ -1,5 +1,8 @@
 //! `svc auth login`
 
+mod device;
+mod pace;
+
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
@@ -22,10 +25,10 @@ use crate::error::{Fault, Result};
 use crate::output::{Report, Table, time};
 use crate::prompt::{file_secret, stdin_secret};
 
-/// Log in with e-mail and password.
+/// Log in with e-mail and password, or by way of another device.
 ///
-/// Asks for the password without echo. The session is kept in a file that only you can read (see `svc config path`), and
-/// becomes the one that later commands act with.
+/// Asks for the password without echo; with --device, shows a code to approve in a browser anywhere. The session is kept in
+/// a file that only you can read (see `svc config path`), and becomes the one that later commands act with.
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account; asked for when it is left out.
@@ -37,6 +40,9 @@ pub(crate) struct Login {
     /// Read the password from the first line of a file, where there is neither a terminal nor standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
     password_file: Option<PathBuf>,
+    /// Show an address and a code, and wait until somebody has approved the code there: no password is typed here.
+    #[arg(long, conflicts_with_all = ["email", "password_stdin", "password_file"])]
+    device: bool,
 }
 
 /// What a login leads to. The token is kept, not printed: `svc auth token` prints it.
@@ -86,8 +92,11 @@ impl Command for Login {
                     "Log in from a script, with the password on standard input",
                     "svc auth login --email ada@acme.example --tenant acme --password-stdin",
                 ),
+                ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
             ],
-            agent_notes: "Needs a terminal, unless --password-stdin or --password-file is given. Never pass a password \
+            agent_notes: "Needs a terminal, unless --password-stdin, --password-file or --device is given. With --device, a \
+                          person has to open the address and approve the code within ten minutes: both stand on standard \
+                          error at once, with --output json as {\"device\": …} on a line. That session lives longer. Never pass a password \
                           as an argument. The answer does not tell a wrong password from an unknown address or tenant. After several failures \
                           even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
                           win over a stored session.",
@@ -97,8 +106,11 @@ impl Command for Login {
                 "auth sessions list",
                 "auth password reset",
                 "users accept-invite",
+                "auth device approve",
             ],
             errors: &[
+                Failure::Local(Fault::DevicePending),
+                Failure::Local(Fault::DeviceRefused),
                 Failure::Local(Fault::InputNeeded),
                 Failure::Local(Fault::InputInvalid),
                 Failure::Local(Fault::InputUnreadable),
@@ -114,6 +126,24 @@ impl Command for Login {
         // Whoever cannot be kept need not be let in.
         CredentialStore::of_this_user()?.load()?;
         let tenant = context.tenant().await?;
+        let (email, issued) = if self.device {
+            device::log_in(context, &tenant).await?
+        } else {
+            self.with_password(context, &tenant).await?
+        };
+        let report = keep(service, email, issued)?;
+        for variable in [environment::TOKEN, environment::API_KEY] {
+            if environment::text(variable).is_some() {
+                context.out().warn(&format!("{variable} is set and wins over this login"));
+            }
+        }
+        context.out().print(&report)
+    }
+}
+
+impl Login {
+    /// The address that logs in, and its session.
+    async fn with_password(self, context: &Context, tenant: &TenantId) -> Result<(String, IssuedSession)> {
         let email = match self.email {
             Some(email) => email,
             None => context.prompt().line("E-mail", "--email").await?,
@@ -130,20 +160,10 @@ impl Command for Login {
             )?
         };
         let login = identity::Login { email, password };
-        let issued: IssuedSession = context
-            .api()?
-            .call(Method::POST, "/auth/password/login")
-            .tenant(Some(&tenant))
-            .json(&login)?
-            .fetch()
-            .await?;
-        let report = keep(service, login.email, issued)?;
-        for variable in [environment::TOKEN, environment::API_KEY] {
-            if environment::text(variable).is_some() {
-                context.out().warn(&format!("{variable} is set and wins over this login"));
-            }
-        }
-        context.out().print(&report)
+        let api = context.api()?;
+        let call = api.call(Method::POST, "/auth/password/login").tenant(Some(tenant));
+        let issued = call.json(&login)?.fetch().await?;
+        Ok((login.email, issued))
     }
 }
 
