@@ -6,6 +6,7 @@ mod person;
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use contract::TraceContext;
 use tenancy::TenantId;
 
 pub(crate) use caller::Caller;
@@ -15,6 +16,7 @@ use crate::arguments::Globals;
 use crate::base_url::{self, BaseUrl};
 use crate::ca_file::CaFile;
 use crate::credentials::{CredentialStore, Credentials};
+use crate::environment;
 use crate::error::{Fault, Result};
 use crate::output::{Listed, Output, Row};
 use crate::prompt::Prompt;
@@ -26,13 +28,14 @@ pub(crate) struct Context {
     out: Output,
     prompt: Prompt,
     service: OnceCell<BaseUrl>,
+    trace: OnceCell<Option<TraceContext>>,
 }
 
 impl Context {
     /// The context of these options.
     pub(crate) fn new(globals: Globals) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        Self { globals, out, prompt, service: OnceCell::new() }
+        Self { globals, out, prompt, service: OnceCell::new(), trace: OnceCell::new() }
     }
 
     /// How the command speaks.
@@ -75,7 +78,19 @@ impl Context {
 
     /// The way to the service.
     pub(crate) fn api(&self) -> Result<Api> {
-        Api::new(self.service()?.clone(), self.ca_file()?.as_ref(), self.globals.timeout, self.out.clone())
+        let (service, ca_file) = (self.service()?.clone(), self.ca_file()?);
+        Api::new(service, ca_file.as_ref(), self.globals.timeout, self.trace(), self.out.clone())
+    }
+
+    /// The one trace of all requests of this run: the caller's, or one that begins here.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        *self.trace.get_or_init(|| {
+            let trace = environment::trace().or_else(transport::begin_trace);
+            if let Some(TraceContext { trace_id, .. }) = trace {
+                self.out.trace_id(&format!("{trace_id:032x}"));
+            }
+            trace
+        })
     }
 
     /// Prints what was read of a list; says so when that is only its beginning and nobody asked for less.

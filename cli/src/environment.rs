@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use contract::Secret;
+use contract::{Secret, TraceContext};
 
 use crate::error::{Fault, Result};
 
@@ -21,6 +21,11 @@ pub(crate) fn is_automation() -> bool {
 /// Whether colours are unwanted (<https://no-color.org>).
 pub(crate) fn refuses_color() -> bool {
     text("NO_COLOR").is_some()
+}
+
+/// The place in a trace that the program which runs this one is at (W3C Trace Context, as OpenTelemetry names the variable).
+pub(crate) fn trace() -> Option<TraceContext> {
+    TraceContext::parse(text("TRACEPARENT")?.trim())
 }
 
 /// The secret in the variable, or in the file that `<name>_FILE` names.

@@ -117,6 +117,15 @@ impl Output {
         }
     }
 
+    /// With `--verbose`, tells under which trace the run's requests are found.
+    pub(crate) fn trace_id(&self, trace_id: &str) {
+        match (self.verbose, self.is_structured()) {
+            (false, _) => {}
+            (true, true) => say_json(&json!({"trace": {"trace_id": trace_id}})),
+            (true, false) => say(&format!("trace {trace_id}")),
+        }
+    }
+
     /// Tells why the command failed: in words, or as one JSON object.
     pub(crate) fn error(&self, error: &CliError) {
         if self.is_structured() {

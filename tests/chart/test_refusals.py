@@ -56,6 +56,10 @@ CONTRADICTIONS = {
         {"monitoring": {"podMonitor": {"enabled": True}}},
         "--set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
     ),
+    "an alert that nobody knows": (
+        {"monitoring": {"alerts": {"disabled": ["SvcSlo"]}}},
+        "monitoring.alerts.disabled has SvcSlo, which is no alert: they are ",
+    ),
     "a pause that does not fit": (
         {"session": {"lifecycle": {"preStopSeconds": 20}}},
         "--set session.lifecycle.terminationGracePeriodSeconds=55",

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
+use contract::TraceContext;
 use reqwest::Client;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 
 use super::Api;
@@ -12,19 +14,23 @@ use crate::ca_file::CaFile;
 use crate::error::{CliError, Fault, Result};
 use crate::output::Output;
 
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 impl Api {
     /// Prepares to reach this service; nothing is sent yet.
     pub(crate) fn new(
         base: BaseUrl,
         ca_file: Option<&CaFile>,
         timeout: Duration,
+        trace: Option<TraceContext>,
         out: Output,
     ) -> Result<Self> {
         // Redirects are not followed: they would carry the credential to wherever the answer says.
         let mut builder = Client::builder()
             .user_agent(concat!("svc/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
-            .connect_timeout(timeout);
+            .connect_timeout(timeout)
+            .default_headers(traceparent(trace));
         if base.is_loopback() {
             // What stays on the machine passes no proxy.
             builder = builder.no_proxy();
@@ -40,6 +46,12 @@ impl Api {
         })?;
         Ok(Self { http, base, out, timeout })
     }
+}
+
+/// The header that makes every call a child of the run.
+fn traceparent(trace: Option<TraceContext>) -> HeaderMap {
+    let header = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
+    header.map(|header| (TRACEPARENT, header)).into_iter().collect()
 }
 
 /// The error for a request that got no answer.

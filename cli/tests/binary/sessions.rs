@@ -226,6 +226,30 @@ fn verbose_tells_requests_and_never_a_credential() {
 }
 
 #[test]
+fn all_requests_of_a_command_belong_to_one_trace_which_verbose_tells() {
+    let stub = Stub::answering(service);
+    let place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (given, begins) in [("", "00-"), (place, place), ("nonsense", "00-")] {
+        let before = stub.asked().len();
+        let ran = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_good").with("TRACEPARENT", given).run(&[
+            "auth",
+            "sessions",
+            "list",
+            "--verbose",
+        ]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let asked = &stub.asked()[before..];
+        let sent = asked[0].header("traceparent").unwrap();
+        assert!(asked.len() == 2 && asked[1].header("traceparent") == Some(sent), "{asked:?}");
+        assert!(sent.starts_with(begins) && sent.len() == place.len(), "{sent}");
+        assert_eq!(ran.stderr.matches(&format!("trace {}\n", &sent[3..35])).count(), 1, "{ran:?}");
+    }
+    let traces: std::collections::HashSet<_> =
+        stub.asked().iter().map(|asked| asked.header("traceparent").unwrap().to_owned()).collect();
+    assert_eq!(traces.len(), 3, "a command that was given none begins its own");
+}
+
+#[test]
 fn a_busy_service_is_asked_again_only_where_that_is_harmless() {
     let stub = Stub::answering(|asked| match asked.line.as_str() {
         "POST /api/v1/auth/password/login" => problem(ProblemKind::DependencyUnavailable),

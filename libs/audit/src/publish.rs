@@ -8,7 +8,7 @@ use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
 use database::Database;
 use database::outbox::{DELIVERY_LIMIT, Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
 use serde_json::json;
-use service::{Clock, Tasks};
+use service::{Clock, Tasks, telemetry};
 use tokio::time::Instant;
 
 use crate::record::{AUDIT, Recorded};
@@ -57,7 +57,8 @@ impl PublishAudit {
         event["context"] = json!(self.context);
         event["occurred_at"] = json!(occurred_at);
         event["tenant_id"] = json!(tenant_id);
-        Message::audit(&subject, &row.outbox_id.to_string(), event.to_string().into())
+        let trace = telemetry::traceparent();
+        Message::audit(&subject, &row.outbox_id.to_string(), trace.as_deref(), event.to_string().into())
             .map_err(|error| error.to_string())
     }
 }

@@ -112,11 +112,20 @@ impl Message {
         })
     }
 
-    /// A fact for the audit stream. `outbox_id` makes its publication idempotent.
-    pub fn audit(subject: &AuditSubject, outbox_id: &str, payload: Bytes) -> Result<Self, InvalidSubject> {
+    /// A fact for the audit stream. `outbox_id` makes its publication idempotent; `traceparent` as of an event.
+    pub fn audit(
+        subject: &AuditSubject,
+        outbox_id: &str,
+        traceparent: Option<&str>,
+        payload: Bytes,
+    ) -> Result<Self, InvalidSubject> {
+        let trace = traceparent.and_then(|text| Some((TRACEPARENT, text.parse().ok()?)));
         Ok(Self {
             subject: subject.to_string().into(),
-            own: vec![(NATS_MESSAGE_ID, value(outbox_id)?), (NATS_EXPECTED_STREAM, value(AUDIT_STREAM)?)],
+            own: [(NATS_MESSAGE_ID, value(outbox_id)?), (NATS_EXPECTED_STREAM, value(AUDIT_STREAM)?)]
+                .into_iter()
+                .chain(trace)
+                .collect(),
             shared: Arc::default(),
             payload,
         })

@@ -194,7 +194,7 @@ async fn a_wrong_stream_is_told_as_a_wrong_set_up() -> anyhow::Result<()> {
     broker.stream("OTHER", "audit.v1.>").await?;
     let publisher = broker.publisher_of("OTHER", Limits::default()).await?;
     let subject = AuditSubject::new(Some(&acme()), "identity", "user_invited")?;
-    let message = Message::audit(&subject, "1", Bytes::from_static(b"{}"))?;
+    let message = Message::audit(&subject, "1", None, Bytes::from_static(b"{}"))?;
     let outcome = publisher.publish(&acme(), message, deadline(5)).await;
     assert!(matches!(outcome, Err(PublishError::Misconfigured { code: 10_060, .. })), "{outcome:?}");
     Ok(())

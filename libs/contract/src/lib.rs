@@ -14,11 +14,13 @@ mod role;
 pub mod routes;
 mod secret;
 pub mod session;
+mod trace;
 
 pub use page::{Page, PageQuery};
 pub use problem::{FieldError, Problem, ProblemKind};
 pub use role::{Role, Scope, TenantStatus, UserStatus};
 pub use secret::Secret;
+pub use trace::TraceContext;
 
 /// Path prefix of the public API.
 pub const API_PREFIX: &str = "/api/v1";

@@ -10,8 +10,8 @@ mod metrics;
 mod relay;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
-use service::telemetry::Metrics;
+use serde_json::{Value, json};
+use service::telemetry::{Metrics, Origin};
 use tenancy::TenantId;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -21,6 +21,9 @@ use self::metrics::{Families, OutboxMetrics};
 pub use relay::{DELIVERY_LIMIT, Deliver, Failure, Patience, Relay};
 
 use crate::{Error, TenantTx};
+
+/// The field of a payload that holds the request.
+const ORIGIN: &str = "origin";
 
 /// The outbox of one schema. Clones are handles to the same.
 #[derive(Clone)]
@@ -39,7 +42,7 @@ pub struct OutboxRow {
     pub tenant_id: TenantId,
     /// What kind of effect.
     pub kind: String,
-    /// What it is about: ids, never secrets.
+    /// What it is about: ids, never secrets. Also which request wrote it.
     pub payload: Value,
     /// How often it was tried, this time included.
     pub attempts: i32,
@@ -61,7 +64,8 @@ impl Outbox {
         Self { metrics: OutboxMetrics::new(&families, self.schema), ..self }
     }
 
-    /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then.
+    /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then. The request at hand is kept
+    /// beside what an object holds, so that the effect belongs to its trace.
     ///
     /// # Errors
     /// The statement failed.
@@ -81,7 +85,7 @@ impl Outbox {
             .bind(Uuid::now_v7())
             .bind(tenant_id)
             .bind(kind)
-            .bind(payload)
+            .bind(with_origin(payload))
             .bind(now)
             .execute(tx.connection())
             .await?;
@@ -92,4 +96,19 @@ impl Outbox {
     pub fn wake(&self) {
         self.wake.send_replace(());
     }
+}
+
+impl OutboxRow {
+    /// The request that wrote the row; a task of the process's own is none.
+    fn origin(&self) -> Option<Origin> {
+        serde_json::from_value(self.payload.get(ORIGIN)?.clone()).ok()
+    }
+}
+
+fn with_origin(payload: &Value) -> Value {
+    let mut payload = payload.clone();
+    if let (Some(fields), Some(origin)) = (payload.as_object_mut(), Origin::here()) {
+        fields.insert(ORIGIN.to_owned(), json!(origin));
+    }
+    payload
 }

@@ -6,6 +6,7 @@
 mod context;
 mod logs;
 mod metrics;
+mod origin;
 mod traces;
 
 use opentelemetry::trace::TracerProvider as _;
@@ -13,10 +14,12 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::Tasks;
 
-pub(crate) use context::{Current, in_request};
-pub use context::{TRACEPARENT, TraceContext, outgoing, traceparent};
+pub(crate) use context::{Current, caller, in_request};
+pub use context::{TRACEPARENT, outgoing, traceparent};
+pub use contract::TraceContext;
 pub use logs::{LOG, Output, start};
 pub use metrics::Metrics;
+pub use origin::Origin;
 pub(crate) use traces::ServerSpan;
 pub use traces::{OTLP_ENDPOINT, OTLP_RATIO, StartError, TraceSettings};
 

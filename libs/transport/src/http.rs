@@ -20,7 +20,7 @@ use reqwest::Certificate;
 use self::body::Body;
 use self::retry::{Retries, SystemClock};
 use self::session::Session;
-use crate::{BatchSendResult, OutgoingEvent, SendResult, Transport, TransportError, UdmEvent};
+use crate::{BatchSendResult, OutgoingEvent, SendResult, TraceContext, Transport, TransportError, UdmEvent};
 
 pub use config::HttpTransportConfig;
 pub(crate) use retry::Clock;
@@ -34,6 +34,8 @@ pub struct HttpTransport {
     config: HttpTransportConfig,
     /// The machine's when absent.
     roots: Option<Vec<Certificate>>,
+    /// One of its own for each request when absent.
+    trace: Option<TraceContext>,
     session: Mutex<Option<Session>>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<StdRng>,
@@ -46,7 +48,14 @@ impl HttpTransport {
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        Self { config, roots: None, session: Mutex::default(), clock, jitter: Mutex::new(jitter) }
+        Self {
+            config,
+            roots: None,
+            trace: None,
+            session: Mutex::default(),
+            clock,
+            jitter: Mutex::new(jitter),
+        }
     }
 
     /// The same transport, which trusts the certificates of this PEM text and no longer those of the machine: for a
@@ -67,6 +76,14 @@ impl HttpTransport {
         Ok(self)
     }
 
+    /// The same transport, whose requests are children of this place in a trace. Otherwise each request begins a trace.
+    #[must_use]
+    pub fn in_trace(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
+        self.session = Mutex::default();
+        self
+    }
+
     /// Sends events that are JSON already, with the bytes that they have. Otherwise as [`send_batch`](Transport::send_batch).
     pub async fn send_outgoing(&self, events: &[OutgoingEvent]) -> BatchSendResult {
         batch::deliver(self, events).await
@@ -77,7 +94,7 @@ impl HttpTransport {
         let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &*held {
             Some(session) => Ok(session.clone()),
-            None => Ok(held.insert(Session::open(&self.config, self.roots.as_deref())?).clone()),
+            None => Ok(held.insert(Session::open(&self.config, self.roots.as_deref(), self.trace)?).clone()),
         }
     }
 

@@ -57,15 +57,17 @@ mod outgoing;
 mod result;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use async_trait::async_trait;
 
-pub use contract::Secret;
+pub use contract::{Secret, TraceContext};
 pub use error::{TransportError, TransportErrorKind};
 pub use http::{HttpTransport, HttpTransportConfig};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
 pub use result::{BatchSendResult, SendResult};
+pub use trace::begin_trace;
 pub use udm::UdmEvent;
 
 /// Sends UDM events. One value serves many tasks at once.

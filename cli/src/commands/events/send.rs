@@ -131,11 +131,14 @@ impl Command for Send {
 
 fn transport(context: &Context) -> Result<HttpTransport> {
     let bearer = context.caller()?.bearer;
-    let transport = HttpTransport::new(HttpTransportConfig {
+    let mut transport = HttpTransport::new(HttpTransportConfig {
         api_key: Some(bearer),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
     });
+    if let Some(trace) = context.trace() {
+        transport = transport.in_trace(trace);
+    }
     match context.ca_file()? {
         Some(file) => {
             transport.with_root_certificates(file.pem()).map_err(|error| file.unusable(&error.message))

@@ -130,16 +130,23 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     pub async fn work_off_once(&self) -> Result<usize, Error> {
         let rows = self.claim().await?;
         for row in &rows {
-            let settlement = match self.try_deliver(row).await {
-                Ok(()) => Settlement::Done,
-                Err(failure) => self.after(row, &failure),
-            };
-            // The others do not wait for this one's lease to end.
-            if let Err(error) = self.settle(row, settlement).await {
-                tracing::warn!(error = chain(&error), outbox_id = %row.outbox_id, "an effect will be brought about again");
+            match row.origin() {
+                Some(origin) => origin.resume(self.work_off(row)).await,
+                None => self.work_off(row).await,
             }
         }
         Ok(rows.len())
+    }
+
+    async fn work_off(&self, row: &OutboxRow) {
+        let settlement = match self.try_deliver(row).await {
+            Ok(()) => Settlement::Done,
+            Err(failure) => self.after(row, &failure),
+        };
+        // The others do not wait for this one's lease to end.
+        if let Err(error) = self.settle(row, settlement).await {
+            tracing::warn!(error = chain(&error), outbox_id = %row.outbox_id, "an effect will be brought about again");
+        }
     }
 
     /// One attempt, which neither hangs nor takes the process down.

@@ -24,7 +24,7 @@ use super::measure::{Endpoint, HttpMetrics};
 use super::problem::Problem;
 use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
-use crate::telemetry::{Current, ServerSpan, Telemetry, TraceContext, in_request};
+use crate::telemetry::{Current, ServerSpan, Telemetry, caller, in_request};
 
 /// What the edge needs to know of the service.
 #[derive(Clone, Debug)]
@@ -135,13 +135,13 @@ async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next)
     request.extensions_mut().insert(id.clone());
     let client = edge.proxies.client(request.extensions().get::<PeerAddress>(), request.headers());
     request.extensions_mut().insert(client);
-    let caller = TraceContext::of(request.headers());
+    let caller = caller(request.headers());
     let mut span = edge.tracer.as_ref().map(|tracer| {
         let route = request.extensions().get().map(MatchedPath::as_str);
         ServerSpan::begin(tracer, request.method(), route, &id, caller)
     });
     let trace = span.as_ref().and_then(ServerSpan::context).or(caller);
-    let current = Current { request_id: id.clone(), client: client.0, trace };
+    let current = Current { request_id: id.clone(), client: Some(client.0), trace };
     let response = in_request(current, edge.answer(request, next, id)).await;
     measured.answered(response.status());
     if let Some(span) = &mut span {

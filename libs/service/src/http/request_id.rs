@@ -15,11 +15,12 @@ pub struct RequestId(HeaderValue);
 impl RequestId {
     /// The caller's own id, where it is 1 to 128 of `A-Za-z0-9._-`; else a fresh one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let sent = headers.get(X_REQUEST_ID).filter(|value| {
-            (1..=128).contains(&value.len())
-                && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
-        });
-        Self(sent.cloned().unwrap_or_else(fresh))
+        Self(headers.get(X_REQUEST_ID).filter(|value| is_an_id(value)).cloned().unwrap_or_else(fresh))
+    }
+
+    /// The id of an earlier request; a fresh one where this is none.
+    pub(crate) fn named(text: &str) -> Self {
+        Self(HeaderValue::from_str(text).ok().filter(is_an_id).unwrap_or_else(fresh))
     }
 
     /// The id as a header value.
@@ -31,6 +32,11 @@ impl RequestId {
     pub fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
+}
+
+fn is_an_id(value: &HeaderValue) -> bool {
+    (1..=128).contains(&value.len())
+        && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
 }
 
 fn fresh() -> HeaderValue {

@@ -73,7 +73,10 @@ where
 /// None of them holds a character that JSON would want escaped.
 fn with_ids(object: &str, request: &Current) -> Result<String, fmt::Error> {
     let mut line = object.strip_suffix('}').ok_or(fmt::Error)?.to_owned();
-    write!(line, r#","request_id":"{}","client_address":"{}""#, request.request_id.as_str(), request.client)?;
+    write!(line, r#","request_id":"{}""#, request.request_id.as_str())?;
+    if let Some(client) = request.client {
+        write!(line, r#","client_address":"{client}""#)?;
+    }
     if let Some(trace) = request.trace {
         write!(line, r#","trace_id":"{:032x}""#, trace.trace_id)?;
     }
@@ -124,7 +127,7 @@ mod tests {
         let _guard = tracing::subscriber::set_default(subscriber);
         let headers = http::HeaderMap::from_iter([("x-request-id".parse().unwrap(), "r-1".parse().unwrap())]);
         let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        let client = std::net::IpAddr::from([192, 0, 2, 1]);
+        let client = Some(std::net::IpAddr::from([192, 0, 2, 1]));
         let request = Current { request_id: RequestId::of(&headers), client, trace };
         in_request(request, async { tracing::warn!(n = 1, "inside \"}}") }).await;
         tracing::warn!("outside");

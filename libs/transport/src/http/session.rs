@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use rand::TryRng as _;
-use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 
@@ -12,7 +10,7 @@ use super::answer::Answer;
 use super::body::Body;
 use super::config::HttpTransportConfig;
 use super::endpoint::Endpoint;
-use crate::{TransportError, TransportErrorKind};
+use crate::{TraceContext, TransportError, TransportErrorKind, begin_trace};
 
 /// Results of a full batch, each with a long message, take about 1 MiB. What is larger is not the service.
 const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
@@ -23,6 +21,7 @@ pub(super) struct Session {
     client: Client,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
+    trace: Option<TraceContext>,
 }
 
 impl Session {
@@ -30,6 +29,7 @@ impl Session {
     pub(super) fn open(
         config: &HttpTransportConfig,
         roots: Option<&[Certificate]>,
+        trace: Option<TraceContext>,
     ) -> Result<Self, TransportError> {
         let endpoint = Endpoint::parse(&config.endpoint)?;
         let timeout = Duration::try_from_secs_f64(config.timeout_sec)
@@ -46,7 +46,7 @@ impl Session {
                 root(&error)
             ))
         })?;
-        Ok(Self { client, endpoint, bearer })
+        Ok(Self { client, endpoint, bearer, trace })
     }
 
     /// Asks for a path of the API, without the key: what needs none should not see one.
@@ -70,8 +70,10 @@ impl Session {
         self.exchange(request).await
     }
 
-    async fn exchange(&self, request: RequestBuilder) -> Result<Answer, TransportError> {
-        let request = request.header("traceparent", traceparent());
+    async fn exchange(&self, mut request: RequestBuilder) -> Result<Answer, TransportError> {
+        if let Some(trace) = self.trace.or_else(begin_trace) {
+            request = request.header("traceparent", trace.to_string());
+        }
         let mut response = request.send().await.map_err(|error| self.fault(&error))?;
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| self.fault(&error))? {
@@ -131,15 +133,6 @@ fn install_tls_provider() {
         // An error means that somebody else was quicker, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-}
-
-/// A trace of the request's own (W3C Trace Context), by which it can be followed from here to whoever reads the event.
-fn traceparent() -> String {
-    let (mut trace_id, mut span_id) = ([0; 16], [0; 8]);
-    // Without random bytes the header names no trace, which the service takes as none.
-    let _ = SysRng.try_fill_bytes(&mut trace_id).and_then(|()| SysRng.try_fill_bytes(&mut span_id));
-    let (trace_id, span_id) = (u128::from_be_bytes(trace_id), u64::from_be_bytes(span_id));
-    format!("00-{trace_id:032x}-{span_id:016x}-01")
 }
 
 fn bearer(key: &str) -> Result<HeaderValue, TransportError> {

@@ -3,7 +3,10 @@
 use serde_json::value::RawValue;
 
 use super::server::Server;
-use crate::{HttpTransport, HttpTransportConfig, OutgoingEvent, Secret, Transport, UdmEvent, new_event_id};
+use crate::{
+    HttpTransport, HttpTransportConfig, OutgoingEvent, Secret, TraceContext, Transport, UdmEvent,
+    new_event_id,
+};
 
 fn raw(text: &str) -> OutgoingEvent {
     OutgoingEvent::from_json(RawValue::from_string(text.to_owned()).unwrap(), new_event_id).unwrap()
@@ -130,4 +133,16 @@ async fn each_request_begins_a_trace_of_its_own() {
     }
     assert_ne!(sent[0][3..35], sent[1][3..35]);
     assert_ne!(sent[0][36..52], sent[1][36..52]);
+}
+
+#[tokio::test]
+async fn requests_of_a_trace_are_children_of_its_one_place() {
+    let server = Server::scripted([]).await;
+    let place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let transport = server.transport().in_trace(TraceContext::parse(place).unwrap());
+    transport.send(&UdmEvent::new("fw")).await;
+    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    for request in server.requests() {
+        assert_eq!(request.headers["traceparent"], place);
+    }
 }

@@ -1,7 +1,12 @@
 //! One trace from a producer to the stream.
 
+use std::path::PathBuf;
+
 use async_nats::jetstream;
+use contract::Role;
+use serde_json::json;
 use testkit::World;
+use testkit::world::until;
 use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
 
 use super::collector::{Collector, attribute, hex};
@@ -65,6 +70,72 @@ async fn the_transport_begins_a_trace_that_ends_in_the_stream() {
     let ingest = collector.span(&first[3..35], "ingest", "POST /api/v1/events/batch").await;
     assert_eq!(first[36..52], hex(&ingest.span_id));
     assert_eq!(ingest.parent_span_id.len(), 8, "the transport is its parent");
+}
+
+#[tokio::test]
+async fn a_command_is_one_trace_from_the_client_through_ingest_and_session_into_the_stream() {
+    let collector = Collector::start().await;
+    let world = World::start_with(&[("SVC_OTLP_ENDPOINT", &collector.url)]).await.unwrap();
+    let acme = world.tenant("acme").await;
+    let home = tempfile::tempdir().unwrap();
+    let events = home.path().join("events.ndjson");
+    std::fs::write(&events, "{\"source_id\":\"fw\"}\n{\"source_id\":\"fw\"}\n").unwrap();
+    let mut command = tokio::process::Command::new(beside_the_test("svc"));
+    command.args(["events", "send", "--verbose", "--batch-size", "1", "--file"]).arg(events);
+    command.env_clear().env("HOME", home.path()).env("SVC_BASE_URL", &world.base_url);
+    command.env("SVC_TENANT", "acme").env("SVC_TOKEN", acme.session.session_id.expose());
+    let ran = command.output().await.unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.success(), "{said}");
+
+    let trace_id = said.lines().find_map(|line| line.strip_prefix("trace ")).unwrap();
+    let published = [header(&world, 1, "traceparent").await, header(&world, 2, "traceparent").await];
+    drop(world);
+    let of = |text: &String| text[3..35].to_owned();
+    assert_eq!(published.each_ref().map(of), [trace_id, trace_id]);
+    assert_ne!(published[0], published[1], "a span a request");
+    let ingest = collector.span(trace_id, "ingest", "POST /api/v1/events/batch").await;
+    assert!(published.iter().any(|text| text[36..52] == hex(&ingest.span_id)), "{published:?}");
+    collector.span(trace_id, "session", &format!("POST {}", contract::internal::INTROSPECT)).await;
+}
+
+/// A program of this workspace, in the directory beside that of the tests.
+fn beside_the_test(name: &str) -> PathBuf {
+    let binary = std::env::current_exe().unwrap().parent().unwrap().with_file_name(name);
+    assert!(binary.exists(), "{} is not built: run `make test`", binary.display());
+    binary
+}
+
+#[tokio::test]
+async fn what_a_change_brings_about_later_belongs_to_its_trace() {
+    let collector = Collector::start().await;
+    let world = World::start_with(&[("SVC_OTLP_ENDPOINT", &collector.url)]).await.unwrap();
+    let acme = world.tenant("acme").await;
+    let bob = world.join(&acme, "bob@acme.example", Role::Member).await;
+    let caller = format!("00-{TRACE}-{CALLER}-01");
+    let client = acme.client.clone().header("traceparent", &caller).header("X-Request-ID", "r-1");
+    let disabled = json!({ "status": "disabled" });
+    let answer = client.patch(&format!("/users/{}", bob.user.user_id), &disabled).await;
+    assert_eq!(answer.status, 200, "{answer}");
+    world.until_outbox_is_empty().await;
+
+    let told = audit_trace(&world, "user_updated").await;
+    drop(world);
+    let identity = collector.span(TRACE, "identity", "PATCH /api/v1/users/{user_id}").await;
+    assert_eq!(told, format!("00-{TRACE}-{}-01", hex(&identity.span_id)));
+    let session =
+        collector.span(TRACE, "session", &format!("PUT {}/{{user_id}}", contract::internal::SUBJECTS)).await;
+    assert_eq!(session.parent_span_id, identity.span_id);
+    assert_eq!(attribute(&session, "svc.request_id"), "r-1");
+}
+
+/// The `traceparent` of the audit event with this name, once it is in the stream.
+async fn audit_trace(world: &World, event: &str) -> String {
+    let client = async_nats::connect(&world.nats.url).await.unwrap();
+    let stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let subject = format!("audit.v1.acme.identity.{event}");
+    let message = until(async || stream.get_last_raw_message_by_subject(&subject).await.ok()).await;
+    message.headers.get("traceparent").map_or_else(String::new, |value| value.as_str().to_owned())
 }
 
 #[tokio::test]

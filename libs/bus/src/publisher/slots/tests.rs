@@ -16,7 +16,7 @@ const ROOM: Limits = Limits { messages: 400, bytes: 1 << 20 };
 fn request(capacity: &Capacity, deadline: Instant) -> (Pending, Arc<Batch>) {
     let tenant: TenantId = "acme".parse().unwrap();
     let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
-    let message = Message::audit(&subject, "1", Bytes::new()).unwrap();
+    let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
     let permit = capacity.take(&tenant, std::slice::from_ref(&message)).unwrap().remove(0);
     let batch = Batch::new(1, &Arc::new(PublishMetrics::default().of("UDM")));
     (Pending::new(message, permit, deadline, &batch, 0), batch)
