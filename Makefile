@@ -48,6 +48,7 @@ gen: ## Bring generated files up to date: offline data of queries, configuration
 	@"$(BIN)/svc-standalone" with-servers -- "$(BIN)/examples/offline_data"
 	@cargo build --quiet --package standalone --package cli --bins
 	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	@"$(BIN)/svc-standalone" openapi > catalog/openapi.json.new && mv catalog/openapi.json.new catalog/openapi.json
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
 	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json

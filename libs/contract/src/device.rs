@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::Secret;
 use crate::session::IssuedSession;
@@ -13,6 +14,7 @@ pub const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 /// `POST /auth/device/code`: a device asks for its codes (RFC 8628, section 3.1). An empty text is like none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(example = json!({ "client_name": "backup on db-1" }))]
 pub struct StartDevice {
     /// What the person who decides is shown as the name of what asks; at most 64 characters are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,6 +29,11 @@ pub struct StartDevice {
 
 /// The codes of a device (RFC 8628, section 3.2).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "device_code": "svc_dc_…", "user_code": "WDJB-MJHT", "expires_in": 600, "interval": 5,
+    "verification_uri": "https://svc.example.com/api/v1/pages/device",
+    "verification_uri_complete": "https://svc.example.com/api/v1/pages/device#user_code=WDJB-MJHT",
+}))]
 pub struct DeviceCodes {
     /// The device's own secret (`svc_dc_…`), to ask for the token with.
     pub device_code: Secret,
@@ -45,12 +52,15 @@ pub struct DeviceCodes {
 /// `POST /auth/device/token`: the device asks whether it was let in (RFC 8628, section 3.4). An empty text is like none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(example = json!({ "grant_type": GRANT_TYPE, "device_code": "svc_dc_…" }))]
 pub struct PollDevice {
-    /// [`GRANT_TYPE`].
+    /// `urn:ietf:params:oauth:grant-type:device_code`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(required, extend("const" = GRANT_TYPE))]
     pub grant_type: Option<String>,
     /// The device's own secret.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(required)]
     pub device_code: Option<Secret>,
     /// Taken and ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +69,12 @@ pub struct PollDevice {
 
 /// A device that was let in: what a login answers, and the same in OAuth's words (RFC 6749, section 5.1).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "session_id": "svc_st_…", "token_type": "Bearer", "user_id": "019c1373-2f00-7000-8000-000000000002",
+    "tenant_id": "acme", "role": "member", "expires_at": "2026-03-02T12:00:00Z",
+    "idle_expires_at": "2026-02-07T12:00:00Z", "access_token": "svc_st_…", "expires_in": 2_592_000,
+    "scope": "events:write",
+}))]
 pub struct DeviceSession {
     /// What a login with a password answers too.
     #[serde(flatten)]
@@ -73,6 +89,9 @@ pub struct DeviceSession {
 
 /// Why a device gets no codes or no token: answered with 400 (RFC 6749, section 5.2, and RFC 8628, section 3.5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "error": "authorization_pending", "error_description": "Nobody has decided yet. Ask again after the interval.",
+}))]
 pub struct DeviceRefusal {
     /// What to key on.
     pub error: DeviceError,
@@ -96,7 +115,7 @@ pub enum DeviceError {
     InvalidGrant,
     /// The request lacks something, repeats something or cannot be read.
     InvalidRequest,
-    /// The grant type is not [`GRANT_TYPE`].
+    /// The grant type is another than this route takes.
     UnsupportedGrantType,
 }
 
@@ -123,6 +142,7 @@ impl From<DeviceError> for DeviceRefusal {
 
 /// `POST /auth/device/inspect`: what asks under this code?
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "user_code": "WDJB-MJHT" }))]
 pub struct InspectDevice {
     /// As the device shows it; case and punctuation do not matter.
     pub user_code: String,
@@ -130,6 +150,9 @@ pub struct InspectDevice {
 
 /// What asks to be let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "client_name": "backup on db-1", "ip": "192.0.2.7", "created_at": "2026-01-31T12:00:00Z",
+}))]
 pub struct AskingDevice {
     /// What it calls itself; nobody has checked that.
     pub client_name: Option<String>,
@@ -141,6 +164,7 @@ pub struct AskingDevice {
 
 /// `POST /auth/device/decide`: lets a device in as oneself, or not.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "user_code": "WDJB-MJHT", "decision": "approve" }))]
 pub struct DecideDevice {
     /// As the device shows it; case and punctuation do not matter.
     pub user_code: String,

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use uuid::Uuid;
 
 /// What became of one event.
@@ -17,6 +18,10 @@ pub enum EventStatus {
 
 /// `POST /events`: 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "event_id": "1", "server_event_id": "3f4c2a52-6b0f-5c1e-9d0a-0d6b5c1e9d0a", "status": "accepted",
+    "duplicate": false, "received_at": "2026-01-31T12:00:00Z",
+}))]
 pub struct AcceptedEvent {
     /// The sender's id, or the one that the server made.
     pub event_id: String,
@@ -62,6 +67,15 @@ pub struct EventResult {
 
 /// `POST /events/batch`: 202 (all accepted), 207 (some), 422, 429 or 503 (none).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "batch_id": "019c1373-2f00-7000-8000-000000000004", "total_events": 2, "successful_events": 1, "failed_events": 1,
+    "results": [
+        { "index": 0, "event_id": "1", "status": "accepted", "duplicate": false,
+          "server_event_id": "3f4c2a52-6b0f-5c1e-9d0a-0d6b5c1e9d0a" },
+        { "index": 1, "event_id": "2", "status": "rejected", "code": "validation_failed",
+          "message": "is missing", "pointer": "/source_id", "retryable": false },
+    ],
+}))]
 pub struct BatchAnswer {
     /// Names this answer in logs.
     pub batch_id: Uuid,

@@ -3,10 +3,11 @@
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenancy::{InviteId, TenantId, UserId};
 
 pub use crate::role::InviteStatus;
-use crate::{Role, Secret, TenantStatus, UserStatus};
+use crate::{Role, Secret, TenantStatus, UserStatus, object};
 
 /// How an invite reaches the person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,19 +22,24 @@ pub enum Delivery {
 
 /// `POST /tenants`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "tenant_id": "acme", "display_name": "Acme", "admin_email": "ada@acme.example", "delivery": "response",
+}))]
 pub struct CreateTenant {
     /// A DNS label, immutable.
     pub tenant_id: TenantId,
     /// What people call the tenant, 1 to 200 characters.
+    #[schemars(length(min = 1, max = 200))]
     pub display_name: String,
     /// Whom to invite as its first administrator.
+    #[schemars(email)]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub admin_email: Option<String>,
     /// How that invite is delivered.
     #[serde(default)]
     pub delivery: Delivery,
     /// Limits on ingestion, per ingest replica; none when absent.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "object::optional")]
     pub quota: Option<Quota>,
 }
 
@@ -41,13 +47,19 @@ pub struct CreateTenant {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
     /// Events a second; no limit when absent.
+    #[schemars(range(min = 1, max = i32::MAX))]
     pub events_per_second: Option<u32>,
     /// Bytes a second; no limit when absent.
+    #[schemars(range(min = 1, max = i32::MAX))]
     pub bytes_per_second: Option<u32>,
 }
 
 /// A tenant.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "tenant_id": "acme", "display_name": "Acme", "status": "active",
+    "quota": { "events_per_second": 500, "bytes_per_second": null }, "created_at": "2026-01-31T12:00:00Z",
+}))]
 pub struct Tenant {
     /// Its id.
     pub tenant_id: TenantId,
@@ -66,8 +78,10 @@ pub struct Tenant {
 
 /// `POST /users/invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "email": "ben@acme.example", "role": "member" }))]
 pub struct InviteUser {
     /// Whom to invite.
+    #[schemars(email)]
     pub email: String,
     /// What they may do.
     #[serde(default = "member")]
@@ -83,6 +97,10 @@ const fn member() -> Role {
 
 /// An invite.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "invite_id": "019c1373-2f00-7000-8000-000000000001", "email": "ben@acme.example", "role": "member",
+    "status": "pending", "expires_at": "2026-02-03T12:00:00Z", "created_at": "2026-01-31T12:00:00Z",
+}))]
 pub struct Invite {
     /// Its id.
     pub invite_id: InviteId,
@@ -103,6 +121,7 @@ pub struct Invite {
 
 /// `POST /users/invites/{invite_id}/resend`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "delivery": "response" }))]
 pub struct ResendInvite {
     /// How the invite is delivered this time.
     #[serde(default)]
@@ -118,6 +137,7 @@ pub struct InviteFilter {
 
 /// `POST /users/accept-invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "token": "svc_iv_…", "password": "correct-horse-battery-9" }))]
 pub struct AcceptInvite {
     /// The raw invite token.
     pub token: Secret,
@@ -127,6 +147,10 @@ pub struct AcceptInvite {
 
 /// The answer to an accepted invite.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "email": "ben@acme.example",
+    "role": "member",
+}))]
 pub struct AcceptedInvite {
     /// The user that now exists.
     pub user_id: UserId,
@@ -140,6 +164,10 @@ pub struct AcceptedInvite {
 
 /// A user.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
+    "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
+}))]
 pub struct User {
     /// Its id.
     pub user_id: UserId,
@@ -166,6 +194,7 @@ pub struct UserFilter {
 
 /// `POST /auth/password/login`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "email": "ben@acme.example", "password": "correct-horse-battery-9" }))]
 pub struct Login {
     /// The address of the account.
     pub email: String,
@@ -175,20 +204,23 @@ pub struct Login {
 
 /// `PATCH /tenants/{id}`: what is absent stays.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "status": "suspended" }))]
 pub struct PatchTenant {
     /// A new name, 1 to 200 characters.
+    #[schemars(length(min = 1, max = 200))]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display_name: Option<String>,
     /// `suspended` ends the tenant's sessions and refuses its keys until it is `active` again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<TenantStatus>,
     /// A new quota, whole.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "object::optional")]
     pub quota: Option<Quota>,
 }
 
 /// `PATCH /users/{id}`: what is absent stays.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "role": "admin" }))]
 pub struct PatchUser {
     /// A new role.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -200,6 +232,9 @@ pub struct PatchUser {
 
 /// `POST /auth/password/change`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "current_password": "correct-horse-battery-9", "new_password": "brisk-otter-lantern-4",
+}))]
 pub struct ChangePassword {
     /// The password as it is: the proof.
     pub current_password: Secret,
@@ -209,6 +244,7 @@ pub struct ChangePassword {
 
 /// `POST /auth/password/reset`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "email": "ben@acme.example" }))]
 pub struct RequestReset {
     /// The address of the account.
     pub email: String,
@@ -216,6 +252,7 @@ pub struct RequestReset {
 
 /// `POST /auth/password/reset/confirm`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "token": "svc_pr_…", "new_password": "brisk-otter-lantern-4" }))]
 pub struct ConfirmReset {
     /// The raw reset token (`svc_pr_…`).
     pub token: Secret,

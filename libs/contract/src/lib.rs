@@ -7,6 +7,7 @@ pub mod device;
 pub mod events;
 pub mod identity;
 pub mod internal;
+mod object;
 mod page;
 pub mod paths;
 pub mod problem;
@@ -16,6 +17,7 @@ mod secret;
 pub mod session;
 mod trace;
 
+pub use object::Object;
 pub use page::{Page, PageQuery};
 pub use problem::{FieldError, Problem, ProblemKind};
 pub use role::{Role, Scope, TenantStatus, UserStatus};

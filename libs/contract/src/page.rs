@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One page of a list. `next_cursor` is opaque; it is absent on the last page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub struct Page<T> {
     /// The items of this page, in the list's order.
     pub items: Vec<T>,

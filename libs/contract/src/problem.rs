@@ -6,12 +6,18 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 /// The media type of a problem document.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
 /// A problem document (RFC 9457), as servers send it and clients read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "type": "https://svc.example.com/api/v1/problems/login_failed", "title": "Login failed", "status": 401,
+    "detail": "Check tenant, e-mail and password; wait a little after several failures; or reset the password.",
+    "instance": "/api/v1/auth/password/login", "code": "login_failed", "request_id": "019c13732f0070008000000000000005",
+}))]
 pub struct Problem {
     /// Resolves to a page that explains the problem.
     #[serde(rename = "type")]

@@ -32,8 +32,18 @@ pub use users::*;
 /// The parameters of every list.
 const PAGING: Type = Type::of::<crate::PageQuery>();
 
-/// What belongs together, in the order in which a reader wants it.
-const GROUPS: &[&[&Route]] = &[
+/// Routes that belong together.
+pub struct Group {
+    /// What they are about.
+    pub name: &'static str,
+    /// The same in a sentence.
+    pub about: &'static str,
+    /// The routes, in the order in which a reader wants them.
+    pub routes: &'static [&'static Route],
+}
+
+/// Every group, in the order in which a reader wants them.
+pub static GROUPS: &[Group] = &[
     passwords::GROUP,
     sessions::GROUP,
     devices::GROUP,
@@ -47,16 +57,17 @@ const GROUPS: &[&[&Route]] = &[
 
 /// Every public route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    GROUPS.iter().copied().flatten().copied()
+    GROUPS.iter().flat_map(|group| group.routes).copied()
 }
 
 /// Defines the routes of one group.
 macro_rules! routes {
-    ($group:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
+    ($group:literal, $about:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
         $($(#[doc = $doc])+ pub static $name: Route = $route.named($group, stringify!($name), &[$($doc),+]);)+
 
-        /// The routes of this group, in the order in which a reader wants them.
-        pub(super) const GROUP: &[&Route] = &[$(&$name),+];
+        /// This group.
+        pub(super) const GROUP: super::Group =
+            super::Group { name: $group, about: $about, routes: &[$(&$name),+] };
     };
 }
 use routes;

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// shown nor logged: `Debug` withholds it, and there is no `Display`.
 #[derive(Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
-pub struct Secret(String);
+#[schemars(description = "A password or a raw token.")]
+pub struct Secret(#[schemars(extend("format" = "password"))] String);
 
 impl Secret {
     /// Wraps the raw text.

@@ -3,12 +3,18 @@
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
 use crate::{Role, Scope, Secret};
 
 /// What a login is answered with: the only place where the raw session token stands.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "session_id": "svc_st_…", "token_type": "Bearer", "user_id": "019c1373-2f00-7000-8000-000000000002",
+    "tenant_id": "acme", "role": "member", "expires_at": "2026-02-01T00:00:00Z",
+    "idle_expires_at": "2026-01-31T13:00:00Z",
+}))]
 pub struct IssuedSession {
     /// The raw session token (`svc_st_…`), to be sent as a bearer.
     pub session_id: Secret,
@@ -45,6 +51,12 @@ pub enum SessionMethod {
 
 /// An entry of the list of sessions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "id": "019c1373-2f00-7000-8000-000000000003", "created_at": "2026-01-31T12:00:00Z",
+    "last_seen_at": "2026-01-31T12:10:00Z", "expires_at": "2026-02-01T00:00:00Z",
+    "idle_expires_at": "2026-01-31T13:10:00Z", "method": "password", "ip": "192.0.2.7", "user_agent": "svc/0.1.0",
+    "current": true,
+}))]
 pub struct Session {
     /// The listed id; it is no credential.
     pub id: SessionId,
@@ -86,6 +98,11 @@ pub enum SubjectType {
 
 /// `GET /auth/session`: who the credential is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "subject_type": "user", "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "role": "member",
+    "scopes": ["events:write"], "method": "password", "expires_at": "2026-02-01T00:00:00Z",
+    "idle_expires_at": "2026-01-31T13:10:00Z",
+}))]
 pub struct Whoami {
     /// Person or key.
     pub subject_type: SubjectType,

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
     sqlx::Type,
 )]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[schemars(!try_from, !into, transparent)]
 #[sqlx(transparent)]
-pub struct TenantId(String);
+pub struct TenantId(#[schemars(pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))] String);
 
 /// The text is no tenant id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,9 @@
 mod auth_password;
 mod callers;
 mod counted;
+mod docs;
 mod invites;
+mod openapi;
 mod pages;
 mod problems;
 mod tenants;
@@ -37,6 +39,8 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
         .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
         .on(&routes::CONFIRM_PASSWORD_RESET, auth_password::confirm_reset)
+        .on(&routes::GET_OPENAPI, openapi::read)
+        .on(&routes::READ_DOCS, docs::read)
         .on(&routes::OPEN_PAGE, pages::read)
         .on(&routes::READ_PROBLEM, problems::read)
         .on(&routes::GET_VERSION, version::read)

@@ -7,6 +7,7 @@ mod config;
 mod domain;
 mod http;
 mod mail;
+pub mod openapi;
 mod store;
 mod tasks;
 mod wiring;

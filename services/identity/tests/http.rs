@@ -8,12 +8,16 @@ mod accept_invite;
 mod api_keys;
 #[path = "http/audit.rs"]
 mod audit;
+#[path = "http/docs.rs"]
+mod docs;
 #[path = "http/invites.rs"]
 mod invites;
 #[path = "http/limits.rs"]
 mod limits;
 #[path = "http/login.rs"]
 mod login;
+#[path = "http/openapi.rs"]
+mod openapi;
 #[path = "http/pages.rs"]
 mod pages;
 #[path = "http/password_change.rs"]

@@ -5,6 +5,8 @@ mod configuration;
 #[cfg(feature = "services")]
 mod down;
 #[cfg(feature = "services")]
+mod openapi;
+#[cfg(feature = "services")]
 mod up;
 mod with_servers;
 
@@ -41,6 +43,9 @@ enum Command {
     /// Print the reference of all configuration variables, in Markdown
     #[cfg(feature = "services")]
     Configuration,
+    /// Print the OpenAPI document of the public API
+    #[cfg(feature = "services")]
+    Openapi,
 }
 
 #[cfg(feature = "services")]
@@ -100,6 +105,8 @@ impl Cli {
             Command::WithServers(options) => Box::pin(with_servers::run(options)).await,
             #[cfg(feature = "services")]
             Command::Configuration => configuration::run(),
+            #[cfg(feature = "services")]
+            Command::Openapi => openapi::run(),
         }
     }
 }

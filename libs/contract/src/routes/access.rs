@@ -1,5 +1,7 @@
 //! Who may call a route, and the headers that name what a call is about.
 
+use std::fmt;
+
 use crate::Scope;
 
 /// A kind of caller that a route answers. A route lists all that it answers; one of them suffices.
@@ -27,6 +29,22 @@ impl Access {
     /// Whether it is shown as `Authorization: Bearer`.
     pub const fn is_bearer(self) -> bool {
         !matches!(self, Self::Anybody | Self::Proof)
+    }
+}
+
+impl fmt::Display for Access {
+    /// In words, with Markdown's marks for code.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anybody => f.write_str("anybody"),
+            Self::Proof => f.write_str("whoever sends the right password or token"),
+            Self::Owner => f.write_str("the person whom it is about, with a session"),
+            Self::Member => f.write_str("any person of the tenant, with a session"),
+            Self::Admin => f.write_str("an administrator of the tenant, with a session"),
+            Self::Key(scope) => write!(f, "an API key with `{scope}`"),
+            Self::AnyKey => f.write_str("any API key"),
+            Self::Operator => f.write_str("the operator"),
+        }
     }
 }
 

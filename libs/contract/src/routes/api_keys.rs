@@ -5,7 +5,7 @@ use crate::Page;
 use crate::api_key::{ApiKey, CreateApiKey};
 
 routes! {
-    "API keys":
+    "API keys", "Credentials of programs, each for what it needs.":
 
     /// Create an API key
     ///

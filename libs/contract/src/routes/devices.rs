@@ -8,7 +8,7 @@ use crate::device::{
 };
 
 routes! {
-    "Device login":
+    "Device login", "Let a device in that has no browser or keyboard (RFC 8628).":
 
     /// Ask for a device's codes
     ///

@@ -7,7 +7,7 @@ use crate::{ProblemKind, Scope};
 const WRITER: &[Access] = &[Access::Member, Access::Key(Scope::EventsWrite)];
 
 routes! {
-    "Events":
+    "Events", "Send UDM events into the stream.":
 
     /// Send an event
     ///

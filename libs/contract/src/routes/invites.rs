@@ -7,7 +7,7 @@ use crate::{Page, ProblemKind, Scope};
 const INVITER: &[Access] = &[Access::Admin, Access::Key(Scope::UsersWrite), Access::Operator];
 
 routes! {
-    "Invites":
+    "Invites", "How people come into a tenant: by a token that can be used once.":
 
     /// Invite somebody into the tenant
     ///
@@ -40,13 +40,14 @@ routes! {
         .headers(&[Header::TenantOfOperator])
         .takes::<ResendInvite>()
         .answers(&[Answer::json::<Invite>(200, "The invite as it is now.")])
-        .problems(&[ProblemKind::MailUnavailable]);
+        .problems(&[ProblemKind::UserExists, ProblemKind::MailUnavailable]);
 
     /// Take an invite back
     REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
         .access(INVITER)
         .headers(&[Header::TenantOfOperator])
-        .answers(&[Answer::empty(204, "The invite's token is dead.")]);
+        .answers(&[Answer::empty(204, "The invite's token is dead.")])
+        .problems(&[ProblemKind::UserExists]);
 
     /// Accept an invite
     ///

@@ -6,7 +6,7 @@ use crate::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
 use crate::session::IssuedSession;
 
 routes! {
-    "Passwords":
+    "Passwords", "Log in, change a password, set a new one.":
 
     /// Log in with e-mail and password
     ///

@@ -1,6 +1,7 @@
 //! One route: what is asked, who may ask, and what is answered.
 
 use schemars::JsonSchema;
+use tenancy::{InviteId, KeyId, SessionId, TenantId, UserId};
 
 use super::{Access, Answer, Body, Header, Type};
 use crate::ProblemKind;
@@ -166,9 +167,10 @@ impl Route {
         upstream_below(self.path)
     }
 
-    /// The names of the parameters in its path.
-    pub fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
-        self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+    /// The parameters in its path, each with its type.
+    pub fn path_parameters(&self) -> impl Iterator<Item = (&'static str, Type)> {
+        let names = self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+        names.map(|name| (name, parameter(name)))
     }
 
     /// Whether a bearer credential is needed, or can be.
@@ -223,5 +225,17 @@ impl Route {
             P::Internal => true,
             _ => false,
         }
+    }
+}
+
+/// The type of a path's parameter, by its name.
+fn parameter(name: &str) -> Type {
+    match name {
+        "tenant_id" => Type::of::<TenantId>(),
+        "user_id" => Type::of::<UserId>(),
+        "invite_id" => Type::of::<InviteId>(),
+        "session_id" => Type::of::<SessionId>(),
+        "key_id" => Type::of::<KeyId>(),
+        _ => Type::of::<String>(),
     }
 }

@@ -5,7 +5,7 @@ use crate::session::{RevokeSessions, Session, Whoami};
 use crate::{Page, ProblemKind};
 
 routes! {
-    "Sessions":
+    "Sessions", "Who a credential is, and where a person is logged in.":
 
     /// Ask who a credential is
     WHOAMI = Route::get("/auth/session")

@@ -5,7 +5,7 @@ use crate::identity::{CreateTenant, PatchTenant, Tenant};
 use crate::{Page, ProblemKind};
 
 routes! {
-    "Tenants":
+    "Tenants", "Organisations that share nothing. The operator of the installation creates them.":
 
     /// Create a tenant
     ///

@@ -47,6 +47,7 @@ fn what_can_go_wrong_follows_from_what_is_asked() {
             "insufficient_scope",
             "tenant_mismatch",
             "not_found",
+            "user_exists",
             "rate_limited",
             "internal",
             "dependency_unavailable",

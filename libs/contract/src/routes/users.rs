@@ -5,7 +5,7 @@ use crate::identity::{PatchUser, User, UserFilter};
 use crate::{Page, ProblemKind, Scope};
 
 routes! {
-    "Users":
+    "Users", "The people of a tenant.":
 
     /// List the users of the tenant
     LIST_USERS = Route::get("/users")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
-use contract::ProblemKind;
+use contract::{Object, ProblemKind};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt as _;
@@ -107,13 +107,13 @@ impl Taken {
     }
 }
 
-/// Reads a JSON document into its type, naming the field that does not fit.
+/// Reads a JSON object into its type, naming the field that does not fit.
 ///
 /// # Errors
 /// 400 `malformed_json` or 422 `validation_failed`.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let pointer = pointer(error.path());
         refusal(&error.into_inner(), pointer)
     })?;

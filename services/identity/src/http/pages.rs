@@ -21,6 +21,7 @@ pub(super) async fn read(Path(name): Path<String>) -> Result<Response, Problem> 
         "accept-invite" => (HTML, include_str!("pages/accept-invite.html")),
         "reset-password" => (HTML, include_str!("pages/reset-password.html")),
         "style.css" => (CSS, include_str!("pages/style.css")),
+        "docs.css" => (CSS, include_str!("pages/docs.css")),
         "token-form.js" => (SCRIPT, include_str!("pages/token-form.js")),
         _ => return Err(ProblemKind::NotFound.into()),
     };

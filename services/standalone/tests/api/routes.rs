@@ -21,7 +21,7 @@ async fn every_path_of_the_table_takes_exactly_the_methods_that_the_table_lists(
     }
     let nobodys = Method::from_bytes(b"PROBE").unwrap();
     for (path, methods) in listed {
-        let filled = path.replace('{', "").replace('}', "");
+        let filled = path.replace(['{', '}'], "");
         let client = world.client();
         let answer = client.send(client.request(nobodys.clone(), &filled)).await;
         answer.expect_problem(405, "method_not_allowed");

@@ -1,0 +1,117 @@
+//! One operation: a route in the words of OpenAPI.
+
+use std::collections::BTreeMap;
+
+use contract::routes::{Access, Body, Header, Route};
+use serde_json::{Value, json};
+use udm::UdmEvent;
+
+use super::components::Components;
+use super::responses::responses;
+
+/// The operation of a route.
+pub(super) fn operation(route: &Route, components: &mut Components) -> Value {
+    let mut operation = json!({
+        "operationId": route.operation_id(),
+        "tags": [route.group],
+        "summary": route.summary(),
+        "description": description(route),
+        "security": security(route.access),
+        "parameters": parameters(route, components),
+        "responses": responses(route, components),
+    });
+    if let Some(body) = route.body {
+        operation["requestBody"] = json!({ "required": true, "content": content(body, components) });
+    }
+    operation
+}
+
+fn description(route: &Route) -> String {
+    let callers: Vec<_> = route.access.iter().map(ToString::to_string).collect();
+    format!("{}\n\nWho may call it: {}.", route.description(), callers.join("; ")).trim().to_owned()
+}
+
+/// The ways to show who one is, one of which suffices; each with what it must be good for.
+fn security(access: &[Access]) -> Value {
+    let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for access in access {
+        let (scheme, needed) = match access {
+            Access::Anybody | Access::Proof => ("", vec![]),
+            Access::Owner | Access::Member => ("session", vec![]),
+            Access::Admin => ("session", vec!["admin".to_owned()]),
+            Access::Key(scope) => ("api_key", vec![scope.to_string()]),
+            Access::AnyKey => ("api_key", vec![]),
+            Access::Operator => ("operator", vec![]),
+        };
+        // What any session may do needs no administrator's.
+        let least = ways.entry(scheme).or_insert_with(|| needed.clone());
+        if needed.is_empty() {
+            least.clear();
+        }
+    }
+    if ways.keys().eq([""].iter()) {
+        return json!([]);
+    }
+    ways.iter()
+        .map(|(scheme, needed)| if scheme.is_empty() { json!({}) } else { json!({ *scheme: needed }) })
+        .collect()
+}
+
+fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
+    let in_path = route.path_parameters().map(|(name, of)| {
+        let schema = components.taken(of);
+        json!({ "name": name, "in": "path", "required": true, "schema": schema })
+    });
+    let mut parameters: Vec<_> = in_path.collect();
+    parameters.extend(route.headers.iter().map(|header| {
+        let name = match header {
+            Header::Tenant => "TenantId",
+            Header::TenantOfOperator => "TenantOfOperator",
+            Header::User => "UserId",
+            Header::Session => "SessionToken",
+        };
+        json!({ "$ref": format!("#/components/parameters/{name}") })
+    }));
+    for fields in route.query {
+        parameters.extend(Components::fields(*fields).map(|field| {
+            json!({
+                "name": field.name,
+                "in": "query",
+                "required": field.required,
+                "description": field.about,
+                "schema": field.schema,
+            })
+        }));
+    }
+    parameters
+}
+
+fn content(body: Body, components: &mut Components) -> Value {
+    match body {
+        Body::Json(of) => json!({ "application/json": { "schema": components.taken(of) } }),
+        Body::Form(of) => {
+            let schema = components.taken(of);
+            json!({
+                "application/x-www-form-urlencoded": { "schema": schema },
+                "application/json": { "schema": schema },
+            })
+        }
+        Body::Event => json!({
+            "application/json": { "schema": components.taken_as::<UdmEvent>(), "example": event("1") },
+        }),
+        Body::Events => json!({
+            "application/json": {
+                "schema": { "type": "array", "items": components.taken_as::<UdmEvent>(), "minItems": 1, "maxItems": 1000 },
+                "example": [event("1"), event("2")],
+            },
+            "application/x-ndjson": {
+                "schema": { "type": "string", "description": "An event a line." },
+                "example": format!("{}\n{}\n", event("1"), event("2")),
+            },
+        }),
+    }
+}
+
+fn event(id: &str) -> Value {
+    json!({ "source_id": "fw-1", "event_id": id, "metadata": { "event_type": "NETWORK_CONNECTION" } })
+}

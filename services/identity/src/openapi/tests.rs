@@ -1,0 +1,69 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Every value below, each with its path.
+fn each(path: &str, value: &Value, visit: &mut impl FnMut(&str, &Value)) {
+    visit(path, value);
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, one)| each(&format!("{path}/{key}"), one, visit)),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(i, one)| each(&format!("{path}/{i}"), one, visit))
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_that_is_checked_in_is_up_to_date() {
+    let kept = include_str!("../../../../catalog/openapi.json");
+    assert!(kept == pretty_document(), "catalog/openapi.json is out of date: run `make gen`");
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let document = document();
+    each("", &document, &mut |path, value| {
+        if let Some(target) = value.get("$ref").and_then(Value::as_str) {
+            let found = target.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
+            assert!(found.is_some(), "{path} refers to {target}");
+        }
+    });
+}
+
+#[test]
+fn every_example_fits_its_schema() {
+    let document = document();
+    let components = json!({ "components": document["components"] });
+    let mut examples = 0;
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        let mut whole = components.clone();
+        whole["$ref"] = format!("#/components/schemas/{name}").into();
+        let validator = jsonschema::validator_for(&whole).unwrap();
+        for example in schema["examples"].as_array().into_iter().flatten() {
+            assert!(validator.is_valid(example), "{name}: {example}");
+            examples += 1;
+        }
+    }
+    assert!(examples > 15, "{examples}");
+}
+
+#[test]
+fn every_field_and_every_answer_is_described() {
+    let document = document();
+    let mut fields = 0;
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for (field, described) in schema["properties"].as_object().into_iter().flatten() {
+            let known = described["description"].is_string() || described.get("$ref").is_some();
+            assert!(known, "{name}.{field}");
+            fields += 1;
+        }
+    }
+    assert!(fields > 100, "{fields}");
+    each("", &document, &mut |path, value| {
+        for (name, response) in value.get("responses").and_then(Value::as_object).into_iter().flatten() {
+            let known = response["description"].as_str().is_some_and(|text| !text.is_empty());
+            assert!(known || response.get("$ref").is_some(), "{path}: {name}");
+        }
+    });
+}
