@@ -18,6 +18,10 @@ class SecurityRules(unittest.TestCase):
             for container in chart.containers(pod):
                 yield container
 
+    def test_what_a_failed_program_said_last_is_shown_by_its_pod(self):
+        for container in self.every_container():
+            self.assertEqual(container["terminationMessagePolicy"], "FallbackToLogsOnError")
+
     def test_pod_security_restricted(self):
         """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
         for _, pod in self.every_pod():

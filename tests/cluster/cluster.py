@@ -83,12 +83,21 @@ class Cluster:
                 )
             time.sleep(0.5)
 
+    def log_of_new(self, component):
+        """What the newest pod of a component said."""
+        newest = max(self.pods(component), key=lambda pod: pod["metadata"]["creationTimestamp"])
+        return self.kubectl("logs", newest["metadata"]["name"])
+
+    def delete(self, pod):
+        """Deletes a pod as a platform does: it is told, and has its time to end."""
+        self.kubectl("delete", "pod", pod["metadata"]["name"])
+
     def kill(self, pod):
         """Kills a pod's main process with SIGKILL from its node, where that can be reached; says how it was done."""
         node = os.environ.get("E2E_NODE_EXEC", "").split()
         if not node:
             self.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
-            return "deleted by force (E2E_NODE_EXEC would kill it with SIGKILL)"
+            return "deleted by force; E2E_NODE_EXEC would kill it with SIGKILL"
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
         script = f"for p in /proc/[0-9]*; do grep -qs {container} $p/cgroup && kill -9 ${{p#/proc/}}; done; true"
         run(*node, "sh", "-c", script)

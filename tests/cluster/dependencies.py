@@ -29,7 +29,7 @@ def tools():
 
 def write_postgres(target, reference):
     directory = Path(tools()["postgres_bin_dir"])
-    programs = [directory / name for name in ("postgres", "initdb")]
+    programs = [directory / name for name in ("postgres", "initdb", "psql")]
     about = {flag: configured(programs[0], flag) for flag in ("sharedir", "pkglibdir")}
     # Without the compiler for queries, which is most of the size and nothing that development needs.
     modules = [module for module in sorted(about["pkglibdir"].glob("*.so")) if "llvmjit" not in module.name]

@@ -48,7 +48,7 @@ spec:
               readOnly: true
           resources:
             {{- toYaml .root.Values.migrations.resources | nindent 12 }}
-          {{- include "svc.container.security" . | nindent 10 }}
+          {{- include "svc.container.base" . | nindent 10 }}
       {{- end }}
       containers:
         - name: {{ .component }}
@@ -74,7 +74,7 @@ spec:
           {{- end }}
           resources:
             {{- toYaml $own.resources | nindent 12 }}
-          {{- include "svc.container.security" . | nindent 10 }}
+          {{- include "svc.container.base" . | nindent 10 }}
           volumeMounts:
             - name: secrets
               mountPath: /etc/svc/secrets

@@ -23,7 +23,7 @@ spec:
           value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ .component }}-migrator-url
       resources:
         {{- toYaml .root.Values.migrations.resources | nindent 8 }}
-      {{- include "svc.container.security" . | nindent 6 }}
+      {{- include "svc.container.base" . | nindent 6 }}
       volumeMounts:
         - name: secrets
           mountPath: /etc/svc/secrets

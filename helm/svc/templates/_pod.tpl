@@ -22,7 +22,9 @@ securityContext:
     type: RuntimeDefault
 {{- end -}}
 
-{{- define "svc.container.security" -}}
+{{/* What every container has; `kubectl describe pod` shows what a program said last when it failed. */}}
+{{- define "svc.container.base" -}}
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

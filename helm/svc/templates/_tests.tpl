@@ -41,7 +41,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 resources:
   requests: {cpu: 10m, memory: 32Mi}
   limits: {memory: 128Mi}
-{{ include "svc.container.security" . }}
+{{ include "svc.container.base" . }}
 {{- end -}}
 
 {{- define "svc.test.env" -}}
