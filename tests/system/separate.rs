@@ -25,6 +25,20 @@ async fn migrate(services: &Services) {
 }
 
 #[tokio::test]
+async fn a_schema_one_version_ahead_is_accepted_and_one_further_ahead_is_refused_for_good() {
+    let services = Services::prepare().await;
+    for service in WITH_SCHEMA {
+        assert!(services.migrate(service, "up").await.status.success());
+        services.put_schema_ahead(service).await;
+        assert!(services.migrate(service, "up").await.status.success());
+        services.put_schema_ahead(service).await;
+        let refused = services.migrate(service, "up").await;
+        assert_eq!(refused.status.code(), Some(64), "a Job takes this code as final: {refused:?}");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("use a newer binary"));
+    }
+}
+
+#[tokio::test]
 async fn a_service_is_not_ready_before_its_schema_is_and_gets_ready_by_itself() {
     let services = Services::prepare().await;
     let mut session = services.start(Upstream::Session);

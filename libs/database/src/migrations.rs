@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use service::config::{Environment, Faults, Reader, Variable};
+use service::config::{EXIT_CONFIG, Environment, Faults, Reader, Variable};
 use service::health::Readiness;
 use service::process::refuse;
 use service::{Tasks, chain};
@@ -120,7 +120,8 @@ impl Migrations {
             }
             Ok(version) => {
                 eprintln!("{}: {version}", self.schema);
-                ExitCode::FAILURE
+                // What runs migrations takes the code for a wrong configuration as final: trying again does not mend it.
+                if matches!(command, Command::Up) { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
             }
             Err(CommandError::Config(faults)) => refuse(&faults),
             Err(CommandError::Migration(error)) => {
