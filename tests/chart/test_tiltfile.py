@@ -42,11 +42,11 @@ def stand_ins(told):
         told.commands.append(command)
         return subprocess.run(shlex.split(command), cwd=chart.ROOT, capture_output=True, text=True, check=True).stdout
 
-    def helm(path, name, namespace, values, set):
+    def helm(path, name, namespace, values, set, kube_version):
         told.commands.append(f"helm {path}")
         arguments = [part for file in values for part in ("--values", chart.ROOT / file)]
         arguments += [part for each in set for part in ("--set", each)]
-        run = chart.helm("template", name, chart.ROOT / path, "--namespace", namespace, *arguments)
+        run = chart.helm("template", name, chart.ROOT / path, "--namespace", namespace, "--kube-version", kube_version, *arguments)
         assert run.returncode == 0, run.stderr
         return run.stdout
 
