@@ -4,6 +4,7 @@ mod batch;
 mod broker;
 mod checks;
 mod costs;
+mod images;
 mod logins;
 mod single;
 

@@ -32,11 +32,19 @@ struct Options {
     /// File that says where the servers' programs are, made by deploy/local/fetch.py
     #[arg(long, value_name = "FILE", default_value = ".dev/tools.json")]
     tools: PathBuf,
+    /// The images to measure, as `make image` lists them
+    #[arg(long, value_name = "FILE", default_value = "target/images/images.json")]
+    images: PathBuf,
     /// Where the figures are written for programs; the data lie beside it while it runs
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     out: PathBuf,
     /// Measure only these
-    #[arg(long, value_delimiter = ',', value_name = "FIGURE", default_value = "logins,checks,batch,single")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "FIGURE",
+        default_value = "images,logins,checks,batch,single"
+    )]
     only: Vec<Figure>,
     /// Measure each so often; without it, as often as fits into three minutes
     #[arg(long, value_name = "N")]
@@ -45,6 +53,8 @@ struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Figure {
+    /// Sizes of the images, and how long their programs take to start
+    Images,
     /// Logins a second
     Logins,
     /// Session checks: how many, how long, and how long while many log in
@@ -87,9 +97,10 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
     let person = person::first_admin(system).await?;
     let member = person.invite_member(system).await?;
     let mut bench = Bench { system, person, member, rounds: options.rounds, base, known_events: 0, report };
-    for figure in [Figure::Logins, Figure::Checks, Figure::Batch, Figure::Single] {
+    for figure in [Figure::Images, Figure::Logins, Figure::Checks, Figure::Batch, Figure::Single] {
         if options.only.contains(&figure) {
             match figure {
+                Figure::Images => bench.images(&options.images).await?,
                 Figure::Logins => bench.logins().await?,
                 Figure::Checks => bench.checks().await?,
                 Figure::Batch => bench.batch().await?,

@@ -18,7 +18,7 @@ use crate::http::{Connection, request};
 const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 /// More than all rounds together put into the stream; the usual limit is meant for trying things out.
-const STREAM_BYTES: &str = "8GiB";
+pub(crate) const STREAM_BYTES: &str = "8GiB";
 
 /// All load comes from one address.
 const LIMITS_OFF: [(&str, &str); 4] = [
@@ -101,7 +101,7 @@ async fn facts(child: &mut Child, shown: &Path) -> anyhow::Result<Facts> {
 }
 
 /// Asks the process to end, and insists after a while.
-fn stop(child: &mut Child) {
+pub(crate) fn stop(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let begun = Instant::now();
     // A process that is gone needs no signal; whatever else goes wrong, it is killed below.
