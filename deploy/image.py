@@ -99,15 +99,19 @@ def version():
 
 
 def build(names, dev):
-    """Builds static binaries and returns where they are, stripped; symbols go beside them as `<name>.debug`."""
+    """Builds static binaries and returns where they are, stripped; symbols go beside them as `<name>.debug`.
+
+    All are built, whichever are wanted: what others switch on in a library they share makes it another library, so each
+    alone would build all of them anew.
+    """
     triple = host()
     flags = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_RUSTFLAGS"
     # With --target the flags are for the programs alone: procedural macros cannot be static.
     environment = {**os.environ, flags: f"{os.environ.get(flags, '')} -C target-feature=+crt-static".strip()}
     environment.setdefault("SQLX_OFFLINE", "true")
     command = ["cargo", "build", "--target", triple, "--profile", "dev" if dev else "release"]
-    for name in names:
-        command += ["--package", PROGRAMS[name], "--bin", name]
+    for name, package in PROGRAMS.items():
+        command += ["--package", package, "--bin", name]
     started = time.monotonic()
     if subprocess.run(command, cwd=ROOT, env=environment).returncode:
         raise Failure("the binaries cannot be built; what cargo said is above")

@@ -3,7 +3,7 @@
 
   dev.py manifests                print the manifests of Postgres and NATS (for kubectl apply, or Tilt)
   dev.py secrets --namespace svc  make the Secrets once, with fresh passwords; those that exist stay as they are
-  dev.py migrate --port 15432     migrate both schemas, from this machine, through a forwarded port
+  dev.py migrate                  migrate both schemas, from this machine
   dev.py tenant                   print the commands that make a first tenant
 
 The passwords are random although this is for development: what is fixed in a repository ends up in production somewhere.
@@ -12,8 +12,10 @@ They are made here and not by the chart, since a template would make others at e
 
 import argparse
 import base64
+import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -43,7 +45,7 @@ def main():
         options.namespace,
     ]
     if options.what == "migrate":
-        migrate(kubectl, options.port)
+        migrate(kubectl)
     elif options.what == "tenant":
         print_first_steps(kubectl)
     else:
@@ -56,7 +58,6 @@ def arguments():
     parser.add_argument("what", choices=["manifests", "secrets", "migrate", "tenant"])
     parser.add_argument("--namespace", default="svc", help="where the Secrets are made (default: svc)")
     parser.add_argument("--context", help="kubectl's context (default: the current one)")
-    parser.add_argument("--port", type=int, default=15432, help="where Postgres is forwarded to (default: 15432)")
     parser.add_argument("--postgres-image", default=IMAGES["postgres"], help="default: %(default)s")
     parser.add_argument("--nats-image", default=IMAGES["nats"], help="default: %(default)s")
     return parser.parse_args()
@@ -151,18 +152,32 @@ def read_secret(kubectl, name, key):
     return base64.b64decode(json.loads(said.stdout)["data"][key]).decode()
 
 
-def migrate(kubectl, port):
+def migrate(kubectl):
     sys.path.insert(0, str(DEPLOY))
     import image
 
     binaries = image.target_directory() / image.host() / "debug"
-    for service in ("identity", "session"):
-        url = read_secret(kubectl, "svc-database", f"{service}-migrator-url").replace(
-            "@postgres:5432/", f"@127.0.0.1:{port}/"
-        )
-        environment = {**os.environ, "SVC_MIGRATOR_DATABASE_URL": url}
-        if subprocess.run([binaries / f"svc-{service}", "migrate", "up"], env=environment).returncode:
-            sys.exit(f"dev.py: the schema {service} is not migrated; what was said is above")
+    with forwarded(kubectl, "deployment/postgres", 5432) as port:
+        for service in ("identity", "session"):
+            url = read_secret(kubectl, "svc-database", f"{service}-migrator-url")
+            url = url.replace("@postgres:5432/", f"@127.0.0.1:{port}/")
+            environment = {**os.environ, "SVC_MIGRATOR_DATABASE_URL": url}
+            if subprocess.run([binaries / f"svc-{service}", "migrate", "up"], env=environment).returncode:
+                sys.exit(f"dev.py: the schema {service} is not migrated; what was said is above")
+
+
+@contextlib.contextmanager
+def forwarded(kubectl, what, port):
+    """A free port of this machine that leads there: at a fixed one somebody else's database may listen."""
+    command = [*kubectl, "port-forward", "--address", "127.0.0.1", what, f":{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            said = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ", process.stdout.readline())
+            if not said:
+                sys.exit(f"dev.py: {what} cannot be reached; what kubectl said is above")
+            yield int(said[1])
+        finally:
+            process.terminate()
 
 
 def print_first_steps(kubectl):

@@ -53,9 +53,9 @@ def stand_ins(told):
     def k8s_yaml(text):
         told.yaml += [each for each in chart.yaml.load_all(text, chart.LOADER) if each]
 
-    def k8s_resource(workload=None, new_name=None, objects=(), port_forwards=(), resource_deps=(), links=(), labels=()):
+    def k8s_resource(workload=None, new_name=None, objects=(), resource_deps=(), links=(), labels=()):
         told.resources[new_name or workload] = SimpleNamespace(
-            workload=workload, objects=list(objects), deps=list(resource_deps), forwards=list(port_forwards)
+            workload=workload, objects=list(objects), deps=list(resource_deps)
         )
         told.links += links
 
@@ -141,10 +141,19 @@ class Tiltfile(unittest.TestCase):
         for name in deps:
             reached(name, [])
 
+    def test_nothing_is_applied_before_there_is_a_namespace(self):
+        """What is in no resource is applied at once."""
+        told = evaluated()
+        waiting = [each for each in told.resources.values() if "namespace" in each.deps]
+        grouped = {name for each in waiting for name in each.objects}
+        for each in told.yaml:
+            if each["kind"] not in ("Deployment", "Service", "Namespace"):
+                self.assertIn(f"{each['metadata']['name']}:{each['kind'].lower()}", grouped)
+
     def test_a_service_waits_for_the_build_and_for_what_it_needs(self):
         told = evaluated()
-        self.assertEqual(told.resources["svc-identity"].deps, ["build", "migrations"])
-        self.assertEqual(told.resources["svc-ingest"].deps, ["build", "nats"])
+        self.assertEqual(told.resources["svc-identity"].deps, ["build", "chart", "migrations"])
+        self.assertEqual(told.resources["svc-ingest"].deps, ["build", "chart", "nats"])
 
     def test_an_image_is_built_anew_when_a_library_of_its_service_changes(self):
         told = evaluated()
