@@ -116,7 +116,9 @@ def template(values, *arguments, folder=CHART):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values, file)
         file.flush()
-        return helm("template", "svc", folder, "--namespace", "there", "--values", file.name, *arguments)
+        # Each Helm assumes a Kubernetes of its own age, which the chart may find too old.
+        version = ["--kube-version", "1.31"]
+        return helm("template", "svc", folder, "--namespace", "there", "--values", file.name, *version, *arguments)
 
 
 def render(over, *arguments, folder=CHART):

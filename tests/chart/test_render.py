@@ -298,7 +298,7 @@ class Variables(unittest.TestCase):
             env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
             policy = chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]
             told = (env.get("SVC_SMTP_URL_FILE"), env.get("SVC_MAIL_FROM"), chart.SUBMISSION in policy["egress"])
-            mails = ("/etc/svc/secrets/smtp-url", "svc <no-reply@svc.example.com>", True)
+            mails = ("/etc/svc/secrets/svc-mail/smtp-url", "svc <no-reply@svc.example.com>", True)
             self.assertEqual(told, mails if component == "identity" else (None, None, False), component)
             self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
 
