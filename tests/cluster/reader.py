@@ -1,4 +1,4 @@
-"""Runs in a pod: prints the id of every event that the stream UDM holds, then `end <count>`."""
+"""Runs in a pod: prints the id of every event that the stream UDM holds, then how many those are, and how many AUDIT holds."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def main():
     for _ in range(held):
         message = await subscription.next_msg(timeout=30)
         print((message.headers or {}).get("ce-id", "-"))
-    print("end", held)
+    print(held, (await jetstream.stream_info("AUDIT")).state.messages)
     await connection.close()
 
 

@@ -53,7 +53,7 @@ def upgrade_on_another_version(installation, disturbances):
             disturbances.report, "upgrading on another version",
         )  # fmt: skip
         said = [final_word(cluster, "identity-migration"), cluster.log_of_new("ingest")]
-        expected = ("but this binary was built for", "stream UDM is not as it must be: max_bytes")
+        expected = ("but this binary was built for", "is not as it must be: max_bytes")
         for sentence, words in zip(expected, said):
             if sentence not in words:
                 disturbances.report.complain(f"nobody says {sentence!r}, but {words[-300:]!r}")

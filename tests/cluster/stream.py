@@ -1,4 +1,4 @@
-"""The stream as a consumer in the cluster sees it: a pod reads all of it, with a NATS client that nobody here wrote."""
+"""The streams as a consumer in the cluster sees them: a pod reads UDM, with a NATS client that nobody here wrote."""
 
 import time
 
@@ -6,17 +6,20 @@ NAME = "reader"
 
 
 def check(cluster, image, acknowledged, report, name):
-    """Every acknowledged event is in the stream."""
+    """Every acknowledged event is in the stream, and what people did in that of the audit."""
     started = time.monotonic()
     cluster.kubectl("delete", "pod", NAME, "--ignore-not-found")
     cluster.apply(pod(image))
     cluster.kubectl("wait", f"pod/{NAME}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
-    lines = cluster.kubectl("logs", NAME).split()
-    held = set(lines)
+    *ids, events, audited = cluster.kubectl("logs", NAME).split()
+    held = set(ids)
     lost = [each for each in acknowledged if each not in held]
+    if audited == "0":
+        report.complain(f"{name}: AUDIT is empty, although people did something")
     if lost:
         report.complain(f"{name}: {len(lost)} acknowledged events are not in the stream, as {lost[:3]}")
-    report.step(name, started, f"{lines[-1]} events, {len(lost)} of {len(acknowledged)} acknowledged ones lost")
+    result = f"{events} events, {len(lost)} of {len(acknowledged)} acknowledged ones lost; {audited} in AUDIT"
+    report.step(name, started, result)
 
 
 def pod(image):
