@@ -81,6 +81,13 @@ EXTERNAL = {
     "apiVersion": "external-secrets.io/v1", "kind": "ExternalSecret", "metadata": {"name": "svc-tokens"},
     "spec": {"secretStoreRef": {"kind": "ClusterSecretStore", "name": "vault"}, "dataFrom": [{"extract": {"key": "svc"}}]},
 }  # fmt: skip
+BREACHED = {
+    "identity": {
+        "env": {"SVC_BREACH_FILE": "/srv/breached/set"},
+        "extraVolumes": [{"name": "breached", "persistentVolumeClaim": {"claimName": "breached", "readOnly": True}}],
+        "extraVolumeMounts": [{"name": "breached", "mountPath": "/srv/breached", "readOnly": True}],
+    },
+}  # fmt: skip
 MATRIX = {
     "least": {},
     "development": yaml.load((CHART / "values-dev.yaml").read_text(), LOADER),
@@ -90,6 +97,7 @@ MATRIX = {
     "high availability": {**INGRESS, **SCALED},
     "everything on": EVERYTHING,
     "mail": {**INGRESS, **MAIL},
+    "breached passwords": {**INGRESS, **BREACHED},
     "external secrets": {**INGRESS, "extraObjects": [EXTERNAL]},
     "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
     "ingest alone": {

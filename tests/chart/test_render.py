@@ -312,8 +312,20 @@ class Variables(unittest.TestCase):
                 ]
                 paths = {f"/etc/svc/secrets/{item['path']}" for source in sources for item in source["secret"]["items"]}
                 for container in chart.containers(pod):
-                    named = {v["value"] for v in container.get("env", []) if v["name"].endswith("_FILE")}
-                    self.assertLessEqual(named, paths, f"{name}: {of}")
+                    own = {m["mountPath"] + "/" for m in container.get("volumeMounts", []) if m["name"] != "secrets"}
+                    for variable in container.get("env", []):
+                        if variable["name"].endswith("_FILE"):
+                            path = variable["value"]
+                            self.assertTrue(path in paths or path.startswith(tuple(own)), f"{name}: {of}: {path}")
+
+    def test_files_of_ones_own_are_mounted_where_they_are_named(self):
+        objects = chart.case("breached passwords")
+        for component in ("identity", "session", "ingest"):
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            mounted = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+            named = {volume["name"] for volume in spec["volumes"]}
+            self.assertEqual(mounted.get("breached"), "/srv/breached" if component == "identity" else None)
+            self.assertEqual("breached" in named, component == "identity", component)
 
     def test_numbers_and_settings_arrive_as_they_were_written(self):
         spec = chart.named(chart.case("everything on"), "Deployment", "svc-identity")["spec"]["template"]["spec"]

@@ -33,7 +33,7 @@ class SecurityRules(unittest.TestCase):
                 self.assertNotIn(forbidden, pod)
             for volume in pod.get("volumes", []):
                 kind = (set(volume) - {"name"}).pop()
-                self.assertIn(kind, ("projected", "secret", "configMap", "emptyDir"))
+                self.assertIn(kind, ("projected", "secret", "configMap", "emptyDir", "persistentVolumeClaim"))
             for container in chart.containers(pod):
                 own = container["securityContext"]
                 self.assertIs(own["allowPrivilegeEscalation"], False)

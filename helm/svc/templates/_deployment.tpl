@@ -83,6 +83,9 @@ spec:
             - name: mail
               mountPath: /var/lib/svc/mail
             {{- end }}
+            {{- with $own.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       {{- include "svc.pod.placement" . | nindent 6 }}
       volumes:
         - {{ include "svc.secretVolume" $secrets | nindent 10 | trim }}
@@ -90,5 +93,8 @@ spec:
         - name: mail
           emptyDir:
             sizeLimit: 64Mi
+        {{- end }}
+        {{- with $own.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end -}}

@@ -1,6 +1,7 @@
 //! The use cases, one file each.
 
 pub(crate) mod accept_invite;
+pub(crate) mod accept_password;
 pub(crate) mod change_password;
 pub(crate) mod create_tenant;
 pub(crate) mod invite_user;
@@ -26,6 +27,7 @@ use hashing::{Entropy, HashPool};
 use ratelimit::Limiter;
 use service::{Clock, Tasks};
 
+use crate::breach_set::BreachSet;
 use crate::config::Limits;
 use crate::domain::password::PasswordPolicy;
 
@@ -40,6 +42,7 @@ pub(crate) struct App {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) tasks: Tasks,
     pub(crate) policy: PasswordPolicy,
+    pub(crate) breach_set: Option<Arc<BreachSet>>,
     pub(crate) invite_ttl: TimeDelta,
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,

@@ -2,6 +2,8 @@
 
 mod mail;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, Personal};
@@ -19,6 +21,7 @@ use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;
 
+use crate::breach_set::BreachSet;
 use crate::mail::MailSettings;
 
 const TIME_COST: Variable =
@@ -41,6 +44,13 @@ const MIN_LENGTH: Variable = plain(
     "12",
     "How long a new password must be; it can be raised, never lowered.",
 );
+const BREACH_FILE: Variable = Variable {
+    name: "SVC_BREACH_FILE",
+    form: "file, as `svc-identity breach-set build` makes it",
+    default: None,
+    secret: false,
+    meaning: "Passwords known from breaches, refused beside those that are built in.",
+};
 const INVITE_TTL: Variable =
     plain("SVC_INVITE_TTL", "duration, 1h to 7d", "72h", "How long an invite can be accepted.");
 const RESET_TTL: Variable =
@@ -73,6 +83,7 @@ pub const VARIABLES: &[Variable] = &[
     SALT_LEN,
     HASH_WORKERS,
     MIN_LENGTH,
+    BREACH_FILE,
     INVITE_TTL,
     RESET_TTL,
     mail::FROM,
@@ -112,6 +123,7 @@ pub struct Config {
     pub(crate) argon2: Argon2Settings,
     pub(crate) pool_size: PoolSize,
     pub(crate) min_length: usize,
+    pub(crate) breach_set: Option<Arc<BreachSet>>,
     pub(crate) invite_ttl: Duration,
     pub(crate) reset_ttl: Duration,
     pub(crate) mail: MailSettings,
@@ -141,6 +153,8 @@ impl Config {
             Ok(length @ 12..=128) => Ok(length),
             _ => Err("must be 12 to 128"),
         });
+        let breach_set =
+            read.optional_with(&BREACH_FILE, |path| BreachSet::open(Path::new(path)).map(Arc::new));
         let invite_ttl = read.duration(&INVITE_TTL, Duration::from_hours(1), Duration::from_hours(7 * 24));
         let reset_ttl = read.duration(&RESET_TTL, Duration::from_mins(5), Duration::from_hours(1));
         let mail = mail::read(&mut read, public_url.as_ref());
@@ -163,6 +177,7 @@ impl Config {
                 argon2,
                 pool_size,
                 min_length: min_length?,
+                breach_set: breach_set?,
                 invite_ttl: invite_ttl?,
                 reset_ttl: reset_ttl?,
                 mail: mail?,

@@ -2,6 +2,7 @@
 //! mail that goes with them.
 
 mod app;
+mod breach_set;
 pub mod command;
 mod config;
 mod domain;

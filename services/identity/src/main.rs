@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use database::migrations::Command as Migrate;
 use hashing::{RawToken, SystemEntropy, TokenKind};
-use identity::command::OutboxCommand;
+use identity::command::{BreachSetCommand, OutboxCommand};
 use identity::{Identity, MIGRATIONS};
 use service::config::Environment;
 use service::process;
@@ -33,6 +33,9 @@ enum Subcommand {
     /// Look at mails and other effects that have not come about, and let parked ones begin anew
     #[command(subcommand)]
     Outbox(OutboxCommand),
+    /// Make the file of breached passwords that `SVC_BREACH_FILE` names
+    #[command(subcommand)]
+    BreachSet(BreachSetCommand),
     /// Print a fresh operator token, for `SVC_OPERATOR_TOKEN`
     OperatorToken,
 }
@@ -46,6 +49,7 @@ async fn main() -> ExitCode {
     match arguments.command {
         Some(Subcommand::Migrate(command)) => MIGRATIONS.execute(command, &environment).await,
         Some(Subcommand::Outbox(command)) => command.execute(&environment).await,
+        Some(Subcommand::BreachSet(command)) => command.execute(),
         Some(Subcommand::OperatorToken) => {
             println!("{}", RawToken::generate(TokenKind::Operator, &SystemEntropy).expose());
             ExitCode::SUCCESS

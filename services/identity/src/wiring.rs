@@ -107,6 +107,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         entropy,
         tasks: tasks.clone(),
         policy: PasswordPolicy { min_length: config.min_length },
+        breach_set: config.breach_set,
         // Bounded by the configuration to a week.
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
         // Bounded by the configuration to an hour.

@@ -8,6 +8,8 @@ mod accept_invite;
 mod api_keys;
 #[path = "http/audit.rs"]
 mod audit;
+#[path = "http/breach_set.rs"]
+mod breach_set;
 #[path = "http/docs.rs"]
 mod docs;
 #[path = "http/invites.rs"]

@@ -8,8 +8,8 @@ use service::Problem;
 use tenancy::TenantScope;
 
 use super::App;
+use super::accept_password::PasswordError;
 use crate::domain::email::EmailKey;
-use crate::domain::password::Refusal;
 use crate::store::{invite, user};
 
 /// Why an invite was not accepted.
@@ -17,8 +17,8 @@ use crate::store::{invite, user};
 pub(crate) enum AcceptInviteError {
     #[error("the token cannot be used")]
     Token,
-    #[error("the password was refused")]
-    Password(Refusal),
+    #[error(transparent)]
+    Password(#[from] PasswordError),
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     #[error(transparent)]
@@ -29,21 +29,11 @@ impl From<AcceptInviteError> for Problem {
     fn from(error: AcceptInviteError) -> Self {
         match error {
             AcceptInviteError::Token => ProblemKind::TokenInvalid.into(),
-            AcceptInviteError::Password(refusal) => refused_password("/password", refusal),
+            AcceptInviteError::Password(error) => error.at("/password"),
             AcceptInviteError::Overloaded(_) => ProblemKind::Overloaded.into(),
             AcceptInviteError::Database(error) => error.into(),
         }
     }
-}
-
-/// The problem of a refused password, at the field that held it.
-pub(crate) fn refused_password(pointer: &str, refusal: Refusal) -> Problem {
-    let kind = refusal.kind();
-    let message = match refusal {
-        Refusal::TooShort { least } => format!("at least {least} characters are needed"),
-        _ => kind.title().to_owned(),
-    };
-    Problem::new(kind).field(pointer, kind.code(), message)
 }
 
 impl App {
@@ -65,8 +55,7 @@ impl App {
         drop(tx);
         let pending = pending.ok_or(AcceptInviteError::Token)?;
         let email_key = EmailKey::from_stored(pending.email_key);
-        let password =
-            self.policy.accept(raw_password, &email_key, &tenant_id).map_err(AcceptInviteError::Password)?;
+        let password = self.accept_password(raw_password, &email_key, &tenant_id).await?;
         let password_digest = self.hashes.hash(password).await?;
 
         let now = self.clock.now();

@@ -9,8 +9,8 @@ use service::Problem;
 use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
-use super::accept_invite::refused_password;
-use crate::domain::password::{self, Refusal};
+use super::accept_password::PasswordError;
+use crate::domain::password;
 use crate::store::{reset, user};
 
 /// Why a password was not changed.
@@ -20,8 +20,8 @@ pub(crate) enum ChangeError {
     Somebody,
     #[error("the current password is wrong")]
     Current,
-    #[error("the password was refused")]
-    Password(Refusal),
+    #[error(transparent)]
+    Password(#[from] PasswordError),
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     #[error(transparent)]
@@ -33,7 +33,7 @@ impl From<ChangeError> for Problem {
         match error {
             ChangeError::Somebody => ProblemKind::NotFound.into(),
             ChangeError::Current => ProblemKind::LoginFailed.into(),
-            ChangeError::Password(refusal) => refused_password("/new_password", refusal),
+            ChangeError::Password(error) => error.at("/new_password"),
             ChangeError::Overloaded(_) => ProblemKind::Overloaded.into(),
             ChangeError::Database(error) => error.into(),
         }
@@ -63,7 +63,7 @@ impl App {
         let account = found.ok_or(ChangeError::Current)?;
 
         let new = request.new_password.expose();
-        let new = self.policy.accept(new, &account.email, tenant_id).map_err(ChangeError::Password)?;
+        let new = self.accept_password(new, &account.email, tenant_id).await?;
         let digest = self.hashes.hash(new).await?;
         let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_password(tenant_id.clone())).await?;

@@ -11,9 +11,8 @@ use url::Url;
 use uuid::Uuid;
 
 use super::App;
-use super::accept_invite::refused_password;
+use super::accept_password::PasswordError;
 use crate::domain::email::{Email, EmailKey};
-use crate::domain::password::Refusal;
 use crate::mail::{Action, Letter, Mail, origin};
 use crate::store::{reset, user};
 
@@ -28,8 +27,8 @@ const MAX_AN_HOUR: i64 = 5;
 pub(crate) enum ConfirmError {
     #[error("the token cannot be used")]
     Token,
-    #[error("the password was refused")]
-    Password(Refusal),
+    #[error(transparent)]
+    Password(#[from] PasswordError),
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     #[error(transparent)]
@@ -40,7 +39,7 @@ impl From<ConfirmError> for Problem {
     fn from(error: ConfirmError) -> Self {
         match error {
             ConfirmError::Token => ProblemKind::TokenInvalid.into(),
-            ConfirmError::Password(refusal) => refused_password("/new_password", refusal),
+            ConfirmError::Password(error) => error.at("/new_password"),
             ConfirmError::Overloaded(_) => ProblemKind::Overloaded.into(),
             ConfirmError::Database(error) => error.into(),
         }
@@ -102,8 +101,8 @@ impl App {
         // Not held while the password is hashed.
         drop(tx);
         let (user_id, email) = pending.ok_or(ConfirmError::Token)?;
-        let new = self.policy.accept(request.new_password.expose(), &email, &tenant_id);
-        let password_digest = self.hashes.hash(new.map_err(ConfirmError::Password)?).await?;
+        let new = self.accept_password(request.new_password.expose(), &email, &tenant_id).await?;
+        let password_digest = self.hashes.hash(new).await?;
 
         let now = self.clock.now();
         let mut tx = self.database.tenant(&scope).await?;
