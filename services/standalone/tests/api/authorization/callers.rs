@@ -1,0 +1,196 @@
+//! Everybody who may or may not call: of two tenants, of a suspended one, and of none.
+
+use contract::{Role, Scope};
+use serde_json::{Value, json};
+use tenancy::UserId;
+use testkit::World;
+use testkit::world::Person;
+
+use super::objects::{Kind, Object};
+
+/// The callers' tenant, the other one, and one that does not exist. Of one length, so that answers can be compared.
+pub(super) const HOME: &str = "acme";
+pub(super) const OTHER: &str = "umbr";
+pub(super) const NOWHERE: &str = "none";
+const SUSPENDED: &str = "shut";
+
+/// What a credential stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Nobody,
+    Member,
+    Admin,
+    Key(Scope),
+    Operator,
+    /// It stood for somebody once, or will again.
+    Dead,
+}
+
+pub(super) struct Caller {
+    pub(super) name: String,
+    pub(super) standing: Standing,
+    pub(super) bearer: Option<String>,
+    /// Where the caller is at home, or what the operator names.
+    pub(super) tenant_id: &'static str,
+    /// The caller's own person, where it is one.
+    pub(super) person: Option<(UserId, String)>,
+}
+
+impl Caller {
+    fn new(name: &str, standing: Standing, bearer: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            standing,
+            bearer: Some(bearer.to_owned()),
+            tenant_id: HOME,
+            person: None,
+        }
+    }
+
+    fn person(name: &str, standing: Standing, person: &Person) -> Self {
+        let own = (person.user.user_id, person.user.email.clone());
+        Self { person: Some(own), ..Self::new(name, standing, person.session.session_id.expose()) }
+    }
+
+    pub(super) fn is_operator(&self) -> bool {
+        self.standing == Standing::Operator
+    }
+
+    /// Whether it belongs to a tenant that takes it.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.standing, Standing::Member | Standing::Admin | Standing::Key(_))
+    }
+}
+
+/// Two tenants with somebody in each who calls nothing, but whom calls are about.
+pub(super) struct Tenants {
+    home: (Person, Person),
+    other: (Person, Person),
+}
+
+impl Tenants {
+    pub(super) async fn settle(world: &World) -> Self {
+        let settle = async |tenant_id: &str| {
+            let admin = world.tenant(tenant_id).await;
+            let bystander = world.join(&admin, &format!("bystander@{tenant_id}.example"), Role::Member).await;
+            (admin, bystander)
+        };
+        Self { home: settle(HOME).await, other: settle(OTHER).await }
+    }
+
+    /// The id of an object as the caller sees it. What a call may use up is made anew for each.
+    pub(super) async fn id_of(
+        &self,
+        world: &World,
+        kind: Option<Kind>,
+        object: Object,
+        caller: &Caller,
+    ) -> String {
+        let Some(kind) = kind else { return String::new() };
+        let at_home = (caller.tenant_id == HOME) != (object == Object::Foreign);
+        let (admin, bystander) = if at_home { &self.home } else { &self.other };
+        let bystander = (bystander.user.user_id, bystander.user.email.clone());
+        let (user_id, email) = caller.person.clone().filter(|_| object == Object::Own).unwrap_or(bystander);
+        let tenant_id = admin.user.tenant_id.as_str();
+        match (object, kind) {
+            (Object::Missing, Kind::Tenant) => NOWHERE.to_owned(),
+            (Object::Missing, Kind::UserCode) => "BBBB-BBBB".to_owned(),
+            (Object::Missing, _) => UserId::generate().to_string(),
+            (_, Kind::Tenant) => tenant_id.to_owned(),
+            (_, Kind::User | Kind::UserInHeader) => user_id.to_string(),
+            (_, Kind::Session) => session_of(world, tenant_id, &email).await,
+            (_, Kind::Invite) => {
+                let email = format!("{}@{tenant_id}.example", UserId::generate());
+                let invite: Value = admin
+                    .client
+                    .post("/users/invite", &json!({ "email": email, "delivery": "response" }))
+                    .await
+                    .expect(201);
+                text(&invite["invite_id"])
+            }
+            (_, Kind::UserCode) => {
+                let device = world.client().header("X-Tenant-ID", tenant_id);
+                text(&device.post("/auth/device/code", &json!({})).await.expect::<Value>(200)["user_code"])
+            }
+            (_, Kind::Key) => {
+                let (key, _) = world.api_key(admin, &json!({ "name": "to be revoked" })).await;
+                key.id.to_string()
+            }
+        }
+    }
+}
+
+/// The listed id of a session that was just made.
+async fn session_of(world: &World, tenant_id: &str, email: &str) -> String {
+    let session = world.log_in(tenant_id, email).await;
+    let client = world.client().bearer(session.session_id.expose());
+    let client = client.header("X-User-ID", &session.user_id.to_string());
+    let page: Value = client.get("/auth/sessions?limit=200").await.expect(200);
+    let sessions = page["items"].as_array().unwrap();
+    text(&sessions.iter().find(|session| session["current"] == true).unwrap()["id"])
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// A caller of every kind.
+pub(super) async fn all(world: &World, tenants: &Tenants) -> Vec<Caller> {
+    let admin = &tenants.home.0;
+    let member = world.join(admin, "member@acme.example", Role::Member).await;
+    let nobody = Caller { bearer: None, ..Caller::new("nobody", Standing::Nobody, "") };
+    let other = Caller::person("the other tenant's admin", Standing::Admin, &tenants.other.0);
+    let mut callers = vec![
+        nobody,
+        Caller::person("a member", Standing::Member, &member),
+        Caller::person("an admin", Standing::Admin, admin),
+        Caller { tenant_id: OTHER, ..other },
+        Caller::new("the operator", Standing::Operator, &world.operator_token),
+    ];
+    for scope in Scope::ALL {
+        let key = key(world, admin, &[*scope]).await;
+        callers.push(Caller::new(&format!("a key with {scope}"), Standing::Key(*scope), &key));
+    }
+    callers.extend(dead(world, admin).await);
+    callers
+}
+
+async fn key(world: &World, admin: &Person, scopes: &[Scope]) -> String {
+    let (key, _) = world.api_key(admin, &json!({ "name": "caller", "scopes": scopes })).await;
+    key.key.unwrap().expose().to_owned()
+}
+
+/// Credentials that are over, none of which was used while it was not: nobody can remember it.
+async fn dead(world: &World, admin: &Person) -> Vec<Caller> {
+    let expired = world.join(admin, "expired@acme.example", Role::Admin).await;
+    let revoked = world.join(admin, "revoked@acme.example", Role::Admin).await;
+    let (expired_key, _) = world.api_key(admin, &json!({ "name": "expired", "scopes": Scope::ALL })).await;
+    let (revoked_key, _) = world.api_key(admin, &json!({ "name": "revoked", "scopes": Scope::ALL })).await;
+    let past = "now() - interval '1 minute'";
+    world
+        .run_sql(&format!(
+            "update session.sessions set expires_at = {past}, idle_expires_at = {past} where user_id = '{}';
+            update session.api_keys set expires_at = {past} where key_id = '{}'",
+            expired.user.user_id, expired_key.id
+        ))
+        .await;
+    let log_out = world.client().header("X-Session-ID", revoked.session.session_id.expose());
+    log_out.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    admin.client.delete(&format!("/api-keys/{}", revoked_key.id)).await.expect_empty(204);
+    let suspended = world.tenant(SUSPENDED).await;
+    let suspended_key = key(world, &suspended, Scope::ALL).await;
+    let path = format!("/tenants/{SUSPENDED}");
+    world.operator().patch(&path, &json!({ "status": "suspended" })).await.expect::<Value>(200);
+
+    let raw = |key: &contract::api_key::ApiKey| key.key.as_ref().unwrap().expose().to_owned();
+    [
+        ("an expired session", expired.session.session_id.expose().to_owned()),
+        ("a revoked session", revoked.session.session_id.expose().to_owned()),
+        ("a suspended tenant's session", suspended.session.session_id.expose().to_owned()),
+        ("an expired key", raw(&expired_key)),
+        ("a revoked key", raw(&revoked_key)),
+        ("a suspended tenant's key", suspended_key),
+    ]
+    .map(|(name, bearer)| Caller::new(name, Standing::Dead, &bearer))
+    .into()
+}
