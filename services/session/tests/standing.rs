@@ -4,6 +4,8 @@
 
 #[path = "standing/api_keys.rs"]
 mod api_keys;
+#[path = "standing/arrivals.rs"]
+mod arrivals;
 #[path = "standing/context.rs"]
 mod context;
 #[path = "standing/device.rs"]
@@ -12,6 +14,8 @@ mod device;
 mod device_grants;
 #[path = "standing/device_model.rs"]
 mod device_model;
+#[path = "standing/lifecycle.rs"]
+mod lifecycle;
 #[path = "standing/rfc8628.rs"]
 mod rfc8628;
 #[path = "standing/sessions.rs"]

@@ -8,6 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{
     INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
+    subject_path, tenant_path,
 };
 use contract::session::{IssuedSession, SessionMethod};
 use contract::{Role, TenantStatus, UserStatus};
@@ -20,7 +21,7 @@ use service::clock::ManualClock;
 use service::config::Environment;
 use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
-use tenancy::{TenantId, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 use testkit::TestDatabase;
 use tower::ServiceExt as _;
 
@@ -42,6 +43,8 @@ impl Context {
             ("SVC_SERVICE_TOKEN", SERVICE_TOKEN),
             // Nobody listens there: nothing here waits for the broker.
             ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+            // All that a test asks comes from nowhere, and a model asks a lot.
+            ("SVC_LIMIT_DEFAULT", "off"),
         ]);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
@@ -85,6 +88,36 @@ impl Context {
     pub(crate) async fn send(&self, request: Request<Body>) -> Response<Vec<u8>> {
         let (parts, body) = self.public.clone().oneshot(request).await.unwrap().into_parts();
         Response::from_parts(parts, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    /// Tells what identity says of a user.
+    pub(crate) async fn tell_subject(&self, record: &SubjectRecord) {
+        self.tell(&subject_path(record.user_id), record).await;
+    }
+
+    /// Tells what identity says of a tenant.
+    pub(crate) async fn tell_tenant(&self, record: &TenantRecord) {
+        self.tell(&tenant_path(&record.tenant_id), record).await;
+    }
+
+    async fn tell(&self, path: &str, record: &impl Serialize) {
+        let body = serde_json::to_vec(record).unwrap();
+        let (status, _) = ask(&self.internal, Method::PUT, path, SERVICE_TOKEN, body).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+    }
+
+    /// Purges the sessions that were over before this time, as the task does.
+    pub(crate) async fn purge_sessions(&self, before: DateTime<Utc>) {
+        let database = self.database.pool("svc_session").unwrap();
+        let purge = sqlx::query("select session.purge($1, 10000)").bind(before);
+        purge.execute(database.pool()).await.unwrap();
+    }
+
+    /// The sessions of a tenant that have a row, in order of their ids.
+    pub(crate) async fn sessions_of(&self, tenant_id: &TenantId) -> Vec<SessionId> {
+        let mut connection = self.database.superuser().await.unwrap();
+        let of = "select session_id from session.sessions where tenant_id = $1 order by session_id";
+        sqlx::query_scalar(of).bind(tenant_id.as_str()).fetch_all(&mut connection).await.unwrap()
     }
 
     pub(crate) async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
