@@ -4,6 +4,8 @@
 
 #[path = "mail/letters.rs"]
 mod letters;
+#[path = "mail/logs.rs"]
+mod logs;
 #[path = "mail/outbox.rs"]
 mod outbox;
 #[path = "mail/smtp.rs"]

@@ -1,0 +1,74 @@
+//! What the logs of the real binary hold, at the level that says the most.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+
+use testkit::world::until;
+use testkit::{MailServer, TestDatabase};
+
+use super::token;
+
+/// Killed with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(database: &TestDatabase, server: &MailServer, log: &File) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svc-identity"));
+    command.env_clear().envs(server.variables()).env("SVC_LOG", "trace").env("SVC_SMTP_TIMEOUT", "1s");
+    for listener in ["SVC_LISTEN", "SVC_LISTEN_INTERNAL", "SVC_LISTEN_ADMIN"] {
+        command.env(listener, "127.0.0.1:0");
+    }
+    for secret in ["SVC_SERVICE_TOKEN", "SVC_LIMITER_KEY"] {
+        command.env(secret, "a-secret-for-tests-of-32-or-more-characters");
+    }
+    // Nobody listens there: session and the broker have no part in this.
+    command.env("SVC_SESSION_URL", "http://127.0.0.1:1").env("SVC_NATS_URL", "nats://127.0.0.1:1");
+    command.env("SVC_DATABASE_URL", database.url("svc_identity"));
+    command.env("SVC_ARGON2_MEMORY_COST", "64").env("SVC_HASH_WORKERS", "1");
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log.try_clone().unwrap());
+    Running(command.spawn().unwrap())
+}
+
+async fn run_sql(database: &TestDatabase, statement: &'static str) {
+    let mut connection = database.superuser().await.unwrap();
+    sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_token_password_or_mail_is_in_the_logs() {
+    let (database, server) =
+        (TestDatabase::create().await.unwrap(), MailServer::start("starttls").await.unwrap());
+    run_sql(
+        &database,
+        "insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at)
+        values ('acme', 'Acme', 'active', now(), now());
+        insert into identity.users (user_id, tenant_id, email, email_key, role, status, created_at, updated_at)
+        select gen_random_uuid(), 'acme', name || '@acme.example', name, 'member', 'invited', now(), now()
+        from unnest(array['ada', 'silent', 'parrot', 'refused']) as name;
+        insert into identity.invites (invite_id, tenant_id, user_id, role, status, expires_at, created_at)
+        select gen_random_uuid(), 'acme', user_id, 'member', 'pending', '2100-01-01', now() from identity.users;
+        insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        select gen_random_uuid(), 'acme', 'mail_invite',
+            jsonb_build_object('invite_id', invite_id, 'expires_at', expires_at), now(), now()
+        from identity.invites",
+    )
+    .await;
+    let home = tempfile::tempdir().unwrap();
+    let log = home.path().join("log");
+    let _running = start(&database, &server, &File::create(&log).unwrap());
+    let mail = server.until_mails(1).await.remove(0);
+    let read = || std::fs::read_to_string(&log).unwrap();
+    until(async || (read().matches("an effect did not come about").count() >= 3).then_some(())).await;
+    let said = read();
+    // The level is the one that tells everything.
+    assert!(said.contains("\"level\":\"TRACE\""), "{}", &said[..said.len().min(2000)]);
+    for secret in [token(&mail).as_str(), "svc_iv_", "p:w/d", "p%3Aw%2Fd", "AHN2YwBwOncvZA=="] {
+        assert!(!said.contains(secret), "{secret}");
+    }
+}
