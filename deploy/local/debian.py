@@ -21,6 +21,16 @@ def unpacked(tools, package):
     return None
 
 
+def beside(tools, package, installed):
+    """The same for a package that has to be of the version of an installed one. Debian keeps but the last version, which no
+    list can pin: that it is Debian's is what apt checks."""
+    release, _ = machine()
+    query = ["dpkg-query", "--show", "--showformat=${Version}", installed]
+    version = subprocess.run(query, capture_output=True, text=True).stdout if release else ""
+    home = tools / f"{package}-{version}"
+    return home if version and (home.is_dir() or fetch(home, f"{package}={version}")) else None
+
+
 def machine():
     """Release and architecture, as Debian names them."""
     try:
@@ -32,8 +42,8 @@ def machine():
     return facts.get("VERSION_CODENAME") if facts.get("ID") == "debian" else None, said.stdout.strip()
 
 
-def fetch(home, wanted, digest):
-    """Whether the package came; one that is not the pinned one is an error."""
+def fetch(home, wanted, digest=None):
+    """Whether the package came; one that is not the pinned one, where one is pinned, is an error."""
     print(f"fetching {wanted} into {home} …", flush=True)
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".debian-") as part:
@@ -43,7 +53,7 @@ def fetch(home, wanted, digest):
         if apt(part, "download", wanted).returncode != 0:
             return False
         (file,) = Path(part).glob("*.deb")
-        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+        if digest and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             raise ValueError(f"what came as {wanted} is not what debian.txt pins")
         subprocess.run(["dpkg-deb", "--extract", file, Path(part, "root")], check=True)
         try:

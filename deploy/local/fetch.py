@@ -176,11 +176,28 @@ def of_prometheus(tools, fetched_only, program):
     return None
 
 
+def chromium(tools, _):
+    own = shutil.which("chromium")
+    return Path(own).resolve() if own and version(own) else without_browser("chromium")
+
+
+def chromedriver(tools, _):
+    own = shutil.which("chromedriver")
+    if own and version(own):
+        return Path(own).resolve()
+    home = debian.beside(tools, "chromium-driver", "chromium")
+    return serving(home / "usr/bin/chromedriver", "install chromium-driver") if home else without_browser("chromedriver")
+
+
+def without_browser(program):
+    print(f"{program} is not here (Debian: chromium and chromium-driver): the pages are not tested in a browser")
+
+
 FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
-    "prometheus": prometheus, "promtool": promtool,
+    "prometheus": prometheus, "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

@@ -30,7 +30,12 @@ pub(crate) fn binary(name: &str) -> PathBuf {
     binary
 }
 
-/// What `deploy/local/fetch.py` has found.
+/// The programs that `deploy/local/fetch.py` has found, by name.
+pub fn tools() -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(tools_file()).unwrap()).unwrap()
+}
+
+/// Where it keeps them.
 pub(crate) fn tools_file() -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.dev/tools.json");
     assert!(file.exists(), "{} is missing: run `make test`", file.display());

@@ -21,7 +21,7 @@ mod svc;
 mod tree;
 mod until;
 
-pub use environment::{given, variable};
+pub use environment::{given, tools, variable};
 pub use inside::expect_nothing_of_the_inside;
 pub use person::{PASSWORD, Person, mail_to, raw_client, token_in};
 pub use process::{Process, output_of};

@@ -20,8 +20,10 @@ use authn::{Authority, ServiceSecret};
 use axum::extract::FromRef;
 use database::Database;
 use hashing::Entropy;
+use ratelimit::Limiter;
 use service::Clock;
 
+use crate::config::Limits;
 use crate::domain::session::Lifetimes;
 
 /// What every use case works with.
@@ -33,6 +35,8 @@ pub(crate) struct App {
     pub(crate) lifetimes: Lifetimes,
     pub(crate) service_secret: ServiceSecret,
     pub(crate) audit: AuditLog,
+    pub(crate) limiter: Limiter,
+    pub(crate) limits: Limits,
     /// The origin that people see, without a slash at its end.
     pub(crate) public_url: Arc<str>,
 }

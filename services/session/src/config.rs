@@ -1,5 +1,6 @@
 //! What the session service can be told.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, Personal};
@@ -8,7 +9,7 @@ use bus::NATS_URL;
 use contract::Secret;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
-use ratelimit::Limit;
+use ratelimit::{Limit, Rate};
 use service::config::{Environment, Faults, Reader, Variable};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
@@ -55,11 +56,14 @@ pub const VARIABLES: &[Variable] = &[
 /// How often an address may do what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    #[expect(dead_code, reason = "the routes of device login count against it")]
+    /// Ask for a device's codes, or show a device code that never was.
     pub(crate) device: Limit,
+    /// Type a wrong user code. Off when the one before is.
+    pub(crate) user_code: Limit,
     pub(crate) other: Limit,
 }
 
+const WRONG_USER_CODES: NonZeroU32 = NonZeroU32::new(10).unwrap();
 const LEAST: Duration = Duration::from_mins(5);
 const MOST: Duration = Duration::from_hours(30 * 24);
 
@@ -110,8 +114,14 @@ impl Config {
                     device_max: device_max?,
                 },
                 proxies: proxies?,
-                limits: Limits { device: device?, other: other? },
+                limits: Limits { device: device?, user_code: user_code(device?), other: other? },
             })
         })
     }
+}
+
+/// Ten wrong user codes at once, then one a minute: whoever guesses has ten minutes for each.
+fn user_code(device: Limit) -> Limit {
+    let rate = Rate::new(WRONG_USER_CODES, Duration::from_mins(1));
+    Limit { name: "user_code", rate: device.rate.map(|_| rate) }
 }

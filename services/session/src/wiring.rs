@@ -102,6 +102,8 @@ pub fn build(
         lifetimes: config.lifetimes,
         service_secret: config.service_secret,
         audit: AuditLog::new(outbox, config.audit_personal),
+        limiter: limiter.clone(),
+        limits: config.limits,
         public_url: config.public_url.trim_end_matches('/').into(),
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));

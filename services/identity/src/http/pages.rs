@@ -20,8 +20,11 @@ pub(super) async fn read(Path(name): Path<String>) -> Result<Response, Problem> 
     let (content_type, content) = match name.as_str() {
         "accept-invite" => (HTML, include_str!("pages/accept-invite.html")),
         "reset-password" => (HTML, include_str!("pages/reset-password.html")),
+        "device" => (HTML, include_str!("pages/device.html")),
         "style.css" => (CSS, include_str!("pages/style.css")),
         "docs.css" => (CSS, include_str!("pages/docs.css")),
+        "page.js" => (SCRIPT, include_str!("pages/page.js")),
+        "device.js" => (SCRIPT, include_str!("pages/device.js")),
         "token-form.js" => (SCRIPT, include_str!("pages/token-form.js")),
         _ => return Err(ProblemKind::NotFound.into()),
     };

@@ -9,8 +9,11 @@ async fn pages_load_nothing_from_elsewhere_and_tell_nobody_where_they_were_opene
     for (name, content_type) in [
         ("accept-invite", "text/html; charset=utf-8"),
         ("reset-password", "text/html; charset=utf-8"),
+        ("device", "text/html; charset=utf-8"),
         ("style.css", "text/css; charset=utf-8"),
         ("docs.css", "text/css; charset=utf-8"),
+        ("page.js", "text/javascript; charset=utf-8"),
+        ("device.js", "text/javascript; charset=utf-8"),
         ("token-form.js", "text/javascript; charset=utf-8"),
     ] {
         let page = world.client().get(&format!("/pages/{name}")).await;

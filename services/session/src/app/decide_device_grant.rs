@@ -1,14 +1,16 @@
 //! Decide a device grant: a person looks at what asks under a user code, and lets it in or not.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use authn::Caller;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
-use contract::device::{AskingDevice, DecideDevice, Decision};
+use contract::device::{AskingDevice, DecideDevice, Decision, InspectDevice};
 use contract::internal::Credential;
 use contract::session::SessionMethod;
 use database::TenantTx;
+use ratelimit::source;
 use service::Problem;
 use tenancy::UserId;
 use uuid::Uuid;
@@ -37,9 +39,10 @@ impl App {
     pub(crate) async fn inspect_device_grant(
         &self,
         caller: &Caller,
-        user_code: &str,
+        request: &InspectDevice,
+        address: IpAddr,
     ) -> Result<AskingDevice, Problem> {
-        Ok(self.pending_grant(caller, user_code).await?.asking)
+        Ok(self.pending_grant(caller, &request.user_code, address).await?.asking)
     }
 
     /// Lets it in as the caller, or not. Letting it in takes a session made with a password just now.
@@ -47,12 +50,13 @@ impl App {
         &self,
         caller: &Caller,
         request: &DecideDevice,
+        address: IpAddr,
     ) -> Result<(), Problem> {
         if request.decision == Decision::Approve && !has_just_logged_in(caller, self.clock.now()) {
             return Err(ProblemKind::ReauthenticationRequired.into());
         }
         let Pending { mut tx, grant_id, grant, person, .. } =
-            self.pending_grant(caller, &request.user_code).await?;
+            self.pending_grant(caller, &request.user_code, address).await?;
         let decided = grant.decide(request.decision, person).map_err(|_| no_such_code())?;
         device_grant::save(&mut tx, grant_id, decided).await?;
         Ok(tx.commit().await?)
@@ -60,10 +64,13 @@ impl App {
 
     /// The grant under a code that the caller has typed. A code of another tenant, of a grant that is decided, and one that
     /// never was are the same wrong code.
-    async fn pending_grant(&self, caller: &Caller, typed: &str) -> Result<Pending, Problem> {
+    async fn pending_grant(&self, caller: &Caller, typed: &str, address: IpAddr) -> Result<Pending, Problem> {
         let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
         // What cannot be a code tells a guesser nothing, so it is no guess.
         let user_code: UserCode = typed.parse().map_err(|_| no_such_code())?;
+        // Counted before it is looked up, and given back when it is right: so no two guesses at once are one too many.
+        let (limit, address) = (&self.limits.user_code, source(address));
+        self.limiter.count(limit, &address).await?;
         let now = self.clock.now();
         let mut tx = self.database.tenant(&caller.scope()).await?;
         let person = standing::find_of_session(&mut tx, session_id, now).await?;
@@ -75,6 +82,7 @@ impl App {
             tx.commit().await?;
             return Err(no_such_code());
         };
+        self.limiter.give_back(limit, &address).await?;
         Ok(Pending { tx, grant_id: found.grant_id, grant: found.grant, asking: found.asking, person })
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use contract::device::{DeviceError, DeviceSession};
 use contract::session::SessionMethod;
 use hashing::{RawToken, TokenKind};
+use ratelimit::{Refusal, source};
 use tenancy::TenantScope;
 
 use super::App;
@@ -18,6 +19,9 @@ pub(crate) enum RedeemError {
     /// It is told so in the words of RFC 8628.
     #[error("the device gets no session")]
     Refused(DeviceError),
+    /// Its address has shown too many codes that never were, or nobody can tell.
+    #[error(transparent)]
+    Uncounted(#[from] Refusal),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] database::Error),
@@ -25,7 +29,7 @@ pub(crate) enum RedeemError {
 
 /// The device that asks.
 pub(crate) struct Device {
-    pub(crate) ip: Option<IpAddr>,
+    pub(crate) ip: IpAddr,
     pub(crate) user_agent: Option<String>,
 }
 
@@ -41,7 +45,10 @@ impl App {
         let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid())?;
         let now = self.clock.now();
         let polled = device_grant::poll(&self.database, device_code.digest(), now).await?;
-        let polled = polled.ok_or_else(invalid)?;
+        let Some(polled) = polled else {
+            self.limiter.count(&self.limits.device, &source(device.ip)).await?;
+            return Err(invalid());
+        };
         let standing = polled.grant.redeem(polled.early).map_err(RedeemError::Refused)?;
 
         let mut tx = self.database.tenant(&TenantScope::of_token(polled.tenant_id.clone())).await?;
@@ -49,7 +56,7 @@ impl App {
             tenant_id: polled.tenant_id,
             standing,
             method: SessionMethod::Device,
-            ip: device.ip,
+            ip: Some(device.ip),
             user_agent: device.user_agent,
         };
         // The user's row first, as whoever decides locks it too.

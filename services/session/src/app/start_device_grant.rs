@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use contract::Secret;
 use contract::device::{AskingDevice, DeviceCodes, StartDevice};
 use hashing::{RawToken, TokenKind};
+use ratelimit::{Refusal, source};
 use tenancy::TenantId;
 
 use super::App;
@@ -12,20 +13,32 @@ use crate::domain::device_grant::{INTERVAL, LIFETIME, shown_name};
 use crate::domain::user_code::UserCode;
 use crate::store::device_grant::{self, NewGrant};
 
+/// Why a device got no codes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// Its address has asked too often, or nobody can tell.
+    #[error(transparent)]
+    Uncounted(#[from] Refusal),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] database::Error),
+}
+
 impl App {
     /// The same for a tenant that is there and one that is not: its grant is never approved.
     pub(crate) async fn start_device_grant(
         &self,
         tenant_id: &TenantId,
         request: &StartDevice,
-        ip: Option<IpAddr>,
-    ) -> Result<DeviceCodes, database::Error> {
+        ip: IpAddr,
+    ) -> Result<DeviceCodes, StartError> {
+        self.limiter.count(&self.limits.device, &source(ip)).await?;
         let now = self.clock.now();
         let device_code = RawToken::generate(TokenKind::DeviceCode, &*self.entropy);
         let name = |text: &Option<String>| text.as_deref().and_then(shown_name);
         let asking = AskingDevice {
             client_name: name(&request.client_name).or_else(|| name(&request.client_id)),
-            ip: ip.map(|ip| ip.to_string()),
+            ip: Some(ip.to_string()),
             created_at: now,
         };
         let user_code = loop {

@@ -1,23 +1,22 @@
 //! `/auth/device`: device login (RFC 8628).
 
-use std::net::IpAddr;
-
 use authn::Caller;
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use contract::device::{
     AskingDevice, DecideDevice, DeviceError, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
 };
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};
 use service::Problem;
-use service::http::{JsonBody, PeerAddress};
+use service::http::{ClientAddress, JsonBody};
 use tenancy::{HeaderFault, TenantHeader};
 
 use super::oauth::{NOT_STORED, OAuthBody, Refused, invalid_request};
 use crate::app::App;
 use crate::app::redeem_device_grant::{Device, RedeemError};
+use crate::app::start_device_grant::StartError;
 
 /// How much of a `User-Agent` is kept.
 const MAX_USER_AGENT: usize = 256;
@@ -26,18 +25,18 @@ const MAX_USER_AGENT: usize = 256;
 pub(super) async fn start(
     tenant: Result<TenantHeader, HeaderFault>,
     State(app): State<App>,
-    peer: Option<Extension<PeerAddress>>,
+    ClientAddress(address): ClientAddress,
     OAuthBody(request): OAuthBody<StartDevice>,
 ) -> Result<Response, Refused> {
     let TenantHeader(tenant_id) = tenant?;
-    let codes = app.start_device_grant(&tenant_id, &request, address(peer)).await?;
+    let codes = app.start_device_grant(&tenant_id, &request, address).await?;
     Ok((NOT_STORED, Json(codes)).into_response())
 }
 
 /// `POST …/token`: the device code is the proof.
 pub(super) async fn redeem(
     State(app): State<App>,
-    peer: Option<Extension<PeerAddress>>,
+    ClientAddress(ip): ClientAddress,
     headers: HeaderMap,
     OAuthBody(request): OAuthBody<PollDevice>,
 ) -> Result<Response, Refused> {
@@ -49,10 +48,8 @@ pub(super) async fn redeem(
     let device_code = request.device_code.filter(|code| !code.expose().is_empty());
     let device_code = device_code.ok_or_else(|| invalid_request("device_code is missing."))?;
     let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    let device = Device {
-        ip: address(peer),
-        user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()),
-    };
+    let device =
+        Device { ip, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) };
     let session = app.redeem_device_grant(device_code.expose(), device).await?;
     Ok((NOT_STORED, Json(session)).into_response())
 }
@@ -61,30 +58,38 @@ pub(super) async fn redeem(
 pub(super) async fn inspect(
     caller: Caller,
     State(app): State<App>,
+    ClientAddress(address): ClientAddress,
     JsonBody(request): JsonBody<InspectDevice>,
 ) -> Result<Json<AskingDevice>, Problem> {
-    Ok(Json(app.inspect_device_grant(&caller, &request.user_code).await?))
+    Ok(Json(app.inspect_device_grant(&caller, &request, address).await?))
 }
 
 /// `POST …/decide`: any user's session; to approve, one that was just made with a password.
 pub(super) async fn decide(
     caller: Caller,
     State(app): State<App>,
+    ClientAddress(address): ClientAddress,
     JsonBody(request): JsonBody<DecideDevice>,
 ) -> Result<StatusCode, Problem> {
-    app.decide_device_grant(&caller, &request).await?;
+    app.decide_device_grant(&caller, &request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn address(peer: Option<Extension<PeerAddress>>) -> Option<IpAddr> {
-    peer.map(|Extension(PeerAddress(address))| address.ip().to_canonical())
+impl From<StartError> for Refused {
+    fn from(error: StartError) -> Self {
+        Self::Problem(match error {
+            StartError::Uncounted(refusal) => refusal.into(),
+            StartError::Database(error) => error.into(),
+        })
+    }
 }
 
 impl From<RedeemError> for Refused {
     fn from(error: RedeemError) -> Self {
         match error {
             RedeemError::Refused(error) => error.into(),
-            RedeemError::Database(error) => error.into(),
+            RedeemError::Uncounted(refusal) => Self::Problem(refusal.into()),
+            RedeemError::Database(error) => Self::Problem(error.into()),
         }
     }
 }

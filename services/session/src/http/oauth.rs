@@ -78,12 +78,6 @@ impl From<Problem> for Refused {
     }
 }
 
-impl From<database::Error> for Refused {
-    fn from(error: database::Error) -> Self {
-        Self::Problem(error.into())
-    }
-}
-
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         match self {

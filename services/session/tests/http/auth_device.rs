@@ -3,8 +3,10 @@
 use contract::Role;
 use contract::device::{AskingDevice, DeviceCodes, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod, Whoami};
+use hashing::{RawToken, SystemEntropy, TokenKind};
 use serde_json::json;
 use testkit::World;
+use testkit::world::Person;
 
 #[tokio::test]
 async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_end() {
@@ -77,4 +79,44 @@ async fn a_large_body_is_refused_before_it_is_read() {
     let large = format!("client_name={}", "x".repeat(9000));
     let media_type = "application/x-www-form-urlencoded";
     device.post_bytes("/auth/device/code", media_type, large).await.expect_problem(413, "body_too_large");
+}
+
+#[tokio::test]
+async fn an_address_gets_so_many_codes_and_may_show_so_many_that_never_were() {
+    let world = World::start_with(&[("SVC_LIMIT_DEVICE", "2/h")]).await.unwrap();
+    let device = world.client().header("X-Tenant-ID", "acme");
+    let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+    let poll = async |code: &str| {
+        device.post("/auth/device/token", &json!({"grant_type": GRANT_TYPE, "device_code": code})).await
+    };
+    let unknown = RawToken::generate(TokenKind::DeviceCode, &SystemEntropy);
+    assert_eq!(poll(unknown.expose()).await.json()["error"], "invalid_grant");
+    poll(unknown.expose()).await.expect_problem(429, "rate_limited");
+    device.post("/auth/device/code", &json!({})).await.expect_problem(429, "rate_limited");
+    // Who waits for a decision is not hindered.
+    for error in ["authorization_pending", "slow_down", "slow_down"] {
+        assert_eq!(poll(codes.device_code.expose()).await.json()["error"], error);
+    }
+}
+
+#[tokio::test]
+async fn an_address_may_type_ten_wrong_codes_whoever_types_them() {
+    let world = World::start_with(&[("SVC_LIMIT_DEVICE", "100/h")]).await.unwrap();
+    let admin = world.tenant("acme").await;
+    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let device = world.client().header("X-Tenant-ID", "acme");
+    let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+    let look = async |person: &Person, code: &str| {
+        person.client.post("/auth/device/inspect", &json!({"user_code": code})).await
+    };
+    for _ in 0..5 {
+        for person in [&admin, &ada] {
+            look(person, "BBBB-BBBB").await.expect_problem(404, "not_found");
+            // A right one is none of the ten.
+            if person.user.user_id == admin.user.user_id {
+                assert_eq!(look(person, &codes.user_code).await.status, 200);
+            }
+        }
+    }
+    look(&ada, &codes.user_code).await.expect_problem(429, "rate_limited");
 }

@@ -23,6 +23,7 @@ use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
 use tenancy::{SessionId, TenantId, UserId};
 use testkit::TestDatabase;
+use testkit::world::LIMITS_OFF;
 use tower::ServiceExt as _;
 
 pub(crate) const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
@@ -46,6 +47,7 @@ impl Context {
             // All that a test asks comes from nowhere, and a model asks a lot.
             ("SVC_LIMIT_DEFAULT", "off"),
         ]);
+        let environment = environment.with(LIMITS_OFF);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
         let Routers { public, internal } = build(&config, &database, &clock);

@@ -1,0 +1,41 @@
+//! `/pages/reset-password`
+
+use contract::Secret;
+use contract::identity::{Login, RequestReset};
+use e2e::token_in;
+use testkit::world::PASSWORD;
+
+use super::browser::{Browser, ENTER, TAB};
+
+const EMAIL: &str = "admin@acme.example";
+const NEW: &str = "another-horse-battery-9";
+
+#[tokio::test]
+async fn the_link_of_the_mail_leads_to_a_new_password() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.world.tenant("acme").await;
+    let anybody = browser.world.client().header("X-Tenant-ID", "acme");
+    anybody.post("/auth/password/reset", &RequestReset { email: EMAIL.to_owned() }).await.expect_empty(204);
+    let mail = browser.world.mail_to(EMAIL).await;
+    let page = format!("{}/api/v1/pages/reset-password", browser.world.base_url);
+    let link = format!("{page}#token={}", token_in(&mail));
+    assert!(mail.contains(&link), "{mail}");
+    browser.open(&link).await;
+    assert_eq!(browser.address().await, page, "the token has left the address bar");
+
+    let common = "password1234";
+    browser.press(&format!("{TAB}{common}{TAB}{common}{ENTER}")).await;
+    browser.shows("The password is a common one").await;
+    assert_eq!(browser.focus().await, "password");
+
+    browser.open(&link).await;
+    browser.press(&format!("{TAB}{NEW}{TAB}{NEW}{ENTER}")).await;
+    browser.shows("Your password is changed, and every session has ended.").await;
+    let log_in = async |password: &str| {
+        let login = Login { email: EMAIL.to_owned(), password: Secret::new(password) };
+        anybody.post("/auth/password/login", &login).await
+    };
+    log_in(PASSWORD).await.expect_problem(401, "login_failed");
+    assert_eq!(log_in(NEW).await.status, 200);
+    browser.close().await;
+}
