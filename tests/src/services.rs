@@ -123,7 +123,14 @@ impl Services {
 
     /// Starts a service, without waiting.
     pub fn start(&self, service: Upstream) -> Service {
-        let process = Process::start(&mut self.command(service), &self.home.path().join(service.name()));
+        self.start_with(service, &[])
+    }
+
+    /// The same with further variables.
+    pub fn start_with(&self, service: Upstream, variables: &[(&str, &str)]) -> Service {
+        let mut command = self.command(service);
+        command.envs(variables.iter().copied());
+        let process = Process::start(&mut command, &self.home.path().join(service.name()));
         Service { process, address: self.listeners(service).public }
     }
 
