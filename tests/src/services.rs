@@ -92,7 +92,10 @@ impl Services {
                 command.env("SVC_OPERATOR_TOKEN", &self.operator_token);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
             }
-            Upstream::Session => self.set_database(&mut command, service),
+            Upstream::Session => {
+                self.set_database(&mut command, service);
+                command.env("SVC_NATS_URL", &self.nats.url);
+            }
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_NATS_STREAM_MODE", "ensure").env("SVC_NATS_STREAM_REPLICAS", "1");

@@ -96,8 +96,9 @@ async fn three_processes_behind_a_proxy_are_one_system() {
     other.client.post("/events", &event).await.expect_problem(401, "credential_invalid");
     let raw = raw_client(&proxy.base_url).header("X-Session-ID", &ada.token);
     raw.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
-    let refused = transport.send(&UdmEvent::new("s")).await;
-    assert_eq!(refused.error.unwrap().code.as_deref(), Some("credential_invalid"));
+    let refused =
+        e2e::until("ingest has heard of it", async || transport.send(&UdmEvent::new("s")).await.error);
+    assert_eq!(refused.await.code.as_deref(), Some("credential_invalid"));
 
     let problem = raw_client(&proxy.base_url).get("/eventsource").await.expect_problem(404, "not_found");
     assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", proxy.base_url));

@@ -1,21 +1,41 @@
 //! Whoever can tell who stands behind a credential.
 
+use std::error::Error;
+use std::sync::Arc;
+
 use contract::ProblemKind;
 use contract::internal::Subject;
 use hashing::TokenDigest;
 use service::Problem;
 
-/// The authority on bearer credentials: session itself in session, a client of its internal API elsewhere.
+/// Who stands behind a credential; `None` when it is not live.
+pub type Known = Option<Arc<Subject>>;
+
+/// The authority on bearer credentials: session itself in session, something that asks it elsewhere.
 #[async_trait::async_trait]
 pub trait Authority: Send + Sync {
-    /// Who stands behind the credential with this digest; `None` when it is not live.
-    async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable>;
+    /// Who stands behind the credential with this digest.
+    async fn introspect(&self, digest: TokenDigest) -> Result<Known, Unavailable>;
+}
+
+/// Where the answers come from, many at once: the database in session, session's internal API elsewhere.
+#[async_trait::async_trait]
+pub trait LookUp: Send + Sync {
+    /// One answer a digest, in order, as of a moment after the call.
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable>;
 }
 
 /// The authority cannot answer now. That is a 503, never a 401: a producer must not throw its data away for it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("credentials cannot be checked now")]
-pub struct Unavailable(#[source] pub Box<dyn std::error::Error + Send + Sync>);
+pub struct Unavailable(#[source] Arc<dyn Error + Send + Sync>);
+
+impl Unavailable {
+    /// For this reason, which goes to the log.
+    pub fn because(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(cause.into().into())
+    }
+}
 
 impl From<Unavailable> for Problem {
     fn from(error: Unavailable) -> Self {

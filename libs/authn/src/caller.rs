@@ -14,7 +14,7 @@ use crate::{Authority, bearer};
 
 /// A live credential and who stands behind it.
 #[derive(Clone, Debug)]
-pub struct Caller(Subject);
+pub struct Caller(Arc<Subject>);
 
 impl Caller {
     /// The tenant that the credential belongs to.

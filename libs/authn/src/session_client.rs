@@ -1,9 +1,9 @@
 //! The client of session's internal API.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use contract::internal::{
-    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
+    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, SubjectRecord, TenantRecord,
     subject_path, tenant_path,
 };
 use contract::session::IssuedSession;
@@ -14,7 +14,8 @@ use service::config::Variable;
 use service::telemetry::outgoing;
 use url::Url;
 
-use crate::{Authority, Unavailable};
+use crate::gather::PATIENCE;
+use crate::{Authority, Known, LookUp, Unavailable};
 
 /// Where session's internal API is.
 pub const SESSION_URL: Variable = Variable {
@@ -25,15 +26,12 @@ pub const SESSION_URL: Variable = Variable {
     meaning: "The internal API of the session service.",
 };
 
-/// A look-up takes a millisecond; a caller who waits longer than this is better told to come back.
-const TIMEOUT: Duration = Duration::from_secs(3);
-
 /// Asks session. Clones share their connections.
 #[derive(Clone)]
 pub struct SessionClient {
     http: reqwest::Client,
     origin: Url,
-    service_token: std::sync::Arc<str>,
+    service_token: Arc<str>,
 }
 
 /// A session was not issued.
@@ -55,7 +53,8 @@ impl SessionClient {
     /// The HTTP client cannot be made.
     pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
         // Plain HTTP inside the cluster, never through a proxy.
-        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).connect_timeout(TIMEOUT).build()?;
+        let http =
+            reqwest::Client::builder().no_proxy().timeout(PATIENCE).connect_timeout(PATIENCE).build()?;
         Ok(Self { http, origin, service_token: service_token.into() })
     }
 
@@ -89,29 +88,36 @@ impl SessionClient {
     }
 
     async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
-        let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
+        let url = self.origin.join(path).map_err(Unavailable::because)?;
         let request = self.http.put(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
         request.send().await.and_then(reqwest::Response::error_for_status).map_err(unavailable)?;
         Ok(())
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
-        let url = self.origin.join(path).map_err(|error| Unavailable(error.into()))?;
+        let url = self.origin.join(path).map_err(Unavailable::because)?;
         let request = self.http.post(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
         request.send().await.map_err(unavailable)
     }
 }
 
 #[async_trait::async_trait]
-impl Authority for SessionClient {
-    async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable> {
-        let question = Introspect { digests: vec![digest.to_hex()] };
+impl LookUp for SessionClient {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+        let question = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
         let response = self.post(INTROSPECT, &question).await?.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
-        Ok(subjects.into_iter().next().flatten())
+        Ok(subjects.into_iter().map(|subject| subject.map(Arc::new)).collect())
+    }
+}
+
+#[async_trait::async_trait]
+impl Authority for SessionClient {
+    async fn introspect(&self, digest: TokenDigest) -> Result<Known, Unavailable> {
+        Ok(self.look_up(&[digest]).await?.pop().flatten())
     }
 }
 
 fn unavailable(error: reqwest::Error) -> Unavailable {
-    Unavailable(error.into())
+    Unavailable::because(error)
 }

@@ -1,15 +1,18 @@
-//! NATS: the connection, the grammar of subjects, the streams, and publication that ends with an acknowledgement.
+//! NATS: the connection, the grammar of subjects, the streams, publication that ends with an acknowledgement, and hints of
+//! revocations, which need none.
 
 mod connect;
 mod digest;
 mod message;
 mod publisher;
+mod revocations;
 mod streams;
 mod subject;
 
 pub use connect::{Config, ConnectError, NATS_URL, connect};
 pub use message::{Message, Request};
 pub use publisher::{Ack, Limits, PublishError, PublishMetrics, Publisher};
+pub use revocations::{Heard, Hint, HintListener, HintPublisher, REVOKED_SUBJECT, Revoked};
 pub use streams::{
     Durability, Profile, StreamDefinition, StreamFault, audit, dead_letters, ensure, events, verify,
 };

@@ -6,7 +6,7 @@ pub(crate) mod ingest_event;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Authority, Caller, SessionClient};
+use authn::{Authority, Caller};
 use axum::extract::FromRef;
 use bus::{Message, PublishError, Publisher, Request};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const PUBLISH_LIMIT: Duration = Duration::from_secs(5);
 /// What every use case works with. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct App {
-    pub(crate) sessions: SessionClient,
+    pub(crate) authority: Arc<dyn Authority>,
     pub(crate) publisher: Publisher,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Room,
@@ -33,7 +33,7 @@ pub(crate) struct App {
 
 impl FromRef<App> for Arc<dyn Authority> {
     fn from_ref(app: &App) -> Self {
-        Arc::new(app.sessions.clone())
+        Arc::clone(&app.authority)
     }
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::SessionClient;
+use authn::{Cache, SessionClient};
 use bus::{Limits, PublishMetrics, Publisher, StreamFault, UDM_STREAM};
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
@@ -72,6 +72,8 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.ingest".to_owned());
+    let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
+    let authority = Cache::start(sessions, broker.clone(), clock.clone(), &tasks, &telemetry);
     let stop = tasks.stopping().clone();
     let publisher =
         Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
@@ -92,8 +94,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         }
     });
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).behind(config.proxies);
-    let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
-    let app = App { sessions, publisher, clock, room: http::Room::new() };
+    let app = App { authority: Arc::new(authority), publisher, clock, room: http::Room::new() };
     Ok(Routers { public: edge.around(http::public(app)), internal: None })
 }
 

@@ -16,8 +16,9 @@ pub(crate) mod take_standing;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use authn::{Authority, ServiceSecret};
+use authn::{Authority, Gather, ServiceSecret};
 use axum::extract::FromRef;
+use bus::HintPublisher;
 use database::Database;
 use hashing::Entropy;
 use ratelimit::Limiter;
@@ -37,13 +38,15 @@ pub(crate) struct App {
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limits: Limits,
+    pub(crate) introspection: Gather,
+    pub(crate) hints: HintPublisher,
     /// The origin that people see, without a slash at its end.
     pub(crate) public_url: Arc<str>,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {
     fn from_ref(app: &App) -> Self {
-        Arc::new(app.clone())
+        Arc::new(app.introspection.clone())
     }
 }
 

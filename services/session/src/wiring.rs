@@ -4,7 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use bus::PublishMetrics;
+use authn::Gather;
+use bus::{HintPublisher, PublishMetrics};
 use database::Database;
 use database::migrations::Migrations;
 use database::outbox::Outbox;
@@ -20,6 +21,7 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
 use crate::app::App;
+use crate::app::introspect::LiveCredentials;
 use crate::config::{Config, VARIABLES};
 use crate::http;
 use crate::tasks::{census, purge};
@@ -92,9 +94,11 @@ pub fn build(
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
+    let hints = HintPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publisher =
         audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     telemetry.metrics().at_scrape(move || publisher.measure());
+    let credentials = LiveCredentials { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
         database,
         clock,
@@ -104,6 +108,8 @@ pub fn build(
         audit: AuditLog::new(outbox, config.audit_personal),
         limiter: limiter.clone(),
         limits: config.limits,
+        introspection: Gather::new(credentials, &tasks),
+        hints,
         public_url: config.public_url.trim_end_matches('/').into(),
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));

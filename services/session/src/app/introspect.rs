@@ -1,21 +1,28 @@
-//! Tell who stands behind credentials.
+//! Tell who stands behind credentials. Look-ups of concurrent requests are gathered into one statement (`authn::Gather`).
 
-use authn::{Authority, Unavailable};
-use contract::internal::Subject;
+use std::sync::Arc;
+
+use authn::{Known, LookUp, Unavailable};
+use database::Database;
 use hashing::TokenDigest;
+use service::Clock;
 
-use super::App;
 use crate::domain::session::is_use_worth_noting;
 use crate::store::credential;
 
-impl App {
-    /// One answer a digest, in order. One indexed look-up in the steady state; a use is noted once a minute.
-    pub(crate) async fn introspect_all(
-        &self,
-        digests: &[TokenDigest],
-    ) -> Result<Vec<Option<Subject>>, database::Error> {
+/// The credentials that are live.
+pub(crate) struct LiveCredentials {
+    pub(crate) database: Database,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+#[async_trait::async_trait]
+impl LookUp for LiveCredentials {
+    /// One indexed look-up in the steady state; a use is noted once a minute.
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
         let now = self.clock.now();
-        let live = credential::introspect(&self.database, digests, now).await?;
+        let live = credential::introspect(&self.database, digests, now).await;
+        let live = live.map_err(Unavailable::because)?;
         let used = live.iter().filter(|live| is_use_worth_noting(live.last_seen_at, now));
         let used: Vec<_> = used.map(|live| &live.subject.credential).collect();
         // The look-up is good without it, and the next one tries again.
@@ -26,17 +33,9 @@ impl App {
         for live in live {
             let place = usize::try_from(live.place - 1).ok().and_then(|place| subjects.get_mut(place));
             if let Some(place) = place {
-                *place = Some(live.subject);
+                *place = Some(Arc::new(live.subject));
             }
         }
         Ok(subjects)
-    }
-}
-
-#[async_trait::async_trait]
-impl Authority for App {
-    async fn introspect(&self, digest: TokenDigest) -> Result<Option<Subject>, Unavailable> {
-        let subjects = self.introspect_all(&[digest]).await.map_err(|error| Unavailable(error.into()))?;
-        Ok(subjects.into_iter().next().flatten())
     }
 }

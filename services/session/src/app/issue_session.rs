@@ -1,10 +1,12 @@
 //! Issue a session for a person who has just proven themselves to identity.
 
+use bus::Revoked;
 use contract::internal::IssueSession;
 use contract::session::IssuedSession;
 use tenancy::TenantScope;
 
 use super::App;
+use super::make_session::Made;
 use crate::domain::session::NewSession;
 use crate::domain::standing::Standing;
 use crate::store::standing;
@@ -25,8 +27,13 @@ impl App {
     /// in which records arrive, and a login in flight across a change yields no session.
     pub(crate) async fn issue_session(&self, request: IssueSession) -> Result<IssuedSession, IssueError> {
         let mut tx = self.database.tenant(&TenantScope::of_work(request.tenant.tenant_id.clone())).await?;
-        standing::take_tenant(&mut tx, &request.tenant).await?;
-        standing::take_subject(&mut tx, &request.subject).await?;
+        let mut changed = Vec::new();
+        if standing::take_tenant(&mut tx, &request.tenant).await? {
+            changed.push(Revoked::Tenant(request.tenant.tenant_id.clone()));
+        }
+        if standing::take_subject(&mut tx, &request.subject).await? {
+            changed.push(Revoked::User(request.subject.user_id));
+        }
         let session = NewSession {
             standing: Standing {
                 user_id: request.subject.user_id,
@@ -38,9 +45,12 @@ impl App {
             ip: request.ip,
             user_agent: request.user_agent,
         };
-        let issued = self.make_session(&mut tx, session).await?;
+        let made = self.make_session(&mut tx, session).await?;
         // What was learned stays, also when there is no session.
         tx.commit().await?;
-        issued.ok_or(IssueError::Overtaken)
+        self.hints.publish(changed);
+        let Made { session, surplus } = made.ok_or(IssueError::Overtaken)?;
+        self.hints.publish(surplus);
+        Ok(session)
     }
 }

@@ -9,6 +9,7 @@ use ratelimit::{Refusal, source};
 use tenancy::TenantScope;
 
 use super::App;
+use super::make_session::Made;
 use crate::domain::device_grant::DeviceGrant;
 use crate::domain::session::NewSession;
 use crate::store::device_grant;
@@ -60,11 +61,12 @@ impl App {
             user_agent: device.user_agent,
         };
         // The user's row first, as whoever decides locks it too.
-        let session = self.make_session(&mut tx, session).await?.ok_or_else(invalid)?;
+        let Made { session, surplus } = self.make_session(&mut tx, session).await?.ok_or_else(invalid)?;
         if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed).await? {
             return Err(invalid());
         }
         tx.commit().await?;
+        self.hints.publish(surplus);
 
         let scopes: Vec<_> = session.role.scopes().iter().map(|scope| scope.as_str()).collect();
         Ok(DeviceSession {

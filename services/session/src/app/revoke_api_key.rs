@@ -2,6 +2,7 @@
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
+use bus::Revoked;
 use contract::ProblemKind;
 use service::Problem;
 use tenancy::KeyId;
@@ -14,8 +15,8 @@ impl App {
     pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
         let mut tx = self.database.tenant(&admin.scope()).await?;
         let now = self.clock.now();
-        let newly = api_key::mark_revoked(&mut tx, key_id, now).await?.ok_or(ProblemKind::NotFound)?;
-        if newly {
+        let key = api_key::mark_revoked(&mut tx, key_id, now).await?.ok_or(ProblemKind::NotFound)?;
+        if key.newly {
             let revoked = AuditEvent {
                 about: Some("api_key"),
                 key_id: Some(key_id),
@@ -23,6 +24,8 @@ impl App {
             };
             self.audit.record(&mut tx, admin.tenant_id(), revoked, now).await?;
         }
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        self.hints.publish([Revoked::Credential(key.digest)]);
+        Ok(())
     }
 }

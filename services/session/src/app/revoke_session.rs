@@ -1,6 +1,7 @@
 //! Revoke a session.
 
 use authn::Caller;
+use bus::Revoked;
 use contract::ProblemKind;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
@@ -14,7 +15,11 @@ impl App {
     pub(crate) async fn log_out(&self, raw: &str) -> Result<(), Problem> {
         let token = RawToken::parse(TokenKind::Session, raw).map_err(|_| ProblemKind::SessionNotFound)?;
         let found = session::mark_revoked_by_digest(&self.database, token.digest(), self.clock.now()).await?;
-        if found { Ok(()) } else { Err(ProblemKind::SessionNotFound.into()) }
+        if !found {
+            return Err(ProblemKind::SessionNotFound.into());
+        }
+        self.hints.publish([Revoked::Credential(token.digest().to_hex())]);
+        Ok(())
     }
 
     /// All of a user: one's own, or for an administrator those of anybody in the tenant. The one that asks may stay.
@@ -31,7 +36,9 @@ impl App {
         }
         let stays = caller.session_id().filter(|_| keep_current);
         session::mark_all_revoked(&mut tx, user_id, stays, self.clock.now()).await?;
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        self.hints.publish([Revoked::User(user_id)]);
+        Ok(())
     }
 
     /// By its listed id: one's own, or for an administrator any of the tenant.
@@ -39,9 +46,10 @@ impl App {
         let owner =
             if caller.is_admin() { None } else { Some(caller.user_id().ok_or(ProblemKind::NotFound)?) };
         let mut tx = self.database.tenant(&caller.scope()).await?;
-        if !session::mark_revoked(&mut tx, session_id, owner, self.clock.now()).await? {
-            return Err(ProblemKind::NotFound.into());
-        }
-        Ok(tx.commit().await?)
+        let revoked = session::mark_revoked(&mut tx, session_id, owner, self.clock.now()).await?;
+        let digest = revoked.ok_or(ProblemKind::NotFound)?;
+        tx.commit().await?;
+        self.hints.publish([Revoked::Credential(digest)]);
+        Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! The internal API: identity issues, everybody introspects.
 
+use std::sync::Arc;
+
+use authn::MOST_AT_ONCE;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,9 +17,6 @@ use tenancy::{TenantId, UserId};
 
 use crate::app::App;
 use crate::app::issue_session::IssueError;
-
-/// At most so many credentials at once.
-const MAX_DIGESTS: usize = 256;
 
 /// `POST /internal/v1/sessions`: 201, or 409 when the standing behind the login is over.
 pub(super) async fn issue(
@@ -38,8 +38,11 @@ pub(super) async fn introspect(
     let digests: Option<Vec<TokenDigest>> =
         question.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
     let digests =
-        digests.filter(|digests| digests.len() <= MAX_DIGESTS).ok_or(ProblemKind::ValidationFailed)?;
-    Ok(Json(Introspected { subjects: app.introspect_all(&digests).await? }))
+        digests.filter(|digests| digests.len() <= MOST_AT_ONCE).ok_or(ProblemKind::ValidationFailed)?;
+    let subjects = app.introspection.introspect_all(digests).await?;
+    Ok(Json(Introspected {
+        subjects: subjects.into_iter().map(|known| known.map(Arc::unwrap_or_clone)).collect(),
+    }))
 }
 
 /// `PUT /internal/v1/subjects/{user_id}`: 204, also when something newer is known.

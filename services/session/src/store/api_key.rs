@@ -75,24 +75,33 @@ pub(crate) async fn list(
         .collect())
 }
 
-/// Revokes a key by its id. Tells whether it lived until now; `None` when there is no such key.
+/// A key that is revoked.
+pub(crate) struct RevokedKey {
+    /// It lived until now.
+    pub(crate) newly: bool,
+    /// The digest of the key in hex.
+    pub(crate) digest: String,
+}
+
+/// Revokes a key by its id; `None` when there is no such key.
 pub(crate) async fn mark_revoked(
     tx: &mut TenantTx,
     key_id: KeyId,
     now: DateTime<Utc>,
-) -> Result<Option<bool>, Error> {
-    let newly = sqlx::query_scalar!(
+) -> Result<Option<RevokedKey>, Error> {
+    let key = sqlx::query_as!(
+        RevokedKey,
         r#"-- api_key.mark_revoked
         update session.api_keys
         set revoked_at = coalesce(revoked_at, $2)
         where key_id = $1
-        returning revoked_at = $2 as "newly!""#,
+        returning revoked_at = $2 as "newly!", encode(digest, 'hex') as "digest!""#,
         key_id.0,
         now
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(newly)
+    Ok(key)
 }
 
 /// Deletes keys that were over before a time; tells how many, at most `limit`.

@@ -55,26 +55,27 @@ pub(crate) async fn mark_revoked_by_digest(
     Ok(found == Some(true))
 }
 
-/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. Tells whether it is there.
+/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. Returns the digest of its
+/// token in hex, if it is there.
 pub(crate) async fn mark_revoked(
     tx: &mut TenantTx,
     session_id: SessionId,
     owner: Option<UserId>,
     now: DateTime<Utc>,
-) -> Result<bool, Error> {
-    let found = sqlx::query_scalar!(
-        "-- session.mark_revoked
+) -> Result<Option<String>, Error> {
+    let digest = sqlx::query_scalar!(
+        r#"-- session.mark_revoked
         update session.sessions
         set revoked_at = coalesce(revoked_at, $3)
         where session_id = $1 and ($2::uuid is null or user_id = $2)
-        returning session_id",
+        returning encode(digest, 'hex') as "digest!""#,
         session_id.0,
         owner.map(|id| id.0),
         now
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(found.is_some())
+    Ok(digest)
 }
 
 /// Revokes all sessions of a user, but the one that stays, if any.
@@ -98,15 +99,15 @@ pub(crate) async fn mark_all_revoked(
     Ok(())
 }
 
-/// Revokes a user's live sessions beyond the most recently used ones.
+/// Revokes a user's live sessions beyond the most recently used ones. Returns the digests of their tokens in hex.
 pub(crate) async fn mark_surplus_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
     most: i64,
     now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "-- session.mark_surplus_revoked
+) -> Result<Vec<String>, Error> {
+    let digests = sqlx::query_scalar!(
+        r#"-- session.mark_surplus_revoked
         update session.sessions
         set revoked_at = $3
         where session_id in (
@@ -114,14 +115,15 @@ pub(crate) async fn mark_surplus_revoked(
             where user_id = $1 and revoked_at is null and expires_at > $3 and idle_expires_at > $3
             order by last_seen_at desc, session_id desc
             offset $2
-        )",
+        )
+        returning encode(digest, 'hex') as "digest!""#,
         user_id.0,
         most,
         now
     )
-    .execute(tx.connection())
+    .fetch_all(tx.connection())
     .await?;
-    Ok(())
+    Ok(digests)
 }
 
 /// Deletes sessions that were over before a time; tells how many, at most `limit`.

@@ -9,9 +9,9 @@ use tenancy::{SessionId, UserId};
 
 use crate::domain::standing::Standing;
 
-/// Takes a tenant's record over, unless a newer one is known.
-pub(crate) async fn take_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<(), Error> {
-    sqlx::query!(
+/// Takes a tenant's record over, unless it or a newer one is known. Tells whether that changed anything.
+pub(crate) async fn take_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<bool, Error> {
+    let taken = sqlx::query!(
         "-- standing.take_tenant
         insert into session.tenants as known
             (tenant_id, status, session_version, events_per_second, bytes_per_second, producers, version)
@@ -34,12 +34,12 @@ pub(crate) async fn take_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Res
     )
     .execute(tx.connection())
     .await?;
-    Ok(())
+    Ok(taken.rows_affected() > 0)
 }
 
-/// Takes a user's record over, unless a newer one is known.
-pub(crate) async fn take_subject(tx: &mut TenantTx, record: &SubjectRecord) -> Result<(), Error> {
-    sqlx::query!(
+/// Takes a user's record over, unless it or a newer one is known. Tells whether that changed anything.
+pub(crate) async fn take_subject(tx: &mut TenantTx, record: &SubjectRecord) -> Result<bool, Error> {
+    let taken = sqlx::query!(
         "-- standing.take_subject
         insert into session.subjects as known
             (user_id, tenant_id, role, status, credential_version, kept_session_id, version)
@@ -61,7 +61,7 @@ pub(crate) async fn take_subject(tx: &mut TenantTx, record: &SubjectRecord) -> R
     )
     .execute(tx.connection())
     .await?;
-    Ok(())
+    Ok(taken.rows_affected() > 0)
 }
 
 /// What a user may do, if a session may be made under this standing, as it is known now: both are active, and neither has
