@@ -8,6 +8,7 @@ mod system {
     mod faults;
     mod hostile;
     mod monitoring;
+    mod revocation;
     mod routes;
     mod separate;
     mod standalone;

@@ -46,6 +46,8 @@ pub struct Service {
     pub process: Process,
     /// Where its public API listens.
     pub address: SocketAddr,
+    /// Where its admin port listens.
+    pub admin: SocketAddr,
 }
 
 impl Services {
@@ -75,8 +77,12 @@ impl Services {
 
     /// A command for a service, with its configuration in the environment.
     pub fn command(&self, service: Upstream) -> Command {
+        self.command_at(service, self.listeners(service))
+    }
+
+    fn command_at(&self, service: Upstream, listeners: Listeners) -> Command {
         let mut command = program(&format!("svc-{}", service.name()));
-        let Listeners { public, internal, admin } = self.listeners(service);
+        let Listeners { public, internal, admin } = listeners;
         for (name, address) in
             [("SVC_LISTEN", public), ("SVC_LISTEN_INTERNAL", internal), ("SVC_LISTEN_ADMIN", admin)]
         {
@@ -92,10 +98,7 @@ impl Services {
                 command.env("SVC_OPERATOR_TOKEN", &self.operator_token);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
             }
-            Upstream::Session => {
-                self.set_database(&mut command, service);
-                command.env("SVC_NATS_URL", &self.nats.url);
-            }
+            Upstream::Session => self.set_database(&mut command, service),
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_NATS_STREAM_MODE", "ensure").env("SVC_NATS_STREAM_REPLICAS", "1");
@@ -131,31 +134,30 @@ impl Services {
 
     /// The same with further variables.
     pub fn start_with(&self, service: Upstream, variables: &[(&str, &str)]) -> Service {
-        let mut command = self.command(service);
-        command.envs(variables.iter().copied());
-        let process = Process::start(&mut command, &self.home.path().join(service.name()));
-        Service { process, address: self.listeners(service).public }
+        self.start_at(service, self.listeners(service), service.name(), variables)
     }
 
-    /// Whether the service says that it may get requests; while it does not listen yet, it does not.
-    pub async fn is_ready(&self, service: Upstream) -> bool {
-        let url = format!("http://{}/readyz", self.admin(service));
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
+    /// Starts one more of a service, beside the first.
+    pub fn start_another(&self, service: Upstream) -> Service {
+        self.start_at(service, Listeners::choose(), &format!("another-{}", service.name()), &[])
+    }
+
+    fn start_at(
+        &self,
+        service: Upstream,
+        listeners: Listeners,
+        output: &str,
+        variables: &[(&str, &str)],
+    ) -> Service {
+        let mut command = self.command_at(service, listeners);
+        command.envs(variables.iter().copied());
+        let process = Process::start(&mut command, &self.home.path().join(output));
+        Service { process, address: listeners.public, admin: listeners.admin }
     }
 
     /// Where a service's admin port listens.
     pub fn admin(&self, service: Upstream) -> SocketAddr {
         self.listeners(service).admin
-    }
-
-    /// Waits until it is ready.
-    pub async fn until_ready(&self, service: Upstream, running: &mut Service) {
-        until("the service is ready", async || {
-            running.process.expect_running();
-            self.is_ready(service).await.then_some(())
-        })
-        .await;
     }
 
     /// The proxy in front of all three.
@@ -189,6 +191,31 @@ impl Listeners {
 }
 
 impl Service {
+    /// Whether the service says that it may get requests; while it does not listen yet, it does not.
+    pub async fn is_ready(&self) -> bool {
+        let url = format!("http://{}/readyz", self.admin);
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// Waits until it is ready.
+    pub async fn until_ready(&mut self) {
+        until("the service is ready", async || {
+            self.process.expect_running();
+            self.is_ready().await.then_some(())
+        })
+        .await;
+    }
+
+    /// The value of a line of its metrics.
+    pub async fn metric(&self, line: &str) -> f64 {
+        let url = format!("http://{}/metrics", self.admin);
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let text = client.get(url).send().await.unwrap().text().await.unwrap();
+        let value = text.lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{line} is no metric:\n{text}")).parse().unwrap()
+    }
+
     /// Asks it to end while a client holds a connection to it open; how it ended.
     pub async fn end_beside_a_client(mut self) -> ExitStatus {
         let client = raw_client(&format!("http://{}", self.address));

@@ -17,8 +17,8 @@ async fn alerts_and_dashboards_ask_for_what_the_services_show_and_nothing_fires_
     }
     // Else there is nothing to show of limits.
     let mut running = ALL.map(|service| services.start_with(service, &[("SVC_LIMIT_LOGIN", "30/min")]));
-    for (service, running) in ALL.into_iter().zip(&mut running) {
-        services.until_ready(service, running).await;
+    for running in &mut running {
+        running.until_ready().await;
     }
     let proxy = services.proxy().await;
     let operator = raw_client(&proxy.base_url).bearer(&services.operator_token);

@@ -47,9 +47,9 @@ async fn a_service_is_not_ready_before_its_schema_is_and_gets_ready_by_itself() 
         tokio::net::TcpStream::connect(session.address).await.ok()
     })
     .await;
-    assert!(!services.is_ready(Upstream::Session).await);
+    assert!(!session.is_ready().await);
     assert!(services.migrate(Upstream::Session, "up").await.status.success());
-    services.until_ready(Upstream::Session, &mut session).await;
+    session.until_ready().await;
 }
 
 #[tokio::test]
@@ -57,8 +57,8 @@ async fn three_processes_behind_a_proxy_are_one_system() {
     let services = Services::prepare().await;
     migrate(&services).await;
     let mut running = ALL.map(|service| services.start(service));
-    for (service, running) in ALL.into_iter().zip(&mut running) {
-        services.until_ready(service, running).await;
+    for running in &mut running {
+        running.until_ready().await;
     }
     let proxy = services.proxy().await;
     // Who is ready is sent requests, and must be able to answer them.
