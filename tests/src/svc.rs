@@ -16,6 +16,7 @@ pub struct Svc {
     home: TempDir,
     base_url: String,
     tenant: String,
+    api_key: Option<String>,
 }
 
 /// What a command came to.
@@ -37,7 +38,14 @@ impl Svc {
             home: tempfile::Builder::new().prefix("svc-e2e-home-").tempdir().unwrap(),
             base_url: base_url.to_owned(),
             tenant: tenant.to_owned(),
+            api_key: None,
         }
+    }
+
+    /// The same as a program that holds this key.
+    #[must_use]
+    pub fn with_api_key(self, key: &str) -> Self {
+        Self { api_key: Some(key.to_owned()), ..self }
     }
 
     /// Runs a command line with this on standard input.
@@ -45,6 +53,7 @@ impl Svc {
         let mut command = Command::new(&self.program);
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
         command.env("SVC_BASE_URL", &self.base_url).env("SVC_TENANT", &self.tenant);
+        command.envs(self.api_key.iter().map(|key| ("SVC_API_KEY", key)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         // A client that refuses early does not read what it is sent.

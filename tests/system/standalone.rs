@@ -98,6 +98,30 @@ async fn the_printed_commands_work_and_a_revoked_session_is_refused_everywhere()
 }
 
 #[tokio::test]
+async fn a_program_sends_with_the_key_that_an_administrator_made_until_it_is_revoked() {
+    let installation = Installation::new(&[]);
+    let run = installation.up().await;
+    let admin = run.svc();
+    enter(&admin, &run.facts).await;
+    let key = admin.json(&["api-keys", "create", "--name", "sensors", "--source-id", "s-1"], "").await;
+    let program = run.svc().with_api_key(key["key"].as_str().unwrap());
+    assert_eq!(program.json(&["auth", "whoami"], "").await["key_id"], key["id"]);
+    let send = async |event: &str| program.run(&["events", "send", "-f", "-"], event).await;
+    let accepted = send(r#"{"source_id":"s-1"}"#).await;
+    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    let refused = send(r#"{"source_id":"s-2"}"#).await;
+    assert_eq!(refused.code, Some(7), "{refused:?}");
+    assert!(refused.stderr.contains("source_not_allowed"), "{refused:?}");
+
+    admin.done(&["api-keys", "revoke", key["id"].as_str().unwrap(), "--yes"], "").await;
+    assert_eq!(program.run(&["auth", "whoami"], "").await.code, Some(4));
+    until("ingest has heard of it", async || {
+        (send(r#"{"source_id":"s-1"}"#).await.code == Some(4)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn ctrl_c_leaves_no_process_and_the_next_run_finds_its_data() {
     let installation = Installation::new(&[]);
     let mut run = installation.up().await;
