@@ -56,7 +56,7 @@ gen: ## Bring generated files up to date: offline data of queries, configuration
 fmt: ## Bring the code into form
 	cargo fmt --all
 
-bench: ## Measure the running system beside the best that this machine can do (needs 11 GB of disk; 3 minutes)
+bench: ## Measure the running system beside the best that this machine can do (needs 11 GB of disk; 4 minutes)
 	@$(FETCH)
 	@cargo build --release --package standalone --package bench --bins
 	@exec "$(TARGET)/release/bench"

@@ -172,7 +172,8 @@ files, each only those that it needs. After a change: `kubectl rollout restart d
 | `nats.existingSecret` | `identity-url`, `session-url`, `ingest-url` | NATS as the users `identity`, `session` and `ingest` |
 | `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
 | | `operator-token` | the operator's credential, as `svc-identity operator-token` prints one |
-| | `service-token-previous`, `operator-token-previous` | those before a rotation, while `secrets.previous` names them |
+| | `limiter-key` | what failed logins are counted under, 32 or more characters |
+| | `service-token-previous`, `operator-token-previous`, `limiter-key-previous` | those before a rotation, while `secrets.previous` names them |
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | as whom `helm test` logs in |
 

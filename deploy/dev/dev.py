@@ -108,7 +108,14 @@ def made_secrets():
         },
     )
     yield secret("svc-nats", {f"{user}-url": f"nats://{user}:{password}@nats:4222" for user, password in users.items()})
-    yield secret("svc-tokens", {"service-token": secrets.token_hex(32), "operator-token": operator_token()})
+    yield secret(
+        "svc-tokens",
+        {
+            "service-token": secrets.token_hex(32),
+            "operator-token": operator_token(),
+            "limiter-key": secrets.token_hex(32),
+        },
+    )
 
 
 def secret(name, data):

@@ -99,7 +99,7 @@ MALFORMED = {
     "too many copies": ({"nats": {"stream": {"replicas": 6}}}, "replicas"),
     "a proxy that is no network": ({"trustedProxies": ["proxy.example"]}, "trustedProxies"),
     "a digest that is none": ({"session": {"image": {"digest": "abc"}}}, "digest"),
-    "a token that is not rotated": ({"secrets": {"previous": ["limiter-key"]}}, "previous"),
+    "a token that is not rotated": ({"secrets": {"previous": ["database-url"]}}, "previous"),
 }
 
 

@@ -282,6 +282,7 @@ class Variables(unittest.TestCase):
                 "SVC_NATS_URL_FILE",
                 "SVC_SERVICE_TOKEN_FILE",
                 "SVC_OPERATOR_TOKEN_FILE",
+                "SVC_LIMITER_KEY_FILE",
                 "SVC_SESSION_URL",
                 "SVC_PUBLIC_URL",
             },

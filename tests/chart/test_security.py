@@ -97,6 +97,7 @@ class SecurityRules(unittest.TestCase):
                 "svc-nats/identity-url",
                 "svc-tokens/service-token",
                 "svc-tokens/operator-token",
+                "svc-tokens/limiter-key",
             },
             "Deployment/svc-session": {
                 "svc-database/session-url",

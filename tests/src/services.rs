@@ -17,6 +17,7 @@ use crate::{Process, Proxy, output_of, raw_client, until};
 
 const SCHEMAS: &str = include_str!("../../deploy/postgres/schemas.sql");
 const SERVICE_TOKEN: &str = "a-service-token-for-tests-of-32-or-more";
+const LIMITER_KEY: &str = "a-limiter-key-for-tests-of-32-or-more";
 
 /// What the services run on, and where they listen. Nothing runs yet.
 pub struct Services {
@@ -96,6 +97,7 @@ impl Services {
                 self.set_database(&mut command, service);
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_OPERATOR_TOKEN", &self.operator_token);
+                command.env("SVC_LIMITER_KEY", LIMITER_KEY);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
             }
             Upstream::Session => self.set_database(&mut command, service),

@@ -11,7 +11,8 @@ async fn the_effective_configuration_is_shown_without_secrets() {
     for service in ALL {
         let mut command = services.command(service);
         let secret = |name: &std::ffi::OsStr| {
-            ["_TOKEN", "DATABASE_URL", "NATS_URL"].iter().any(|end| name.to_str().unwrap().ends_with(end))
+            let ends = ["SERVICE_TOKEN", "OPERATOR_TOKEN", "LIMITER_KEY", "DATABASE_URL", "NATS_URL"];
+            ends.iter().any(|end| name.to_str().unwrap().ends_with(end))
         };
         let secrets: Vec<_> = command.get_envs().filter(|(name, _)| secret(name)).collect();
         let secrets: Vec<_> =

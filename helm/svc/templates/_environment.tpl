@@ -41,6 +41,7 @@
   (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (printf "%s-url" .component))
   (dict "variable" "SVC_SERVICE_TOKEN" "secret" $tokens "key" "service-token")
   (dict "variable" "SVC_OPERATOR_TOKEN" "secret" $tokens "key" "operator-token")
+  (dict "variable" "SVC_LIMITER_KEY" "secret" $tokens "key" "limiter-key")
 -}}
 {{- range $name := $values.secrets.previous -}}
 {{- $variable := printf "SVC_%s_PREVIOUS" ($name | upper | replace "-" "_") -}}

@@ -16,6 +16,7 @@ const SCHEMAS: &str = include_str!("../../../deploy/postgres/schemas.sql");
 const PASSWORD: &str = "only-for-tests";
 
 /// A fresh database with both schemas.
+#[derive(Clone)]
 pub struct TestDatabase {
     server: Url,
     name: String,

@@ -91,6 +91,7 @@ impl World {
             },
             service_token: service_token.clone(),
             operator_token: operator_token.clone(),
+            limiter_key: Uuid::now_v7().to_string(),
             mail_dir: mails.path().to_string_lossy().into_owned(),
         };
         // A hash as cheap as it can be: tests are about who gets in, not about how long that takes.

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept_invite;
 pub(crate) mod accept_password;
+pub(crate) mod attempt;
 pub(crate) mod change_password;
 pub(crate) mod create_tenant;
 pub(crate) mod invite_user;
@@ -29,6 +30,7 @@ use service::{Clock, Tasks};
 
 use crate::breach_set::BreachSet;
 use crate::config::Limits;
+use crate::domain::attempt::LimiterKeys;
 use crate::domain::password::PasswordPolicy;
 
 /// What every use case works with. Clones share everything.
@@ -49,6 +51,7 @@ pub(crate) struct App {
     pub(crate) operator_secret: OperatorSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
+    pub(crate) limiter_keys: LimiterKeys,
     pub(crate) limits: Limits,
 }
 

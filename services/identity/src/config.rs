@@ -22,6 +22,7 @@ use service::process::PUBLIC_URL;
 use url::Url;
 
 use crate::breach_set::BreachSet;
+use crate::domain::attempt::{LimiterKey, LimiterKeys};
 use crate::mail::MailSettings;
 
 const TIME_COST: Variable =
@@ -55,6 +56,21 @@ const INVITE_TTL: Variable =
     plain("SVC_INVITE_TTL", "duration, 1h to 7d", "72h", "How long an invite can be accepted.");
 const RESET_TTL: Variable =
     plain("SVC_RESET_TTL", "duration, 5min to 1h", "30min", "How long a password reset can be confirmed.");
+const LIMITER_KEY: Variable = Variable {
+    name: "SVC_LIMITER_KEY",
+    form: "32 or more characters",
+    default: None,
+    secret: true,
+    meaning: "The key of the names under which failed logins are counted; the same in every replica.",
+};
+const LIMITER_KEY_PREVIOUS: Variable = Variable {
+    name: "SVC_LIMITER_KEY_PREVIOUS",
+    form: "32 or more characters",
+    default: None,
+    secret: true,
+    meaning: "The limiter key before the last rotation; what was counted under it still counts.",
+};
+
 const fn plain(
     name: &'static str,
     form: &'static str,
@@ -92,6 +108,8 @@ pub const VARIABLES: &[Variable] = &[
     mail::SMTP_TIMEOUT,
     mail::DIR,
     TRUSTED_PROXIES,
+    LIMITER_KEY,
+    LIMITER_KEY_PREVIOUS,
     ratelimit::LOGIN,
     ratelimit::RESET,
     ratelimit::TOKEN,
@@ -129,6 +147,7 @@ pub struct Config {
     pub(crate) mail: MailSettings,
     pub(crate) proxies: TrustedProxies,
     pub(crate) limits: Limits,
+    pub(crate) limiter_keys: LimiterKeys,
 }
 
 impl Config {
@@ -160,6 +179,8 @@ impl Config {
         let mail = mail::read(&mut read, public_url.as_ref());
         let proxies = TrustedProxies::read(&mut read);
         let limits = limits(&mut read);
+        let limiter_key = read.required_with(&LIMITER_KEY, LimiterKey::new);
+        let limiter_key_previous = read.optional_with(&LIMITER_KEY_PREVIOUS, LimiterKey::new);
         read.finish(|| {
             let argon2 = argon2?;
             let pool_size = match workers? {
@@ -183,6 +204,7 @@ impl Config {
                 mail: mail?,
                 proxies: proxies?,
                 limits: limits?,
+                limiter_keys: LimiterKeys { current: limiter_key?, previous: limiter_key_previous? },
             })
         })
     }

@@ -27,6 +27,7 @@ use crate::http;
 use crate::mail::Route;
 use crate::tasks::effects::{Effects, MAILS, TELLS};
 use crate::tasks::mailer::Mailer;
+use crate::tasks::purge;
 
 /// The migrations of the schema `identity`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
@@ -116,6 +117,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         operator_secret: config.operator_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
         limiter: limiter.clone(),
+        limiter_keys: config.limiter_keys,
         limits: config.limits,
     };
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
@@ -130,6 +132,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         Some(Route::Smtp(smtp)) => smtp.limit + DELIVERY_LIMIT,
         Some(Route::Folder(_)) | None => DELIVERY_LIMIT,
     };
+    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
     let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.

@@ -16,6 +16,8 @@ mod docs;
 mod invites;
 #[path = "http/limits.rs"]
 mod limits;
+#[path = "http/lock_out.rs"]
+mod lock_out;
 #[path = "http/login.rs"]
 mod login;
 #[path = "http/openapi.rs"]

@@ -33,6 +33,8 @@ pub struct Settings {
     pub service_token: String,
     /// The operator's token.
     pub operator_token: String,
+    /// The key of the names under which failed logins are counted.
+    pub limiter_key: String,
     /// Where mails are written, unless the environment names a mail server.
     pub mail_dir: String,
 }
@@ -74,6 +76,7 @@ pub async fn start(
         ("SVC_DATABASE_URL", &settings.identity_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.identity),
         ("SVC_OPERATOR_TOKEN", &settings.operator_token),
+        ("SVC_LIMITER_KEY", &settings.limiter_key),
     ]);
     if !sends_mails(environment) {
         for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);

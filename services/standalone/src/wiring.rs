@@ -110,6 +110,8 @@ fn settings(
         secret::kept_or(&operator_token_file(data), fresh).context("cannot keep the operator's token")?;
     let service_token =
         secret::kept(&data.secrets().join("service-token")).context("cannot keep the service token")?;
+    let limiter_key =
+        secret::kept(&data.secrets().join("limiter-key")).context("cannot keep the limiter key")?;
     Ok(Settings {
         public_url: environment.get(PUBLIC_URL.name).unwrap_or(base_url).to_owned(),
         identity_database_url: servers.database_url(Role::Identity, DATABASE),
@@ -121,6 +123,7 @@ fn settings(
         },
         service_token,
         operator_token,
+        limiter_key,
         mail_dir: data.mails().to_string_lossy().into_owned(),
     })
 }

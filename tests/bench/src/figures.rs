@@ -6,6 +6,7 @@ mod checks;
 mod costs;
 mod images;
 mod logins;
+mod refusals;
 mod single;
 
 use std::time::Duration;

@@ -7,6 +7,7 @@ mod events;
 mod figures;
 mod floor;
 mod http;
+mod likeness;
 mod load;
 mod person;
 mod process;
@@ -43,10 +44,10 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "FIGURE",
-        default_value = "images,logins,checks,batch,single"
+        default_value = "images,logins,checks,refusals,batch,single"
     )]
     only: Vec<Figure>,
-    /// Measure each so often; without it, as often as fits into three minutes
+    /// Measure each so often; without it, as often as fits into four minutes
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 }
@@ -59,6 +60,8 @@ enum Figure {
     Logins,
     /// Session checks: how many, how long, and how long while many log in
     Checks,
+    /// Whether the time of a refusal tells who has an account
+    Refusals,
     /// Events a second in batches
     Batch,
     /// Events a second one by one
@@ -97,12 +100,15 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
     let person = person::first_admin(system).await?;
     let member = person.invite_member(system).await?;
     let mut bench = Bench { system, person, member, rounds: options.rounds, base, known_events: 0, report };
-    for figure in [Figure::Images, Figure::Logins, Figure::Checks, Figure::Batch, Figure::Single] {
+    for figure in
+        [Figure::Images, Figure::Logins, Figure::Checks, Figure::Refusals, Figure::Batch, Figure::Single]
+    {
         if options.only.contains(&figure) {
             match figure {
                 Figure::Images => bench.images(&options.images).await?,
                 Figure::Logins => bench.logins().await?,
                 Figure::Checks => bench.checks().await?,
+                Figure::Refusals => bench.refusals().await?,
                 Figure::Batch => bench.batch().await?,
                 Figure::Single => bench.single().await?,
             }

@@ -11,7 +11,7 @@ use tenancy::TenantId;
 use crate::http::{Connection, request};
 use crate::system::System;
 
-const PASSWORD: &str = "correct-horse-battery-9";
+pub(crate) const PASSWORD: &str = "correct-horse-battery-9";
 const MEMBER: &str = "member@bench.example";
 
 /// Somebody with a session.
@@ -26,7 +26,8 @@ pub(crate) async fn first_admin(system: &System) -> anyhow::Result<Person> {
     accept(system.address, Secret::new(token)).await
 }
 
-async fn accept(address: SocketAddr, token: Secret) -> anyhow::Result<Person> {
+/// Accepts an invite, and logs in.
+pub(crate) async fn accept(address: SocketAddr, token: Secret) -> anyhow::Result<Person> {
     let body = serde_json::to_vec(&AcceptInvite { token, password: Secret::new(PASSWORD) })?;
     let accept = request("POST", "/api/v1/users/accept-invite", &[], &body);
     let mut connection = Connection::open(address).await?;
@@ -45,8 +46,12 @@ impl Person {
     /// Somebody else of the tenant. A user has so many sessions and no more: whoever logs in all the time loses the older
     /// ones, and must not be who sends.
     pub(crate) async fn invite_member(&self, system: &System) -> anyhow::Result<Self> {
-        let invite =
-            InviteUser { email: MEMBER.to_owned(), role: Role::Member, delivery: Delivery::Response };
+        self.invite(system, MEMBER).await
+    }
+
+    /// Anybody else of the tenant, who accepts at once.
+    pub(crate) async fn invite(&self, system: &System, email: &str) -> anyhow::Result<Self> {
+        let invite = InviteUser { email: email.to_owned(), role: Role::Member, delivery: Delivery::Response };
         let invite = self.post("/api/v1/users/invite", &serde_json::to_vec(&invite)?);
         let mut connection = Connection::open(system.address).await?;
         let invite: Invite = serde_json::from_slice(connection.exchange(&invite).await?.expect(201)?)?;
@@ -73,7 +78,8 @@ impl Person {
         self.with_bearer("POST", path, body)
     }
 
-    fn with_bearer(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    /// Sends any request with the session as bearer.
+    pub(crate) fn with_bearer(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
         let bearer = format!("Bearer {}", self.session.session_id.expose());
         request(method, path, &[("Authorization", &bearer)], body)
     }

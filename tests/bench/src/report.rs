@@ -5,11 +5,36 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::likeness::Likeness;
+
 /// Everything that was measured.
 #[derive(Default, Serialize)]
 pub(crate) struct Report {
     cores: usize,
     figures: Vec<Row>,
+    alike: Vec<Alike>,
+}
+
+/// Times of a kind of request, which should be like those of the first kind.
+#[derive(Serialize)]
+pub(crate) struct Alike {
+    kind: String,
+    samples: usize,
+    median_ms: f64,
+    ks_p: f64,
+    welch_t: f64,
+}
+
+impl Alike {
+    pub(crate) fn new(kind: String, times: &[f64], likeness: Likeness) -> Self {
+        let Likeness { ks_p, welch_t } = likeness;
+        Self { kind, samples: times.len(), median_ms: median(times.to_vec()), ks_p, welch_t }
+    }
+
+    fn line(&self) -> String {
+        let Self { kind, samples, median_ms, ks_p, welch_t } = self;
+        format!("{kind:32}  {samples:>7}  {median_ms:>9.2}  {ks_p:>6.3}  {welch_t:>7.2}\n")
+    }
 }
 
 /// A figure of ours beside a limit, round by round.
@@ -71,13 +96,30 @@ impl Report {
         });
     }
 
+    /// Adds a kind of request that should not be told from others by its time.
+    pub(crate) fn add_alike(&mut self, alike: Alike) {
+        self.alike.push(alike);
+    }
+
     pub(crate) fn write(&mut self, path: &Path) -> anyhow::Result<()> {
         self.cores = std::thread::available_parallelism().map_or(0, usize::from);
         Ok(std::fs::write(path, serde_json::to_vec_pretty(self)?)?)
     }
 
     pub(crate) fn print(&self) -> io::Result<()> {
-        io::stdout().write_all(self.table().as_bytes())
+        io::stdout().write_all(self.table().as_bytes())?;
+        io::stdout().write_all(self.likenesses().as_bytes())
+    }
+
+    /// The kinds that should be alike. Of eight comparisons one has a p below 0.1 by chance; below 0.01, or a t beyond 3,
+    /// the kinds can be told apart.
+    fn likenesses(&self) -> String {
+        if self.alike.is_empty() {
+            return String::new();
+        }
+        let (kind, samples, median, p, t) = ("kind", "samples", "median ms", "KS p", "Welch t");
+        let head = format!("\n{kind:32}  {samples:>7}  {median:>9}  {p:>6}  {t:>7}\n");
+        std::iter::once(head).chain(self.alike.iter().map(Alike::line)).collect()
     }
 
     fn table(&self) -> String {

@@ -51,6 +51,8 @@ impl System {
             .arg(tools)
             .env("SVC_NATS_STREAM_MAX_BYTES", STREAM_BYTES)
             .envs(LIMITS_OFF)
+            // The load says where it comes from, where that matters.
+            .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;

@@ -27,8 +27,9 @@ impl Command for Enable {
             group: Group::Identity,
             access: Access::CallerOrOperator,
             examples: &[("Enable a user", "svc users enable 01890a5d-ac96-774b-bcce-b302099a8057")],
-            agent_notes: "The password stays as it was, and sessions that ended stay ended. Repeating it changes nothing. \
-                          Who has not accepted the invite yet cannot be enabled.",
+            agent_notes: "The password stays as it was, and sessions that ended stay ended. It also ends a \
+                          lock-out after too many failed logins. Repeating it changes nothing. Who has not accepted the \
+                          invite yet cannot be enabled.",
             see_also: &["users disable", "users list", "auth password reset"],
             errors: &[
                 Failure::Local(Fault::InputNeeded),

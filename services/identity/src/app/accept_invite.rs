@@ -65,6 +65,7 @@ impl App {
         if !won {
             return Err(AcceptInviteError::Token);
         }
+        self.forget_attempts(&mut tx, &tenant_id, &email_key).await?;
         self.write_subject(&mut tx, &tenant_id, pending.user_id, now).await?;
         tx.commit().await?;
         self.outbox.wake();

@@ -1,16 +1,19 @@
 //! Change a password: the current one is the proof. The other sessions of the user end.
 
+use std::net::IpAddr;
+
 use authn::Caller;
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
 use database::Error;
-use hashing::{Overloaded, Password, Verdict};
+use hashing::Overloaded;
 use service::Problem;
 use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
 use super::accept_password::PasswordError;
-use crate::domain::password;
+use super::attempt::AttemptError;
+use crate::domain::attempt::Whom;
 use crate::store::{reset, user};
 
 /// Why a password was not changed.
@@ -18,8 +21,8 @@ use crate::store::{reset, user};
 pub(crate) enum ChangeError {
     #[error("the bearer is somebody else's")]
     Somebody,
-    #[error("the current password is wrong")]
-    Current,
+    #[error(transparent)]
+    Attempt(#[from] AttemptError),
     #[error(transparent)]
     Password(#[from] PasswordError),
     #[error(transparent)]
@@ -32,7 +35,7 @@ impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Somebody => ProblemKind::NotFound.into(),
-            ChangeError::Current => ProblemKind::LoginFailed.into(),
+            ChangeError::Attempt(error) => error.into(),
             ChangeError::Password(error) => error.at("/new_password"),
             ChangeError::Overloaded(_) => ProblemKind::Overloaded.into(),
             ChangeError::Database(error) => error.into(),
@@ -41,26 +44,25 @@ impl From<ChangeError> for Problem {
 }
 
 impl App {
-    /// Looks at the current password first, like a login, whoever it is about; then at the new one. `caller` is the bearer
-    /// that was sent along: it must be the user's, and it is the session that stays.
+    /// Looks at the current password first, an attempt like a login, whoever it is about; then at the new one. `caller` is
+    /// the bearer that was sent along: it must be the user's, and it is the session that stays.
     pub(crate) async fn change_password(
         &self,
         tenant_id: &TenantId,
         user_id: UserId,
         caller: Option<&Caller>,
         request: &ChangePassword,
+        address: IpAddr,
     ) -> Result<(), ChangeError> {
         let kept = match caller {
             Some(caller) => Some(session_of(caller, tenant_id, user_id).ok_or(ChangeError::Somebody)?),
             None => None,
         };
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
-        let current = password::prepare(request.current_password.expose());
-        let stored = found.as_ref().and_then(|account| account.password_digest.clone());
-        let stored = stored.filter(|_| current.is_some());
-        let verdict = self.hashes.verify(current.unwrap_or_else(|| Password::new("")), stored).await?;
-        let found = found.filter(|account| verdict == Verdict::Match && account.may_log_in());
-        let account = found.ok_or(ChangeError::Current)?;
+        let email = found.as_ref().map(|account| &account.email);
+        let whom = email.map_or(Whom::User(tenant_id, user_id), |email| Whom::Email(tenant_id, email));
+        let attempt = self.count_attempt(whom, address).await?;
+        let account = self.check_password(&attempt, found, request.current_password.expose()).await?;
 
         let new = request.new_password.expose();
         let new = self.accept_password(new, &account.email, tenant_id).await?;
@@ -70,7 +72,7 @@ impl App {
         // Only if nothing has changed since the current password was checked.
         let seen = account.subject.credential_version;
         if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept, now).await? {
-            return Err(ChangeError::Current);
+            return Err(AttemptError::Failed.into());
         }
         // Whoever holds a mail of an earlier request shall not undo this.
         reset::mark_replaced(&mut tx, user_id, None, now).await?;

@@ -1,36 +1,32 @@
 //! Log in with e-mail and password.
-//!
-//! Unknown tenant, unknown e-mail, invited, disabled, suspended, unusable and wrong password all take one path: one
-//! look-up, one verification, one answer. Nothing on the way tells who has an account.
 
 use std::net::IpAddr;
 
 use authn::{IssueError, Unavailable};
-use contract::ProblemKind;
 use contract::internal::IssueSession;
 use contract::session::{IssuedSession, SessionMethod};
-use hashing::{Overloaded, Password, PasswordDigest, Verdict};
+use hashing::PasswordDigest;
 use service::Problem;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
+use super::attempt::AttemptError;
+use crate::domain::attempt::Whom;
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::store::user;
 
 /// What a client says of itself.
 pub(crate) struct Client {
-    pub(crate) ip: Option<IpAddr>,
+    pub(crate) address: IpAddr,
     pub(crate) user_agent: Option<String>,
 }
 
 /// Why nobody was logged in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogInError {
-    #[error("login failed")]
-    Failed,
     #[error(transparent)]
-    Overloaded(#[from] Overloaded),
+    Attempt(#[from] AttemptError),
     #[error(transparent)]
     Database(#[from] database::Error),
     #[error(transparent)]
@@ -40,8 +36,7 @@ pub(crate) enum LogInError {
 impl From<LogInError> for Problem {
     fn from(error: LogInError) -> Self {
         match error {
-            LogInError::Failed => ProblemKind::LoginFailed.into(),
-            LogInError::Overloaded(_) => ProblemKind::Overloaded.into(),
+            LogInError::Attempt(error) => error.into(),
             LogInError::Database(error) => error.into(),
             LogInError::Session(error) => error.into(),
         }
@@ -57,16 +52,12 @@ impl App {
         raw_password: &str,
         client: Client,
     ) -> Result<IssuedSession, LogInError> {
-        let account = user::find_account(&self.database, tenant_id, &EmailKey::of_login(email)).await?;
-        let prepared = password::prepare(raw_password);
-        let digest = account.as_ref().and_then(|account| account.password_digest.clone());
-        // What cannot be a password is hashed as an empty one, against nothing.
-        let digest = digest.filter(|_| prepared.is_some());
-        let password = prepared.unwrap_or_else(|| Password::new(""));
-        let verdict = self.hashes.verify(password, digest.clone()).await?;
+        let email = EmailKey::of_login(email);
+        let attempt = self.count_attempt(Whom::Email(tenant_id, &email), client.address).await?;
+        let found = user::find_account(&self.database, tenant_id, &email).await?;
+        let account = self.check_password(&attempt, found, raw_password).await?;
 
-        let account = account.filter(|account| verdict == Verdict::Match && account.may_log_in());
-        let account = account.ok_or(LogInError::Failed)?;
+        let digest = account.password_digest;
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
             self.rehash(&account.tenant.tenant_id, account.subject.user_id, outdated, raw_password);
         }
@@ -74,11 +65,11 @@ impl App {
             subject: account.subject,
             tenant: account.tenant,
             method: SessionMethod::Password,
-            ip: client.ip,
+            ip: Some(client.address),
             user_agent: client.user_agent,
         };
         self.sessions.issue(&request).await.map_err(|error| match error {
-            IssueError::Overtaken => LogInError::Failed,
+            IssueError::Overtaken => AttemptError::Failed.into(),
             IssueError::Unavailable(error) => LogInError::Session(error),
         })
     }

@@ -53,6 +53,10 @@ impl App {
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
         user::mark_standing(&mut tx, user_id, role, status, disables, now).await?;
+        if patch.status == Some(UserStatus::Active) {
+            // Somebody who may says that this is who they are: a lock-out ends, too.
+            self.forget_attempts(&mut tx, scope.tenant_id(), &EmailKey::of_login(&found.email)).await?;
+        }
         if disables {
             reset::mark_replaced(&mut tx, user_id, None, now).await?;
         }

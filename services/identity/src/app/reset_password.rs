@@ -73,7 +73,7 @@ impl App {
             Some(_) => return Ok(None),
         };
         if !again && reset::count_since(&mut tx, user_id, now - TimeDelta::hours(1)).await? >= MAX_AN_HOUR {
-            tracing::warn!(%tenant_id, %user_id, "too many resets of one account; the last one stays");
+            tracing::debug!(%tenant_id, %user_id, "too many resets of one account; the last one stays");
             return Ok(None);
         }
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
@@ -111,6 +111,7 @@ impl App {
         if !won {
             return Err(ConfirmError::Token);
         }
+        self.forget_attempts(&mut tx, &tenant_id, &email).await?;
         self.write_subject(&mut tx, &tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, &tenant_id, user_id, now).await?;
         tx.commit().await?;

@@ -29,7 +29,7 @@ pub(super) async fn login(
     LoginBody(login): LoginBody<Login>,
 ) -> Result<Response, Problem> {
     let client = Client {
-        ip: Some(address),
+        address,
         user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(shortened),
     };
     let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
@@ -44,6 +44,7 @@ fn shortened(text: &str) -> String {
 pub(super) async fn change(
     TenantHeader(tenant_id): TenantHeader,
     UserHeader(user_id): UserHeader,
+    ClientAddress(address): ClientAddress,
     State(app): State<App>,
     request: Request,
 ) -> Result<StatusCode, Problem> {
@@ -52,7 +53,7 @@ pub(super) async fn change(
     let whole = Request::from_parts(parts.clone(), body);
     let LoginBody(request) = LoginBody::<ChangePassword>::from_request(whole, &app).await?;
     let OptionalCaller(caller) = OptionalCaller::from_request_parts(&mut parts, &app).await?;
-    app.change_password(&tenant_id, user_id, caller.as_ref(), &request).await?;
+    app.change_password(&tenant_id, user_id, caller.as_ref(), &request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

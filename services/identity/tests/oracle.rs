@@ -1,0 +1,158 @@
+//! Nothing tells who has an account: whoever a login or a reset is about, it does the same writes, the same look-ups and the
+//! same number of hashes. Whether it takes the same time, `make bench` measures.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use contract::Role;
+use serde_json::json;
+use testkit::World;
+use testkit::world::PASSWORD;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+/// The statements that this thread has run, by the words that they begin with.
+#[derive(Clone, Default)]
+struct Statements(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "sqlx::query" {
+            event.record(&mut Summary(&self.0));
+        }
+    }
+}
+
+struct Summary<'a>(&'a Mutex<Vec<String>>);
+
+impl Visit for Summary<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        // The relay, the purges and whoever looks whether Postgres answers work when they like.
+        let in_the_background =
+            ["outbox_", "delete_before", "select 1"].iter().any(|name| value.contains(name));
+        if field.name() == "summary" && !in_the_background {
+            self.0.lock().unwrap().push(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+/// What a request cost: its statements, and how many passwords were hashed.
+type Work = (Vec<String>, u64);
+
+struct Observed {
+    world: World,
+    statements: Statements,
+}
+
+impl Observed {
+    async fn work_of(&self, path: &str, tenant: &str, body: &serde_json::Value, status: u16) -> Work {
+        let client = self.world.client().header("X-Tenant-ID", tenant);
+        let hashed = self.hashed().await;
+        self.statements.0.lock().unwrap().clear();
+        assert_eq!(client.post(path, body).await.status, status);
+        let statements = std::mem::take(&mut *self.statements.0.lock().unwrap());
+        (statements, self.hashed().await - hashed)
+    }
+
+    async fn hashed(&self) -> u64 {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let url = format!("{}/metrics", self.world.admin_url);
+        let metrics = client.get(url).send().await.unwrap().text().await.unwrap();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("svc_hash_duration_seconds_count "));
+        count.unwrap().parse().unwrap()
+    }
+}
+
+/// Tenants and users in every state, on a thread whose statements are seen.
+async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
+    let statements = Statements::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(statements.clone()));
+    let limits = [("SVC_LIMIT_LOGIN", "1000/s"), ("SVC_LIMIT_RESET", "1000/s")];
+    let world = World::start_with(&limits).await.unwrap();
+    let admin = world.tenant("acme").await;
+    for name in ["waiting", "locked", "disabled"] {
+        world.join(&admin, &format!("{name}@acme.example"), Role::Member).await;
+    }
+    let invite = json!({ "email": "invited@acme.example", "delivery": "response" });
+    assert_eq!(admin.client.post("/users/invite", &invite).await.status, 201);
+    let _other = world.tenant("suspended").await;
+    let wrong = async |email: &str| {
+        let client = world.client().header("X-Tenant-ID", "acme");
+        let body = json!({ "email": email, "password": "wrong-password-altogether" });
+        client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    };
+    wrong("waiting@acme.example").await;
+    world
+        .run_sql("update identity.attempts set waits_until = now() + interval '1 hour' where failures > 0")
+        .await;
+    wrong("locked@acme.example").await;
+    world
+        .run_sql(
+            "update identity.failures set in_a_row = 100 where account_key in (
+                select account_key from identity.attempts where failures > 0 and waits_until <= now()
+            );
+            update identity.users set status = 'disabled' where email_key = 'disabled@acme.example';
+            update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
+        )
+        .await;
+    (Observed { world, statements }, guard)
+}
+
+#[tokio::test]
+async fn every_refused_login_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    let long = "x".repeat(600);
+    for (name, tenant, email, password) in [
+        ("wrong password", "acme", "admin@acme.example", "wrong-password-altogether"),
+        ("empty password", "acme", "admin@acme.example", ""),
+        ("password that cannot be one", "acme", "admin@acme.example", "control\u{0}character"),
+        ("password that is too long", "acme", "admin@acme.example", &long),
+        ("unknown e-mail", "acme", "unknown@acme.example", PASSWORD),
+        ("no e-mail at all", "acme", "no address\u{0}at all", PASSWORD),
+        ("invited", "acme", "invited@acme.example", PASSWORD),
+        ("disabled", "acme", "disabled@acme.example", PASSWORD),
+        ("suspended", "suspended", "admin@suspended.example", PASSWORD),
+        ("unknown tenant", "unknown", "admin@acme.example", PASSWORD),
+        ("locked", "acme", "locked@acme.example", PASSWORD),
+        ("waiting", "acme", "waiting@acme.example", PASSWORD),
+    ] {
+        let body = json!({ "email": email, "password": password });
+        let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;
+        let expected = [
+            "-- limit.count insert into …",
+            "-- attempt.count with attempt …",
+            "-- user.find_account select user_id …",
+        ];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 1), "{name}");
+    }
+    // And one that succeeds does more, so that these can be told apart.
+    let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
+    let (statements, hashed) = observed.work_of("/auth/password/login", "acme", &body, 200).await;
+    assert!(statements.len() > 3 && hashed == 1, "{statements:?}");
+}
+
+#[tokio::test]
+async fn every_request_of_a_reset_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    // What the worker does afterwards is none of the request's work.
+    observed.world.run_sql("alter function identity.outbox_claim rename to outbox_asleep").await;
+    for (name, tenant, email) in [
+        ("known", "acme", "admin@acme.example"),
+        ("unknown e-mail", "acme", "unknown@acme.example"),
+        ("invited", "acme", "invited@acme.example"),
+        ("disabled", "acme", "disabled@acme.example"),
+        ("suspended", "suspended", "admin@suspended.example"),
+        ("locked", "acme", "locked@acme.example"),
+        ("unknown tenant", "unknown", "admin@acme.example"),
+    ] {
+        let body = json!({ "email": email });
+        let (statements, hashed) = observed.work_of("/auth/password/reset", tenant, &body, 204).await;
+        let expected = ["-- limit.count insert into …", "select identity.request_reset($1, $2, $3, …"];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
+    }
+}
