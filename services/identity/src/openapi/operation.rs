@@ -21,7 +21,11 @@ pub(super) fn operation(route: &Route, components: &mut Components) -> Value {
         "responses": responses(route, components),
     });
     if let Some(body) = route.body {
-        operation["requestBody"] = json!({ "required": true, "content": content(body, components) });
+        let required = match body {
+            Body::Form(of) => Components::fields(of).any(|field| field.required),
+            Body::Json(_) | Body::Event | Body::Events => true,
+        };
+        operation["requestBody"] = json!({ "required": required, "content": content(body, components) });
     }
     operation
 }

@@ -8,7 +8,7 @@ fn each(path: &str, value: &Value, visit: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, one)| each(&format!("{path}/{key}"), one, visit)),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(i, one)| each(&format!("{path}/{i}"), one, visit))
+            list.iter().enumerate().for_each(|(i, one)| each(&format!("{path}/{i}"), one, visit));
         }
         _ => {}
     }
