@@ -8,6 +8,7 @@ use super::{markdown, text};
 pub(super) struct TypeView {
     pub(super) name: String,
     pub(super) about: String,
+    pub(super) kind: Kind,
     pub(super) fields: Vec<Field>,
 }
 
@@ -34,6 +35,7 @@ impl TypeView {
         Self {
             name: name.to_owned(),
             about: markdown(&text(&schema["description"])),
+            kind: Kind::of(schema),
             fields: fields
                 .map(|(name, schema)| Field {
                     name: name.clone(),
@@ -84,10 +86,8 @@ fn words(schema: &Value) -> String {
         ("maxLength", "length at most"),
     ];
     let bounds = bounds.iter().filter(|(name, _)| !schema[name].is_null() && schema[name] != 0);
-    let format = schema["format"]
-        .as_str()
-        .filter(|format| !format.starts_with("uint"))
-        .map(|format| format!("({format})"));
+    let format = schema["format"].as_str().filter(|format| !format.starts_with("uint"));
+    let kind = format.map_or(kind.clone(), |format| format!("{kind} ({format})"));
     let bounds = bounds.map(|(name, words)| format!("{words} {}", schema[name]));
-    [Some(kind), format].into_iter().flatten().chain(bounds).collect::<Vec<_>>().join(" ")
+    std::iter::once(kind).chain(bounds).collect::<Vec<_>>().join(", ")
 }
