@@ -66,13 +66,13 @@ async fn whoever_sets_the_user_active_again_ends_a_lock_out() {
     let world = start().await;
     let admin = locked(&world).await;
     let path = format!("/users/{}", admin.user.user_id);
-    let patch = async |body: Value| {
+    let change = async |body: Value| {
         let request = admin.client.request(Method::PATCH, &path).json(&body);
         admin.client.send(request).await.expect::<Value>(200)
     };
-    patch(json!({ "role": "admin" })).await;
+    change(json!({ "role": "admin" })).await;
     assert_eq!(attempt(&world, 101, EMAIL, PASSWORD).await, 401, "another change unlocks nothing");
-    patch(json!({ "status": "active" })).await;
+    change(json!({ "status": "active" })).await;
     assert_eq!(attempt(&world, 102, EMAIL, PASSWORD).await, 200);
 }
 
