@@ -23,6 +23,11 @@ impl TenantScope {
         Self(tenant_id)
     }
 
+    /// The tenant that a request names and nothing has proven: for telling what was tried there, and no more.
+    pub fn of_claim(tenant_id: TenantId) -> Self {
+        Self(tenant_id)
+    }
+
     /// Any tenant, named by the operator.
     pub fn of_operator(tenant_id: TenantId) -> Self {
         Self(tenant_id)

@@ -1,5 +1,6 @@
 //! Accept an invite: the token is spent in the transaction that writes the password, and never by a refused password.
 
+use audit::{Actor, AuditEvent, EventName};
 use contract::ProblemKind;
 use contract::identity::AcceptedInvite;
 use database::Error;
@@ -66,6 +67,15 @@ impl App {
             return Err(AcceptInviteError::Token);
         }
         self.forget_attempts(&mut tx, &tenant_id, &email_key).await?;
+        let user_id = pending.user_id;
+        let created = AuditEvent {
+            about: Some(pending.role.as_str()),
+            user_id: Some(user_id),
+            invite_id: Some(invite_id),
+            email: Some(pending.email.clone()),
+            ..AuditEvent::new(EventName::UserCreated, Actor::User { user_id }).credential(&digest)
+        };
+        self.audit.record(&mut tx, &tenant_id, created, now).await?;
         self.write_subject(&mut tx, &tenant_id, pending.user_id, now).await?;
         tx.commit().await?;
         self.outbox.wake();

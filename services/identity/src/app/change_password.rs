@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
@@ -12,7 +13,7 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
 use super::accept_password::PasswordError;
-use super::attempt::AttemptError;
+use super::attempt::{AttemptError, Purpose};
 use crate::domain::attempt::Whom;
 use crate::store::{reset, user};
 
@@ -61,7 +62,7 @@ impl App {
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
         let email = found.as_ref().map(|account| &account.email);
         let whom = email.map_or(Whom::User(tenant_id, user_id), |email| Whom::Email(tenant_id, email));
-        let attempt = self.count_attempt(whom, address).await?;
+        let attempt = self.count_attempt(whom, address, Purpose::ChangePassword).await?;
         let account = self.check_password(&attempt, found, request.current_password.expose()).await?;
 
         let new = request.new_password.expose();
@@ -76,6 +77,13 @@ impl App {
         }
         // Whoever holds a mail of an earlier request shall not undo this.
         reset::mark_replaced(&mut tx, user_id, None, now).await?;
+        let changed = AuditEvent {
+            about: Some("change"),
+            user_id: Some(user_id),
+            ip: Some(address),
+            ..AuditEvent::new(EventName::AuthnPasswordChange, Actor::User { user_id })
+        };
+        self.audit.record(&mut tx, tenant_id, changed, now).await?;
         self.write_subject(&mut tx, tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, tenant_id, user_id, now).await?;
         tx.commit().await?;

@@ -10,7 +10,7 @@ use service::Problem;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
-use super::attempt::AttemptError;
+use super::attempt::{AttemptError, Purpose};
 use crate::domain::attempt::Whom;
 use crate::domain::email::EmailKey;
 use crate::domain::password;
@@ -53,7 +53,8 @@ impl App {
         client: Client,
     ) -> Result<IssuedSession, LogInError> {
         let email = EmailKey::of_login(email);
-        let attempt = self.count_attempt(Whom::Email(tenant_id, &email), client.address).await?;
+        let whom = Whom::Email(tenant_id, &email);
+        let attempt = self.count_attempt(whom, client.address, Purpose::LogIn).await?;
         let found = user::find_account(&self.database, tenant_id, &email).await?;
         let account = self.check_password(&attempt, found, raw_password).await?;
 

@@ -1,5 +1,6 @@
 //! Reset a forgotten password: a request that tells nobody anything, a mail, and a token that is good once.
 
+use audit::{Actor, AuditEvent, EventName};
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::ConfirmReset;
 use contract::{API_PREFIX, ProblemKind};
@@ -112,6 +113,12 @@ impl App {
             return Err(ConfirmError::Token);
         }
         self.forget_attempts(&mut tx, &tenant_id, &email).await?;
+        let changed = AuditEvent {
+            about: Some("reset"),
+            user_id: Some(user_id),
+            ..AuditEvent::new(EventName::AuthnPasswordChange, Actor::User { user_id })
+        };
+        self.audit.record(&mut tx, &tenant_id, changed.credential(&digest), now).await?;
         self.write_subject(&mut tx, &tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, &tenant_id, user_id, now).await?;
         tx.commit().await?;

@@ -164,3 +164,15 @@ pub(crate) async fn record(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Op
         version: row.version,
     }))
 }
+
+/// Whether there is such a tenant.
+pub(crate) async fn exists(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<bool, Error> {
+    let exists = sqlx::query_scalar!(
+        r#"-- tenant.exists
+        select exists (select from identity.tenants where tenant_id = $1) as "exists!""#,
+        tenant_id.as_str()
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(exists)
+}

@@ -1,11 +1,13 @@
 //! Revoke a session.
 
+use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Revoked;
 use contract::ProblemKind;
+use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
-use tenancy::{SessionId, UserId};
+use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::store::{session, standing};
@@ -14,10 +16,11 @@ impl App {
     /// By its raw token, which is the proof. Repeating it is harmless.
     pub(crate) async fn log_out(&self, raw: &str) -> Result<(), Problem> {
         let token = RawToken::parse(TokenKind::Session, raw).map_err(|_| ProblemKind::SessionNotFound)?;
-        let found = session::mark_revoked_by_digest(&self.database, token.digest(), self.clock.now()).await?;
-        if !found {
-            return Err(ProblemKind::SessionNotFound.into());
-        }
+        let found = session::find_by_digest(&self.database, token.digest()).await?;
+        let (session_id, tenant_id, user_id) = found.ok_or(ProblemKind::SessionNotFound)?;
+        let mut tx = self.database.tenant(&TenantScope::of_token(tenant_id.clone())).await?;
+        self.revoke_one(&mut tx, &tenant_id, Actor::User { user_id }, session_id, None).await?;
+        tx.commit().await?;
         self.hints.publish([Revoked::Credential(token.digest().to_hex())]);
         Ok(())
     }
@@ -35,7 +38,14 @@ impl App {
             return Err(ProblemKind::NotFound.into());
         }
         let stays = caller.session_id().filter(|_| keep_current);
-        session::mark_all_revoked(&mut tx, user_id, stays, self.clock.now()).await?;
+        let now = self.clock.now();
+        session::mark_all_revoked(&mut tx, user_id, stays, now).await?;
+        let revoked = AuditEvent {
+            about: Some("all_sessions"),
+            user_id: Some(user_id),
+            ..AuditEvent::new(EventName::AuthnTokenRevoked, Actor::from(caller))
+        };
+        self.audit.record(&mut tx, caller.tenant_id(), revoked, now).await?;
         tx.commit().await?;
         self.hints.publish([Revoked::User(user_id)]);
         Ok(())
@@ -46,10 +56,37 @@ impl App {
         let owner =
             if caller.is_admin() { None } else { Some(caller.user_id().ok_or(ProblemKind::NotFound)?) };
         let mut tx = self.database.tenant(&caller.scope()).await?;
-        let revoked = session::mark_revoked(&mut tx, session_id, owner, self.clock.now()).await?;
+        let actor = Actor::from(caller);
+        let revoked = self.revoke_one(&mut tx, caller.tenant_id(), actor, session_id, owner).await?;
         let digest = revoked.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
         self.hints.publish([Revoked::Credential(digest)]);
         Ok(())
+    }
+
+    /// Revokes one, and tells of it the first time. Returns the digest of its token in hex, if it is there.
+    async fn revoke_one(
+        &self,
+        tx: &mut TenantTx,
+        tenant_id: &TenantId,
+        actor: Actor,
+        session_id: SessionId,
+        owner: Option<UserId>,
+    ) -> Result<Option<String>, database::Error> {
+        let now = self.clock.now();
+        let Some(session) = session::mark_revoked(tx, session_id, owner, now).await? else {
+            return Ok(None);
+        };
+        if session.newly {
+            let revoked = AuditEvent {
+                about: Some("session"),
+                user_id: Some(session.user_id),
+                session_id: Some(session_id),
+                credential: Some(session.digest[..8].to_owned()),
+                ..AuditEvent::new(EventName::AuthnTokenRevoked, actor)
+            };
+            self.audit.record(tx, tenant_id, revoked, now).await?;
+        }
+        Ok(Some(session.digest))
     }
 }

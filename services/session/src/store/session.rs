@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use contract::session::{Session, SessionMethod};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{SessionId, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::session::{Expiry, NewSession};
 
@@ -43,39 +43,54 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Revokes the session with this token. Tells whether there ever was one.
-pub(crate) async fn mark_revoked_by_digest(
+/// The session with this token, live or over: its id, tenant and user.
+pub(crate) async fn find_by_digest(
     database: &Database,
     digest: TokenDigest,
-    now: DateTime<Utc>,
-) -> Result<bool, Error> {
-    let found = sqlx::query_scalar!("select session.revoke_by_digest($1, $2)", digest.as_bytes(), now)
-        .fetch_one(database.pool())
-        .await?;
-    Ok(found == Some(true))
+) -> Result<Option<(SessionId, TenantId, UserId)>, Error> {
+    let found = sqlx::query!(
+        r#"-- session.find_by_digest
+        select
+            session_id as "session_id!: SessionId", tenant_id as "tenant_id!: TenantId", user_id as "user_id!: UserId"
+        from session.find_session($1)"#,
+        digest.as_bytes()
+    )
+    .fetch_optional(database.pool())
+    .await?;
+    Ok(found.map(|row| (row.session_id, row.tenant_id, row.user_id)))
 }
 
-/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. Returns the digest of its
-/// token in hex, if it is there.
+/// A session that is revoked.
+pub(crate) struct RevokedSession {
+    /// The digest of its token, in hex.
+    pub(crate) digest: String,
+    pub(crate) user_id: UserId,
+    /// Whether it was not before.
+    pub(crate) newly: bool,
+}
+
+/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. It is returned, if it
+/// is there.
 pub(crate) async fn mark_revoked(
     tx: &mut TenantTx,
     session_id: SessionId,
     owner: Option<UserId>,
     now: DateTime<Utc>,
-) -> Result<Option<String>, Error> {
-    let digest = sqlx::query_scalar!(
+) -> Result<Option<RevokedSession>, Error> {
+    let revoked = sqlx::query_as!(
+        RevokedSession,
         r#"-- session.mark_revoked
         update session.sessions
         set revoked_at = coalesce(revoked_at, $3)
         where session_id = $1 and ($2::uuid is null or user_id = $2)
-        returning encode(digest, 'hex') as "digest!""#,
+        returning encode(digest, 'hex') as "digest!", user_id as "user_id: UserId", (revoked_at = $3) as "newly!""#,
         session_id.0,
         owner.map(|id| id.0),
         now
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(digest)
+    Ok(revoked)
 }
 
 /// Revokes all sessions of a user, but the one that stays, if any.
