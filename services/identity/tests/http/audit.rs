@@ -72,6 +72,43 @@ async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it(
 }
 
 #[tokio::test]
+async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let user_id = json!(admin.user.user_id);
+    let log_in = async |tenant_id: &str, email: &str| {
+        let body = json!({ "email": email, "password": "not-the-password-9" });
+        let client = world.client().header("X-Tenant-ID", tenant_id);
+        client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    };
+    log_in("acme", &admin.user.email).await;
+    log_in("acme", "nobody@acme.example").await;
+    log_in("nowhere", "nobody@acme.example").await;
+    let change = json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-horse-battery-9" });
+    let own = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
+    own.post("/auth/password/change", &change).await.expect_empty(204);
+    let raw = world.client().header("X-Session-ID", admin.session.session_id.expose());
+    for _ in 0..2 {
+        raw.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    }
+
+    let failed = of(&world, "audit.v1.acme.identity.authn_login_fail").await;
+    let about: Vec<_> = failed.iter().map(|event| event["user_id"].clone()).collect();
+    assert_eq!(about, [user_id.clone(), Value::Null]);
+    assert!(failed.iter().all(|event| event["actor"] == json!({ "type": "anonymous" })));
+    let nowhere = of(&world, "audit.v1._.identity.authn_login_fail").await;
+    assert_eq!((nowhere.len(), &nowhere[0]["tenant_id"]), (1, &Value::Null), "no subject is made up");
+    let succeeded = of(&world, "audit.v1.acme.identity.authn_login_success").await;
+    assert_eq!((succeeded.len(), &succeeded[0]["user_id"]), (1, &user_id));
+    let created = of(&world, "audit.v1.acme.identity.user_created").await;
+    assert_eq!((created.len(), &created[0]["about"]), (1, &json!("admin")));
+    let changed = of(&world, "audit.v1.acme.identity.authn_password_change").await;
+    assert_eq!((changed.len(), &changed[0]["about"]), (1, &json!("change")));
+    let ended = of(&world, "audit.v1.acme.session.authn_token_revoked").await;
+    assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "once, however often it is repeated");
+}
+
+#[tokio::test]
 async fn events_hold_neither_tokens_nor_what_the_policy_does_not_keep() {
     let world = World::start_with(&[("SVC_AUDIT_PERSONAL", "none")]).await.unwrap();
     let admin = world.tenant("acme").await;
