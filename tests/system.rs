@@ -5,6 +5,7 @@
 mod system {
     mod configuration;
     mod consumer;
+    mod device;
     mod faults;
     mod hostile;
     mod monitoring;

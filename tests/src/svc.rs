@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::{DEADLINE, within};
 
@@ -48,14 +48,19 @@ impl Svc {
         Self { api_key: Some(key.to_owned()), ..self }
     }
 
-    /// Runs a command line with this on standard input.
-    pub async fn run(&self, arguments: &[&str], input: &str) -> Ran {
+    /// Starts a command line that waits for somebody else. It ends with the test.
+    pub fn start(&self, arguments: &[&str]) -> Child {
         let mut command = Command::new(&self.program);
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
         command.env("SVC_BASE_URL", &self.base_url).env("SVC_TENANT", &self.tenant);
         command.envs(self.api_key.iter().map(|key| ("SVC_API_KEY", key)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap();
+        command.spawn().unwrap()
+    }
+
+    /// Runs a command line with this on standard input.
+    pub async fn run(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.start(arguments);
         // A client that refuses early does not read what it is sent.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes()).await;
         let output = within(DEADLINE, &format!("svc {arguments:?}"), child.wait_with_output()).await.unwrap();

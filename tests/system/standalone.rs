@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const SOMEBODY: &str = "somebody@demo.example";
 
 /// Accepts the first invite and logs in, as the greeting says, but with the password from a pipe.
-async fn enter(svc: &Svc, facts: &Facts) {
+pub(super) async fn enter(svc: &Svc, facts: &Facts) {
     let token = facts.admin_invite_token.as_deref().unwrap();
     svc.done(&["users", "accept-invite", token, "--password-stdin"], PASSWORD).await;
     log_in(svc, &facts.admin_email).await;

@@ -17,7 +17,7 @@ pub const TOKEN: Variable =
 pub const DEVICE: Variable = variable(
     "SVC_LIMIT_DEVICE",
     "10/min",
-    "How often an address may ask for a device code, or show an unknown one.",
+    "How often an address may ask for a device code, or show an unknown one; `off` also lifts its limit of wrong user codes, ten and then one a minute.",
 );
 /// Everything else.
 pub const DEFAULT: Variable = variable(

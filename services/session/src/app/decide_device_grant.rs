@@ -12,7 +12,7 @@ use contract::session::SessionMethod;
 use database::TenantTx;
 use ratelimit::source;
 use service::Problem;
-use tenancy::UserId;
+use tenancy::{SessionId, UserId};
 use uuid::Uuid;
 
 use super::App;
@@ -42,7 +42,10 @@ impl App {
         request: &InspectDevice,
         address: IpAddr,
     ) -> Result<AskingDevice, Problem> {
-        Ok(self.pending_grant(caller, &request.user_code, address).await?.asking)
+        let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
+        let user_code = parse(&request.user_code)?;
+        let inspect = async { Ok(self.pending_grant(caller, session_id, user_code).await?.asking) };
+        self.counting_mistakes(address, inspect).await
     }
 
     /// Lets it in as the caller, or not. Letting it in takes a session made with a password just now.
@@ -52,25 +55,48 @@ impl App {
         request: &DecideDevice,
         address: IpAddr,
     ) -> Result<(), Problem> {
+        let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
         if request.decision == Decision::Approve && !has_just_logged_in(caller, self.clock.now()) {
             return Err(ProblemKind::ReauthenticationRequired.into());
         }
-        let Pending { mut tx, grant_id, grant, person, .. } =
-            self.pending_grant(caller, &request.user_code, address).await?;
-        let decided = grant.decide(request.decision, person).map_err(|_| no_such_code())?;
-        device_grant::save(&mut tx, grant_id, decided).await?;
-        Ok(tx.commit().await?)
+        let user_code = parse(&request.user_code)?;
+        let decide = async {
+            let Pending { mut tx, grant_id, grant, person, .. } =
+                self.pending_grant(caller, session_id, user_code).await?;
+            let decided = grant.decide(request.decision, person).map_err(|_| no_such_code())?;
+            device_grant::save(&mut tx, grant_id, decided).await?;
+            Ok(tx.commit().await?)
+        };
+        self.counting_mistakes(address, decide).await
+    }
+
+    /// Counts against the limit of wrong codes of an address: before the code is looked up, so that no two guesses at once are
+    /// one too many, and given back unless it was wrong.
+    async fn counting_mistakes<T>(
+        &self,
+        address: IpAddr,
+        enter: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let (limit, source) = (&self.limits.user_code, source(address));
+        self.limiter.count(limit, &source).await?;
+        let entered = enter.await;
+        if entered.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
+            // What was decided is decided, also when nobody can count.
+            if let Err(error) = self.limiter.give_back(limit, &source).await {
+                tracing::warn!(%error, "a right user code counts like a wrong one");
+            }
+        }
+        entered
     }
 
     /// The grant under a code that the caller has typed. A code of another tenant, of a grant that is decided, and one that
     /// never was are the same wrong code.
-    async fn pending_grant(&self, caller: &Caller, typed: &str, address: IpAddr) -> Result<Pending, Problem> {
-        let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
-        // What cannot be a code tells a guesser nothing, so it is no guess.
-        let user_code: UserCode = typed.parse().map_err(|_| no_such_code())?;
-        // Counted before it is looked up, and given back when it is right: so no two guesses at once are one too many.
-        let (limit, address) = (&self.limits.user_code, source(address));
-        self.limiter.count(limit, &address).await?;
+    async fn pending_grant(
+        &self,
+        caller: &Caller,
+        session_id: SessionId,
+        user_code: UserCode,
+    ) -> Result<Pending, Problem> {
         let now = self.clock.now();
         let mut tx = self.database.tenant(&caller.scope()).await?;
         let person = standing::find_of_session(&mut tx, session_id, now).await?;
@@ -82,9 +108,13 @@ impl App {
             tx.commit().await?;
             return Err(no_such_code());
         };
-        self.limiter.give_back(limit, &address).await?;
         Ok(Pending { tx, grant_id: found.grant_id, grant: found.grant, asking: found.asking, person })
     }
+}
+
+/// What cannot be a code tells a guesser nothing, so it is no guess.
+fn parse(typed: &str) -> Result<UserCode, Problem> {
+    typed.parse().map_err(|_| no_such_code())
 }
 
 fn has_just_logged_in(caller: &Caller, now: DateTime<Utc>) -> bool {

@@ -1,5 +1,5 @@
 //! What RFC 8628 demands of an authorization server, section by section. What it demands of a client is tested with the
-//! client: `cli/tests/binary/device.rs`.
+//! client: `cli/src/commands/auth/login/pace.rs`.
 
 use std::collections::BTreeSet;
 
