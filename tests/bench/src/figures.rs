@@ -4,6 +4,7 @@ mod batch;
 mod broker;
 mod checks;
 mod costs;
+mod credentials;
 mod images;
 mod logins;
 mod refusals;

@@ -13,6 +13,7 @@ mod person;
 mod process;
 mod raw;
 mod report;
+mod sessions;
 mod system;
 
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "FIGURE",
-        default_value = "images,logins,checks,refusals,batch,single"
+        default_value = "images,logins,checks,refusals,credentials,batch,single"
     )]
     only: Vec<Figure>,
     /// Measure each so often; without it, as often as fits into four minutes
@@ -62,6 +63,8 @@ enum Figure {
     Checks,
     /// Whether the time of a refusal tells who has an account
     Refusals,
+    /// Checks of credentials: looked up, remembered and revoked
+    Credentials,
     /// Events a second in batches
     Batch,
     /// Events a second one by one
@@ -101,7 +104,7 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
     let member = person.invite_member(system).await?;
     let mut bench = Bench { system, person, member, rounds: options.rounds, base, known_events: 0, report };
     for figure in
-        [Figure::Images, Figure::Logins, Figure::Checks, Figure::Refusals, Figure::Batch, Figure::Single]
+        [Figure::Images, Figure::Logins, Figure::Checks, Figure::Refusals, Figure::Credentials, Figure::Batch, Figure::Single]
     {
         if options.only.contains(&figure) {
             match figure {
@@ -109,6 +112,7 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
                 Figure::Logins => bench.logins().await?,
                 Figure::Checks => bench.checks().await?,
                 Figure::Refusals => bench.refusals().await?,
+                Figure::Credentials => bench.credentials().await?,
                 Figure::Batch => bench.batch().await?,
                 Figure::Single => bench.single().await?,
             }

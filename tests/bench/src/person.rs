@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use contract::identity::{AcceptInvite, AcceptedInvite, Delivery, Invite, InviteUser, Login};
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
-use tenancy::TenantId;
+use tenancy::{TenantId, UserId};
 
 use crate::http::{Connection, request};
 use crate::system::System;
@@ -61,6 +61,11 @@ impl Person {
     /// Whose events they are.
     pub(crate) fn tenant_id(&self) -> &TenantId {
         &self.session.tenant_id
+    }
+
+    /// Who sends them.
+    pub(crate) fn user_id(&self) -> UserId {
+        self.session.user_id
     }
 
     /// Logs in once more.
