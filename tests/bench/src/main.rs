@@ -103,9 +103,15 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
     let person = person::first_admin(system).await?;
     let member = person.invite_member(system).await?;
     let mut bench = Bench { system, person, member, rounds: options.rounds, base, known_events: 0, report };
-    for figure in
-        [Figure::Images, Figure::Logins, Figure::Checks, Figure::Refusals, Figure::Credentials, Figure::Batch, Figure::Single]
-    {
+    for figure in [
+        Figure::Images,
+        Figure::Logins,
+        Figure::Checks,
+        Figure::Refusals,
+        Figure::Credentials,
+        Figure::Batch,
+        Figure::Single,
+    ] {
         if options.only.contains(&figure) {
             match figure {
                 Figure::Images => bench.images(&options.images).await?,

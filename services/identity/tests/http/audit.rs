@@ -84,7 +84,8 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
     log_in("acme", &admin.user.email).await;
     log_in("acme", "nobody@acme.example").await;
     log_in("nowhere", "nobody@acme.example").await;
-    let change = json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-horse-battery-9" });
+    let change =
+        json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-horse-battery-9" });
     let own = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
     own.post("/auth/password/change", &change).await.expect_empty(204);
     let raw = world.client().header("X-Session-ID", admin.session.session_id.expose());
