@@ -14,7 +14,7 @@ use testkit::World;
 
 use super::web_driver::Extension;
 
-/// Keys as WebDriver names them (section 17.4.2).
+/// Keys as `WebDriver` names them (section 17.4.2).
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
 

@@ -45,7 +45,27 @@ impl NatsServer {
 
     /// Freezes the server (SIGSTOP): it keeps its connections and answers nothing.
     pub fn pause(&self) -> anyhow::Result<()> {
-        self.signal("STOP")
+        self.signal("STOP")?;
+        let deadline = Instant::now() + START_LIMIT;
+        // The signal is on its way when `kill` returns, and a thread on another core still runs for a moment.
+        while !self.is_stopped()? {
+            if Instant::now() > deadline {
+                bail!("nats-server does not stop");
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Whether no thread runs any more; where the kernel does not tell, it is taken for granted.
+    fn is_stopped(&self) -> anyhow::Result<bool> {
+        let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.trim())) else {
+            return Ok(true);
+        };
+        let states =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        Ok(states.into_iter().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))))
     }
 
     /// Lets a frozen server go on.

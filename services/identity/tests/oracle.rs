@@ -72,8 +72,9 @@ impl Observed {
 async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
     let statements = Statements::default();
     let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(statements.clone()));
-    let limits = [("SVC_LIMIT_LOGIN", "1000/s"), ("SVC_LIMIT_RESET", "1000/s")];
-    let world = World::start_with(&limits).await.unwrap();
+    let variables =
+        [("SVC_LIMIT_LOGIN", "1000/s"), ("SVC_LIMIT_RESET", "1000/s"), ("SVC_AUDIT_PERSONAL", "ip,email")];
+    let world = World::start_with(&variables).await.unwrap();
     let admin = world.tenant("acme").await;
     for name in ["waiting", "locked", "disabled"] {
         world.join(&admin, &format!("{name}@acme.example"), Role::Member).await;
@@ -127,13 +128,15 @@ async fn every_refused_login_does_the_same_work() {
             "-- limit.count insert into …",
             "-- attempt.count with attempt …",
             "-- user.find_account select user_id …",
+            "select set_config('svc.tenant_id', $1, …",
+            "-- tenant.exists select exists …",
         ];
         assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 1), "{name}");
     }
     // And one that succeeds does more, so that these can be told apart.
     let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
     let (statements, hashed) = observed.work_of("/auth/password/login", "acme", &body, 200).await;
-    assert!(statements.len() > 3 && hashed == 1, "{statements:?}");
+    assert!(statements.len() > 5 && hashed == 1, "{statements:?}");
 }
 
 #[tokio::test]

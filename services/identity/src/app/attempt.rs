@@ -98,7 +98,10 @@ impl App {
         }
         let (Whom::Email(tenant_id, _) | Whom::User(tenant_id, _)) = whom;
         let email = match whom {
-            Whom::Email(_, email) => Some(email.as_str().to_owned()),
+            // What no database takes as text is left out.
+            Whom::Email(_, email) => {
+                Some(email.as_str().to_owned()).filter(|email| !email.contains(char::is_control))
+            }
             Whom::User(..) => None,
         };
         let tenant_id = tenant_id.clone();
