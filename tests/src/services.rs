@@ -196,7 +196,7 @@ impl Service {
     /// Whether the service says that it may get requests; while it does not listen yet, it does not.
     pub async fn is_ready(&self) -> bool {
         let url = format!("http://{}/readyz", self.admin);
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = testkit::client::plain_http();
         client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
     }
 
@@ -212,7 +212,7 @@ impl Service {
     /// The value of a line of its metrics.
     pub async fn metric(&self, line: &str) -> f64 {
         let url = format!("http://{}/metrics", self.admin);
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = testkit::client::plain_http();
         let text = client.get(url).send().await.unwrap().text().await.unwrap();
         let value = text.lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("{line} is no metric:\n{text}")).parse().unwrap()

@@ -103,7 +103,7 @@ async fn three_processes_behind_a_proxy_are_one_system() {
     let problem = raw_client(&proxy.base_url).get("/eventsource").await.expect_problem(404, "not_found");
     assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", proxy.base_url));
     // The internal API has a listener of its own; nothing in front leads there.
-    let internal = reqwest::Client::builder().no_proxy().build().unwrap();
+    let internal = testkit::client::plain_http();
     let path = format!("{}/internal/v1/introspect", proxy.base_url);
     assert_eq!(internal.post(path).send().await.unwrap().status(), 404);
 

@@ -2,6 +2,7 @@
 //! roles, never as the superuser, whom row-level security lets through.
 
 use std::str::FromStr as _;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use database::Database;
@@ -15,9 +16,11 @@ const SCHEMAS: &str = include_str!("../../../deploy/postgres/schemas.sql");
 /// The server is thrown away after the tests and listens on loopback only.
 const PASSWORD: &str = "only-for-tests";
 
-/// A fresh database with both schemas.
+/// A fresh database with both schemas. Once its last clone is gone, the next test's takes its place.
 #[derive(Clone)]
-pub struct TestDatabase {
+pub struct TestDatabase(Arc<Inner>);
+
+struct Inner {
     server: Url,
     name: String,
 }
@@ -32,8 +35,11 @@ impl TestDatabase {
         let template = template(&server).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
+        for name in std::mem::take(&mut *finished()) {
+            execute(&mut connection, format!("drop database if exists {name} with (force)")).await?;
+        }
         execute(&mut connection, format!("create database {name} template {template}")).await?;
-        let database = Self { server, name };
+        let database = Self(Arc::new(Inner { server, name }));
         let mut connection = PgConnection::connect(&database.superuser_url()).await?;
         // Who may connect is said per database, and is not copied with a template.
         sqlx::raw_sql(SCHEMAS).execute(&mut connection).await?;
@@ -42,12 +48,12 @@ impl TestDatabase {
 
     /// The address as a role: `svc_identity`, `svc_session`, or one of the migrators.
     pub fn url(&self, role: &str) -> String {
-        of_role(&self.server, role, &self.name)
+        of_role(&self.0.server, role, &self.0.name)
     }
 
     /// The address as the superuser, for looking at what a test has done.
     pub fn superuser_url(&self) -> String {
-        of_database(&self.server, &self.name)
+        of_database(&self.0.server, &self.0.name)
     }
 
     /// A pool as a runtime role.
@@ -59,6 +65,21 @@ impl TestDatabase {
     pub async fn superuser(&self) -> anyhow::Result<PgConnection> {
         Ok(PgConnection::connect(&self.superuser_url()).await?)
     }
+}
+
+/// Databases that no test needs any more. A few hundred of ten megabytes would fill the disk of a small machine.
+static FINISHED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Not dropped here: that would stop the test's own runtime, and a connection that it is just opening would hold
+        // up the server until it gives up the client, a minute later.
+        finished().push(std::mem::take(&mut self.name));
+    }
+}
+
+fn finished() -> std::sync::MutexGuard<'static, Vec<String>> {
+    FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// The name of a migrated database that others are copied from: copying is a few times faster than migrating.

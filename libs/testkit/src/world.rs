@@ -26,6 +26,9 @@ use crate::{Client, TestDatabase};
 /// A password that every rule lets through.
 pub const PASSWORD: &str = "correct-horse-battery-9";
 
+/// How long the system may take until it is ready.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
 /// What lets one address ask as often as it likes.
 pub const LIMITS_OFF: [(&str, &str); 5] = [
     ("SVC_LIMIT_LOGIN", "off"),
@@ -101,7 +104,7 @@ impl World {
             ("SVC_HASH_WORKERS", "2"),
             ("SVC_NATS_STREAM_MODE", "ensure"),
             ("SVC_NATS_STREAM_REPLICAS", "1"),
-            ("SVC_NATS_STREAM_MAX_BYTES", "256MiB"),
+            ("SVC_NATS_STREAM_MAX_BYTES", "64MiB"),
             ("SVC_NATS_DURABILITY", "dev"),
         ]);
         // Limits are about one address, and every client of a test has the same.
@@ -123,7 +126,8 @@ impl World {
 
     /// Waits until the schema is accepted, the stream is there and events can be published.
     async fn until_ready(&self, readiness: &Readiness) {
-        readiness.opened().await;
+        let opened = tokio::time::timeout(START_LIMIT, readiness.opened()).await;
+        assert!(opened.is_ok(), "not ready after {START_LIMIT:?}: {:?}", readiness.closed());
         let client = self.client();
         until(async || (client.get("/health").await.status == 200).then_some(())).await;
     }

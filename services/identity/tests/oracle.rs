@@ -60,7 +60,7 @@ impl Observed {
     }
 
     async fn hashed(&self) -> u64 {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = testkit::client::plain_http();
         let url = format!("{}/metrics", self.world.admin_url);
         let metrics = client.get(url).send().await.unwrap().text().await.unwrap();
         let count = metrics.lines().find_map(|line| line.strip_prefix("svc_hash_duration_seconds_count "));

@@ -55,8 +55,11 @@ impl Collector {
         .await
     }
 
-    pub(crate) fn count(&self, trace_id: &str) -> usize {
-        self.spans.lock().unwrap().iter().filter(|(_, span)| hex(&span.trace_id) == trace_id).count()
+    /// The names of a trace's spans.
+    pub(crate) fn names(&self, trace_id: &str) -> Vec<String> {
+        let spans = self.spans.lock().unwrap();
+        let of_trace = spans.iter().filter(|(_, span)| hex(&span.trace_id) == trace_id);
+        of_trace.map(|(service, span)| format!("{service}: {}", span.name)).collect()
     }
 }
 

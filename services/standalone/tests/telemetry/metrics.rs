@@ -17,7 +17,7 @@ struct Family {
 }
 
 async fn scrape(world: &World) -> String {
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = testkit::client::plain_http();
     let response = client.get(format!("{}/metrics", world.admin_url)).send().await.unwrap();
     let media_type = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert_eq!(media_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -115,7 +115,7 @@ async fn metrics_tell_what_happened() {
         r#"svc_publish_messages_total{stream="UDM",outcome="misconfigured"} 0"#,
         r#"svc_readiness_gate_open{gate="schema"} 1"#,
         r#"svc_database_available{service="session"} 1"#,
-        r#"svc_stream_limit_bytes{stream="UDM"} 268435456"#,
+        r#"svc_stream_limit_bytes{stream="UDM"} 67108864"#,
     ];
     // A mail is there a moment before its row is settled.
     let none = r#"svc_outbox_deliveries_total{schema="identity",outcome="done"} 0"#;
