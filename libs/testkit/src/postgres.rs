@@ -35,7 +35,8 @@ impl TestDatabase {
         let template = template(&server).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
-        for name in std::mem::take(&mut *finished()) {
+        let dropped = std::mem::take(&mut *finished());
+        for name in dropped {
             execute(&mut connection, format!("drop database if exists {name} with (force)")).await?;
         }
         execute(&mut connection, format!("create database {name} template {template}")).await?;
