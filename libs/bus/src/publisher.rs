@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use tenancy::TenantId;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -134,8 +134,8 @@ impl Publisher {
 
     /// Publishes messages of one tenant in their order over one connection: one outcome each, in the same order.
     ///
-    /// Room in flight is taken for all of them or for none. Dropping the future abandons the messages not yet sent;
-    /// those already sent are waited for all the same.
+    /// Room in flight is taken for all of them or for none. Dropping the future stops nothing: the messages go out, and their
+    /// answers are waited for all the same.
     pub async fn publish_all(
         &self,
         tenant: &TenantId,
@@ -155,18 +155,8 @@ impl Publisher {
             return refuse(PublishError::Overloaded);
         };
         let batch = Batch::new(count, &self.0.metrics);
-        let pending: Vec<_> = (messages.into_iter().zip(permits).enumerate())
-            .map(|(index, (message, permit))| Pending::new(message, permit, deadline, &batch, index))
-            .collect();
-        let sending = async {
-            for pending in pending {
-                link.send(pending).await;
-            }
-        };
-        // The client library's queue is full when the broker takes nothing. What could not be queued in time is
-        // dropped here, which settles it; what was queued is the link's affair.
-        if timeout_at(deadline, sending).await.is_err() {
-            tracing::debug!("the broker took no more messages before the deadline");
+        for (index, (message, permit)) in messages.into_iter().zip(permits).enumerate() {
+            link.send(Pending::new(message, permit, deadline, &batch, index));
         }
         batch.outcomes().await
     }

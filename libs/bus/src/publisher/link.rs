@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::{Client, Event, Message, Request, Subscriber};
+use async_nats::{Client, Event, HeaderMap, Message, Request, Subject, Subscriber};
+use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::ReadyChunks;
 use serde::Deserialize;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::ack::{self, Verdict};
-use super::slots::{Pending, Slots};
+use super::slots::{Pending, Slots, Token};
 use super::{Limits, PublishError, Shared};
 use crate::connect::{self, Config, ConnectError};
 
@@ -33,9 +35,19 @@ pub(super) struct Dialer {
 
 /// What a link's task needs and nobody else has.
 pub(super) struct Receiver {
-    answers: ReadyChunks<Subscriber>,
+    answers: Answers,
+    outgoing: UnboundedReceiver<Outgoing>,
     broken: CancellationToken,
-    again: Vec<Pending>,
+}
+
+type Answers = ReadyChunks<Subscriber>;
+
+/// A message that has its number and waits to be handed to the client.
+struct Outgoing {
+    token: Token,
+    subject: Subject,
+    headers: HeaderMap,
+    payload: Bytes,
 }
 
 /// A connection through which messages are published.
@@ -43,6 +55,7 @@ pub(super) struct Link {
     client: Client,
     inbox: String,
     slots: Slots,
+    outgoing: UnboundedSender<Outgoing>,
     answered: AtomicU64,
 }
 
@@ -76,21 +89,45 @@ impl Dialer {
             .await?;
         let inbox = client.new_inbox();
         let answers = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
-        let link = Link { client, inbox, slots: Slots::default(), answered: AtomicU64::new(0) };
-        Ok((Arc::new(link), Receiver { answers: answers.ready_chunks(CHUNK), broken, again: Vec::new() }))
+        let (queue, outgoing) = mpsc::unbounded_channel();
+        let (slots, answered) = (Slots::default(), AtomicU64::new(0));
+        let link = Link { client, inbox, slots, outgoing: queue, answered };
+        let answers = answers.ready_chunks(CHUNK);
+        Ok((Arc::new(link), Receiver { answers, outgoing, broken }))
     }
 }
 
 impl Link {
-    /// Hands the message to the client. Its outcome comes through the message's batch.
-    #[expect(clippy::disallowed_methods, reason = "this is the one home of publication")]
-    pub(super) async fn send(&self, pending: Pending) {
+    /// Takes the message on. Its outcome comes through its batch.
+    pub(super) fn send(&self, pending: Pending) {
         let subject = pending.message.subject().clone();
         let headers = pending.message.headers();
         let payload = pending.message.payload().clone();
-        let Some(token) = self.slots.insert(pending) else {
+        if let Some(token) = self.slots.insert(pending) {
+            // When nobody takes it any more the link is over, and what waits is settled with it.
+            let _ = self.outgoing.send(Outgoing { token, subject, headers, payload });
+        }
+    }
+
+    /// Hands messages to the client, as many at once as there are: the broker's work for a message is mostly that of a read
+    /// and a write, which many then share.
+    async fn forward(&self, outgoing: &mut UnboundedReceiver<Outgoing>) {
+        while let Some(first) = outgoing.recv().await {
+            // Whoever else is ready to send does so first. Costs nothing when nobody is.
+            tokio::task::yield_now().await;
+            self.hand_over(first).await;
+            while let Ok(next) = outgoing.try_recv() {
+                self.hand_over(next).await;
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the one home of publication")]
+    async fn hand_over(&self, Outgoing { token, subject, headers, payload }: Outgoing) {
+        // Its time may be over: the client's queue is full when the broker takes nothing.
+        if !self.slots.holds(token) {
             return;
-        };
+        }
         let reply = format!("{}.{token}", self.inbox);
         let sent = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
         if let Err(fault) = sent
@@ -104,16 +141,12 @@ impl Link {
     }
 
     /// Serves the link until it breaks, or until it is told to stop and nothing is in flight.
-    pub(super) async fn run(
-        self: &Arc<Self>,
-        shared: &Shared,
-        mut receiver: Receiver,
-        stop: &CancellationToken,
-    ) {
-        let broken = receiver.broken.clone();
+    pub(super) async fn run(self: &Arc<Self>, shared: &Shared, receiver: Receiver, stop: &CancellationToken) {
+        let Receiver { answers, mut outgoing, broken } = receiver;
         tokio::select! {
             () = broken.cancelled() => {}
-            () = self.dispatch(shared, &mut receiver, stop) => {}
+            () = self.dispatch(shared, answers, stop) => {}
+            () = self.forward(&mut outgoing) => {}
             () = self.probe(shared) => {}
         }
         shared.link.send_replace(None);
@@ -123,22 +156,23 @@ impl Link {
     }
 
     /// Brings answers to their requests, and ends requests whose time is over.
-    async fn dispatch(&self, shared: &Shared, receiver: &mut Receiver, stop: &CancellationToken) {
+    async fn dispatch(&self, shared: &Shared, mut answers: Answers, stop: &CancellationToken) {
+        let mut again = Vec::new();
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                answers = receiver.answers.next() => match answers {
-                    Some(answers) => self.deliver(shared, answers, &mut receiver.again),
+                some = answers.next() => match some {
+                    Some(some) => self.deliver(shared, some, &mut again),
                     None => return,
                 },
-                now = sweep.tick() => self.sweep(now, &mut receiver.again).await,
+                now = sweep.tick() => self.sweep(now, &mut again),
                 () = stop.cancelled(), if !self.slots.is_closed() => {
                     self.slots.close();
                     shared.link.send_replace(None);
                 }
             }
-            if self.slots.is_closed() && self.slots.is_empty() && receiver.again.is_empty() {
+            if self.slots.is_closed() && self.slots.is_empty() && again.is_empty() {
                 return;
             }
         }
@@ -159,7 +193,7 @@ impl Link {
         }
     }
 
-    async fn sweep(&self, now: Instant, again: &mut Vec<Pending>) {
+    fn sweep(&self, now: Instant, again: &mut Vec<Pending>) {
         for pending in self.slots.take_expired(now) {
             pending.settle(Err(PublishError::AckTimeout));
         }
@@ -167,8 +201,7 @@ impl Link {
             if pending.deadline <= now {
                 pending.settle(Err(PublishError::AckTimeout));
             } else {
-                // What the client cannot take now keeps its number and runs into its deadline.
-                let _ = timeout(SWEEP, self.send(pending)).await;
+                self.send(pending);
             }
         }
     }

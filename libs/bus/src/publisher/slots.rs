@@ -113,6 +113,13 @@ impl Slots {
         self.lock().take(token)
     }
 
+    /// Whether the request of this number is waited for.
+    pub(super) fn holds(&self, token: Token) -> bool {
+        let state = self.lock();
+        let entry = state.entries.get(token.index as usize);
+        entry.is_some_and(|entry| entry.generation == token.generation && entry.pending.is_some())
+    }
+
     /// The requests of these numbers, under one lock.
     pub(super) fn take_each<T>(&self, answers: impl Iterator<Item = (Token, T)>) -> Vec<(Pending, T)> {
         let mut state = self.lock();
