@@ -4,8 +4,9 @@ mod answer;
 mod body;
 mod events;
 mod health;
+mod room;
 
-pub(crate) use body::Room;
+pub(crate) use room::Room;
 
 use axum::Router;
 use contract::routes;

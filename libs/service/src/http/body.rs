@@ -50,12 +50,28 @@ const DRAINED: usize = 32 * 1024 * 1024;
 /// # Errors
 /// 413 `body_too_large`, 408 `body_timeout`, or 400 when the connection broke.
 pub async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
+    read_into(request, most, |_| Ok(())).await
+}
+
+/// The same into room that is made as the body arrives: `make_room` is told how much there will be, before that is kept.
+///
+/// # Errors
+/// The same, or why there is no room.
+pub async fn read_into(
+    request: Request,
+    most: usize,
+    mut make_room: impl FnMut(usize) -> Result<(), Problem>,
+) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let reading = async {
         let mut read = Taken::default();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| broken())?;
             if let Ok(data) = frame.into_data() {
+                let arrived = read.total + data.len();
+                if arrived <= most {
+                    make_room(arrived)?;
+                }
                 read.take(data, most);
                 if read.total > most + DRAINED {
                     break;
@@ -211,6 +227,26 @@ mod tests {
             read(pieces("abcdefgh", 5_000_000), 6).await.unwrap_err().kind(),
             ProblemKind::BodyTooLarge
         );
+    }
+
+    #[tokio::test]
+    async fn room_is_made_for_each_piece_before_it_is_kept_and_none_beyond_the_limit() {
+        let pieces = |count| {
+            let chunks = (0..count).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"ab")));
+            Request::new(Body::from_stream(stream::iter(chunks)))
+        };
+        let mut asked = Vec::new();
+        let read = async |count, asked: &mut Vec<usize>, room| {
+            let make_room = |arrived| {
+                asked.push(arrived);
+                if arrived <= room { Ok(()) } else { Err(ProblemKind::Overloaded.into()) }
+            };
+            read_into(pieces(count), 6, make_room).await.map_err(|problem| problem.kind())
+        };
+        assert_eq!(read(3, &mut asked, 6).await.unwrap(), "ababab");
+        assert_eq!(read(9, &mut asked, 6).await, Err(ProblemKind::BodyTooLarge));
+        assert_eq!(read(3, &mut asked, 3).await, Err(ProblemKind::Overloaded));
+        assert_eq!(asked, [2, 4, 6, 2, 4, 6, 2, 4]);
     }
 
     #[tokio::test(start_paused = true)]

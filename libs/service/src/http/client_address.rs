@@ -77,7 +77,7 @@ impl TrustedProxies {
             return ClientAddress(client);
         }
         let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
-        for entry in values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',')) {
+        for entry in values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
             // What is no address was written by nobody who knows better: the last one who does is as far as it goes.
             let Some(address) = address(entry) else { break };
             client = address;
@@ -99,23 +99,28 @@ impl TrustedProxies {
     }
 }
 
-/// An entry of the header; some proxies write the port too.
-fn address(entry: &str) -> Option<IpAddr> {
-    let entry = entry.trim();
+/// An entry of the header; some proxies write the port too. Each is read by itself: what somebody wrote further left, in
+/// whatever encoding, does not take away what a proxy wrote.
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let entry = std::str::from_utf8(entry).ok()?.trim();
     let address = entry.parse().or_else(|_| entry.parse::<SocketAddr>().map(|socket| socket.ip()));
     Some(address.ok()?.to_canonical())
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn client(trusted: &str, peer: &str, said: &[&str]) -> String {
+    fn client(trusted: &str, peer: &str, said: &[impl AsRef<[u8]>]) -> String {
         let proxies: TrustedProxies = trusted.parse().unwrap();
         let peer = PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4000));
-        let headers = said.iter().map(|value| (X_FORWARDED_FOR, value.parse().unwrap())).collect();
+        let headers = said
+            .iter()
+            .map(|value| (X_FORWARDED_FOR, HeaderValue::from_bytes(value.as_ref()).unwrap()))
+            .collect();
         proxies.client(Some(&peer), &headers).0.to_string()
     }
 
@@ -129,6 +134,7 @@ mod tests {
             ("10.0.0.1", &["1.1.1.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
             ("10.0.0.1", &["1.1.1.1", "203.0.113.9", "10.0.0.2"], "203.0.113.9"),
             ("10.0.0.1", &["nonsense"], "10.0.0.1"),
+            ("10.0.0.1", &["größe, 203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", &["203.0.113.9, nonsense"], "10.0.0.1"),
             ("10.0.0.1", &["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &[""], "10.0.0.1"),
@@ -152,13 +158,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_stranger_cannot_choose_an_address(said in "[ -~]{0,60}", peer in any::<u32>()) {
+        fn a_stranger_cannot_choose_an_address(said in "[ -~]{0,60}|[ -~\u{80}-\u{2fff}]{0,60}", peer in any::<u32>()) {
             let peer = Ipv4Addr::from(peer);
             prop_assume!(peer.octets()[0] != 10);
-            prop_assert_eq!(client("10.0.0.0/8", &peer.to_string(), &[&said]), peer.to_string());
+            prop_assert_eq!(client("10.0.0.0/8", &peer.to_string(), &[said.as_str()]), peer.to_string());
             // Behind a proxy neither: it appends whom it saw, and everything before that is only said.
             let said = format!("{said}, {peer}");
-            prop_assert_eq!(client("10.0.0.0/8", "10.0.0.1", &[&said]), peer.to_string());
+            prop_assert_eq!(client("10.0.0.0/8", "10.0.0.1", &[said.as_str()]), peer.to_string());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A listener that survives hostile clients: headers have to arrive in time, connections are counted, and a drain ends
-//! idle connections at once and busy ones after their answer.
+//! A listener that survives hostile clients: headers have to arrive in time, answers have to be taken, connections are
+//! counted, and a drain ends idle connections at once and busy ones after their answer.
 
 use std::convert::Infallible;
 use std::io;
@@ -28,6 +28,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 /// The same once half of all places are taken: who opens connections and says nothing gives their places back soon, so a
 /// listener cannot be closed by holding connections. A proxy that finds one closed here opens another.
 const CROWDED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A client that has taken nothing of what waits for it for so long is cut off: one that never reads would keep its place and
+/// the kernel's memory for ever, and hold up every drain.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// More connections wait in the kernel until one ends.
 const MAX_CONNECTIONS: usize = 10_000;
 /// After a failed accept (no file descriptors left, say), so that the loop does not spin.
@@ -39,11 +42,21 @@ pub struct PeerAddress(pub SocketAddr);
 
 /// Serves a router on a listener until `drain` is cancelled; returns when the last answer is out.
 pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
+    serve_readers(listener, router, tasks, drain, UNREAD_TIMEOUT).await;
+}
+
+async fn serve_readers(
+    listener: TcpListener,
+    router: Router,
+    tasks: Tasks,
+    drain: CancellationToken,
+    unread: Duration,
+) {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &places, unread) => accepted,
             () = drain.cancelled() => break,
         };
         let (stream, peer, place) = match accepted {
@@ -77,11 +90,26 @@ const fn header_timeout(free: usize) -> Duration {
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
+    unread: Duration,
 ) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
+    cut_off_unread(&stream, unread)?;
     Ok((stream, peer, place))
+}
+
+/// The kernel does it (RFC 5482), whether the client is gone or keeps its window closed, and also once we have closed.
+#[cfg(target_os = "linux")]
+fn cut_off_unread(stream: &TcpStream, after: Duration) -> io::Result<()> {
+    let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
+}
+
+/// Other systems, where the services are developed and not run, have nothing of the kind that a safe call sets.
+#[cfg(not(target_os = "linux"))]
+fn cut_off_unread(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
 }
 
 fn connection(
@@ -105,7 +133,39 @@ fn connection(
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpSocket;
+
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_client_that_never_reads_loses_its_place_and_holds_up_no_drain() {
+        let (asked, mut asking) = tokio::sync::mpsc::channel(1);
+        let answer = get(async move || {
+            asked.send(()).await.unwrap();
+            vec![b' '; 64 * 1024 * 1024]
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (router, drain) = (Router::new().route("/", answer), CancellationToken::new());
+        let serving =
+            serve_readers(listener, router, Tasks::default(), drain.clone(), Duration::from_millis(200));
+
+        let client = async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(1024).unwrap();
+            let mut stream = socket.connect(address).await.unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+            asking.recv().await.unwrap();
+            drain.cancel();
+            stream
+        };
+        // The client is kept until the listener is done with it.
+        let ended = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(serving, client) });
+        assert!(ended.await.is_ok(), "the drain still waits for a client that never reads");
+    }
 
     #[test]
     fn a_listener_that_is_half_full_gives_silent_clients_seconds_instead_of_minutes() {

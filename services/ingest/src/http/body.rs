@@ -1,7 +1,6 @@
 //! Bodies of events: bounded on both sides of inflation, and counted while inflating.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 
 use axum::extract::Request;
 use bytes::Bytes;
@@ -10,8 +9,9 @@ use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
-use service::http::body::read;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use service::http::body::read_into;
+
+use super::room::Held;
 
 /// What a compressed body may take on the wire.
 const MAX_COMPRESSED: usize = 5 * 1024 * 1024;
@@ -19,28 +19,6 @@ const MAX_COMPRESSED: usize = 5 * 1024 * 1024;
 const INFLATE_INLINE: usize = 64 * 1024;
 /// What a body inflates to as a rule, in times of its size; one that needs more asks for the most it may take.
 const USUAL_RATIO: usize = 16;
-/// What all bodies of the process may hold at once.
-const ROOM: usize = 256 * 1024 * 1024;
-
-/// The memory for bodies. It is taken without waiting before a body is read or inflated, and held until the answer is out,
-/// so that whoever sends much at once is told to come back instead of filling the memory.
-#[derive(Clone)]
-pub(crate) struct Room(Arc<Semaphore>);
-
-/// A part of the room.
-pub(super) struct Held(Vec<OwnedSemaphorePermit>);
-
-impl Room {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(ROOM)))
-    }
-
-    fn take(&self, bytes: usize, held: &mut Held) -> Result<(), Problem> {
-        let bytes = u32::try_from(bytes).map_err(|_| ProblemKind::Overloaded)?;
-        held.0.push(Arc::clone(&self.0).try_acquire_many_owned(bytes).map_err(|_| ProblemKind::Overloaded)?);
-        Ok(())
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
@@ -49,29 +27,30 @@ enum Encoding {
     Zstd,
 }
 
-/// Reads a body of at most `most` bytes after inflation; a larger one is answered with `too_large`.
+/// Reads a body of at most `most` bytes after inflation into the tenant's room; a larger one is answered with `too_large`.
 pub(super) async fn events(
-    room: &Room,
+    mut held: Held,
     request: Request,
     most: usize,
     too_large: ProblemKind,
 ) -> Result<(Bytes, Held), Problem> {
     let encoding = encoding(request.headers())?;
     let limit = if encoding == Encoding::Identity { most } else { most.min(MAX_COMPRESSED) };
-    let mut held = Held(Vec::new());
-    room.take(announced(request.headers()).unwrap_or(limit).min(limit), &mut held)?;
-    let body = read(request, limit).await.map_err(|problem| match problem.kind() {
+    let expected = announced(request.headers()).unwrap_or(limit).min(limit);
+    let read = read_into(request, limit, |arrived| held.keep(arrived, expected)).await;
+    let body = read.map_err(|problem| match problem.kind() {
         ProblemKind::BodyTooLarge => Problem::new(too_large),
         _ => problem,
     })?;
+    held.shrink_to(body.len());
     if encoding == Encoding::Identity {
         return Ok((body, held));
     }
     let usual = (body.len() * USUAL_RATIO).clamp(INFLATE_INLINE, most.max(INFLATE_INLINE)).min(most);
-    room.take(usual, &mut held)?;
+    held.take(usual)?;
     let mut inflated = inflate_aside(encoding, body.clone(), usual).await?;
     if inflated.len() > usual && usual < most {
-        room.take(most, &mut held)?;
+        held.take(most)?;
         inflated = inflate_aside(encoding, body, most).await?;
     }
     if inflated.len() > most {
@@ -128,8 +107,16 @@ mod tests {
     use std::io::Write as _;
 
     use axum::body::Body;
+    use futures::{StreamExt as _, stream};
 
+    use super::super::room::Room;
     use super::*;
+
+    const STEP: usize = 64 * 1024;
+
+    fn held(room: &Room, tenant: &str) -> Held {
+        room.of(&tenant.parse().unwrap())
+    }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -139,7 +126,7 @@ mod tests {
 
     async fn ask(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
         let request = Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
-        let answer = events(&Room::new(), request, 100_000, ProblemKind::EventTooLarge).await;
+        let answer = events(held(&Room::new(), "acme"), request, 100_000, ProblemKind::EventTooLarge).await;
         answer.map(|(body, _held)| body).map_err(|problem| problem.kind().code())
     }
 
@@ -171,16 +158,49 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_refused_when_there_is_no_room_for_it_and_gives_its_room_back() {
-        let room = Room(Arc::new(Semaphore::new(100_000)));
+        let room = Room::of_size(400_000);
         let ask = async |size: usize| {
             let request =
                 Request::builder().header(CONTENT_LENGTH, size).body(Body::from(vec![b' '; size])).unwrap();
-            events(&room, request, 90_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind())
+            let held = held(&room, "acme");
+            events(held, request, 90_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind())
         };
         let held = ask(60_000).await.unwrap();
         assert_eq!(ask(60_000).await.err(), Some(ProblemKind::Overloaded));
         drop(held);
+        let halves = (ask(50_000).await.unwrap(), ask(50_000).await.unwrap());
+        assert_eq!(ask(1).await.err(), Some(ProblemKind::Overloaded));
+        drop(halves);
         assert!(ask(60_000).await.is_ok());
-        assert_eq!(room.0.available_permits(), 100_000);
+    }
+
+    #[tokio::test]
+    async fn what_is_announced_and_never_sent_takes_no_room() {
+        let room = Room::of_size(16 * STEP);
+        let stalled = |announced: Option<usize>| {
+            let first = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"x"))]);
+            let body = Body::from_stream(first.chain(stream::pending()));
+            let request = announced
+                .into_iter()
+                .fold(Request::builder(), |request, bytes| request.header(CONTENT_LENGTH, bytes));
+            let request = request.body(body).unwrap();
+            Box::pin(events(held(&room, "acme"), request, 1000 * STEP, ProblemKind::BatchTooLarge))
+        };
+        let whole = async |tenant: &str| {
+            let request = Request::new(Body::from(vec![b' '; STEP]));
+            events(held(&room, tenant), request, STEP, ProblemKind::BatchTooLarge)
+                .await
+                .map(drop)
+                .map_err(|problem| problem.kind())
+        };
+        let mut senders = [stalled(Some(1000 * STEP)), stalled(Some(1000 * STEP)), stalled(None)];
+        for sender in &mut senders {
+            assert!(futures::poll!(sender).is_pending());
+        }
+        assert_eq!(whole("acme").await, Ok(()), "each took a step, and one is left");
+        let mut last = stalled(None);
+        assert!(futures::poll!(&mut last).is_pending());
+        assert_eq!(whole("acme").await, Err(ProblemKind::Overloaded));
+        assert_eq!(whole("other").await, Ok(()));
     }
 }

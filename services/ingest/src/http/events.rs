@@ -32,7 +32,8 @@ pub(super) async fn one(
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
     let sending = sending(&app, caller, &request_id);
-    let (body, _held) = body::events(&app.room, request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
+    let held = app.room.of(sending.caller.tenant_id());
+    let (body, _held) = body::events(held, request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
     Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&sending, body).await?)))
 }
 
@@ -49,7 +50,8 @@ pub(super) async fn batch(
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
     let sending = sending(&app, caller, &request_id);
-    let (body, _held) = body::events(&app.room, request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
+    let held = app.room.of(sending.caller.tenant_id());
+    let (body, _held) = body::events(held, request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let answered = app.ingest_batch(sending, body, format).await;
     Ok(answer::batch(answered.map_err(no_batch)?))
 }
