@@ -22,9 +22,9 @@ pub enum EventName {
     AuthnPasswordChange,
     /// A change of a password was refused.
     AuthnPasswordChangeFail,
-    /// An invite, a reset or an API key was made.
+    /// An invite, a reset or an API key was made, or a device was let in.
     AuthnTokenCreated,
-    /// An invite, an API key or a session was ended by somebody.
+    /// An invite, an API key or a session was ended by somebody, or a device was not let in.
     AuthnTokenRevoked,
     /// A session was made.
     SessionCreated,
@@ -79,7 +79,7 @@ pub struct AuditEvent {
     pub event: EventName,
     /// Who did it.
     pub actor: Actor,
-    /// What it was about, where the name leaves that open: `invite`, `reset`, `session`, `api_key`, `suspended`, …
+    /// What it was about, where the name leaves that open: `invite`, `reset`, `session`, `api_key`, `device_grant`, `suspended`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<&'static str>,
     /// The user whom it befell.

@@ -2,6 +2,8 @@
 
 use async_nats::jetstream;
 use contract::Role;
+use contract::device::DeviceCodes;
+use hashing::TokenDigest;
 use serde_json::{Value, json};
 use testkit::World;
 
@@ -107,6 +109,27 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
     assert_eq!((changed.len(), &changed[0]["about"]), (1, &json!("change")));
     let ended = of(&world, "audit.v1.acme.session.authn_token_revoked").await;
     assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "once, however often it is repeated");
+}
+
+#[tokio::test]
+async fn who_lets_a_device_in_or_denies_it_is_told_with_their_address() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let device = world.client().header("X-Tenant-ID", "acme");
+    for (decision, name) in [("approve", "authn_token_created"), ("deny", "authn_token_revoked")] {
+        let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+        let decide = json!({ "user_code": codes.user_code, "decision": decision });
+        admin.client.post("/auth/device/decide", &decide).await.expect_empty(204);
+        let told = of(&world, &format!("audit.v1.acme.session.{name}")).await;
+        let user_id = admin.user.user_id;
+        let expected = json!({
+            "id": told[0]["id"], "occurred_at": told[0]["occurred_at"], "context": "session", "tenant_id": "acme",
+            "event": name, "about": "device_grant", "actor": { "type": "user", "user_id": user_id },
+            "user_id": user_id, "ip": "127.0.0.1",
+            "credential": TokenDigest::of_text(codes.device_code.expose()).prefix()
+        });
+        assert_eq!(told, [expected]);
+    }
 }
 
 #[tokio::test]

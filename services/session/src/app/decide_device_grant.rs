@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
@@ -19,7 +20,8 @@ use super::App;
 use crate::domain::device_grant::{DeviceGrant, is_fresh};
 use crate::domain::standing::Standing;
 use crate::domain::user_code::UserCode;
-use crate::store::{device_grant, standing, wrong_user_code};
+use crate::store::device_grant::{self, Found};
+use crate::store::{standing, wrong_user_code};
 
 /// So many wrong codes a user may type within [`WINDOW`].
 const MOST_WRONG: usize = 10;
@@ -29,6 +31,7 @@ const WINDOW: TimeDelta = TimeDelta::hours(1);
 struct Pending {
     tx: TenantTx,
     grant_id: Uuid,
+    credential: String,
     grant: DeviceGrant<Standing>,
     asking: AskingDevice,
     person: Standing,
@@ -61,10 +64,16 @@ impl App {
         }
         let user_code = parse(&request.user_code)?;
         let decide = async {
-            let Pending { mut tx, grant_id, grant, person, .. } =
+            let Pending { mut tx, grant_id, credential, grant, person, .. } =
                 self.pending_grant(caller, session_id, user_code).await?;
             let decided = grant.decide(request.decision, person).map_err(|_| no_such_code())?;
             device_grant::save(&mut tx, grant_id, decided).await?;
+            let told = AuditEvent {
+                credential: Some(credential),
+                ip: Some(address),
+                ..told(caller, request.decision, person.user_id)
+            };
+            self.audit.record(&mut tx, caller.tenant_id(), told, self.clock.now()).await?;
             Ok(tx.commit().await?)
         };
         self.counting_mistakes(address, decide).await
@@ -108,8 +117,19 @@ impl App {
             tx.commit().await?;
             return Err(no_such_code());
         };
-        Ok(Pending { tx, grant_id: found.grant_id, grant: found.grant, asking: found.asking, person })
+        let Found { grant_id, credential, grant, asking } = found;
+        Ok(Pending { tx, grant_id, credential, grant, asking, person })
     }
+}
+
+/// An approval makes a credential of the device's code, a denial ends what might have become one.
+fn told(caller: &Caller, decision: Decision, user_id: UserId) -> AuditEvent {
+    let name = match decision {
+        Decision::Approve => EventName::AuthnTokenCreated,
+        Decision::Deny => EventName::AuthnTokenRevoked,
+    };
+    let (about, user_id) = (Some("device_grant"), Some(user_id));
+    AuditEvent { about, user_id, ..AuditEvent::new(name, Actor::from(caller)) }
 }
 
 /// What cannot be a code tells a guesser nothing, so it is no guess.

@@ -10,7 +10,7 @@ use service::Problem;
 use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
-use crate::store::{session, standing};
+use crate::store::{device_grant, session, standing};
 
 impl App {
     /// By its raw token, which is the proof. Repeating it is harmless.
@@ -25,7 +25,8 @@ impl App {
         Ok(())
     }
 
-    /// All of a user: one's own, or for an administrator those of anybody in the tenant. The one that asks may stay.
+    /// All of a user: one's own, or for an administrator those of anybody in the tenant. The one that asks may stay. Devices
+    /// that were let in and have not fetched their session get none.
     pub(crate) async fn revoke_all_sessions(
         &self,
         caller: &Caller,
@@ -34,12 +35,13 @@ impl App {
     ) -> Result<(), Problem> {
         let user_id = caller.about(user_id)?;
         let mut tx = self.database.tenant(&caller.scope()).await?;
-        if !standing::knows_subject(&mut tx, user_id).await? {
+        if !standing::lock_subject(&mut tx, user_id).await? {
             return Err(ProblemKind::NotFound.into());
         }
         let stays = caller.session_id().filter(|_| keep_current);
         let now = self.clock.now();
         session::mark_all_revoked(&mut tx, user_id, stays, now).await?;
+        device_grant::deny_approved(&mut tx, user_id).await?;
         let revoked = AuditEvent {
             about: Some("all_sessions"),
             user_id: Some(user_id),

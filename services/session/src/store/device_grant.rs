@@ -91,6 +91,8 @@ pub(crate) async fn poll(
 /// A grant that a person looks at, locked until they are done.
 pub(crate) struct Found {
     pub(crate) grant_id: Uuid,
+    /// The first hex digits of the device code's digest, as an audit event names a credential.
+    pub(crate) credential: String,
     pub(crate) grant: DeviceGrant<Standing>,
     pub(crate) asking: AskingDevice,
 }
@@ -102,17 +104,19 @@ pub(crate) async fn find(
     now: DateTime<Utc>,
 ) -> Result<Option<Found>, Error> {
     let row = sqlx::query!(
-        "-- device_grant.find
-        select grant_id, client_name, ip, created_at, expires_at, status
+        r#"-- device_grant.find
+        select
+            grant_id, left(encode(digest, 'hex'), 8) as "credential!", client_name, ip, created_at, expires_at, status
         from session.device_grants
         where user_code = $1
-        for update",
+        for update"#,
         user_code.letters()
     )
     .fetch_optional(tx.connection())
     .await?;
     Ok(row.map(|row| Found {
         grant_id: row.grant_id,
+        credential: row.credential,
         // Whoever types a code learns no more of a grant than whether it waits for them.
         grant: of_row(&row.status, None).at(now, row.expires_at),
         asking: AskingDevice { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
@@ -151,6 +155,20 @@ pub(crate) async fn save(
     .fetch_optional(tx.connection())
     .await?;
     Ok(moved.is_some())
+}
+
+/// Denies the grants that a user has approved and no device has redeemed.
+pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- device_grant.deny_approved
+        update session.device_grants
+        set status = 'denied', user_id = null, credential_version = null, session_version = null
+        where user_id = $1 and status = 'approved'",
+        user_id.0
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
 }
 
 /// Deletes grants and wrong codes that were over before a time; tells how many of the more numerous kind, at most `limit`.

@@ -122,6 +122,19 @@ pub(crate) async fn find_of_session(
     Ok(standing)
 }
 
+/// Locks a user's row, as whoever makes a session of theirs does, so that what ends all of them misses none. False when the
+/// tenant never had a login of such a user.
+pub(crate) async fn lock_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
+    let locked = sqlx::query_scalar!(
+        "-- standing.lock_subject
+        select user_id from session.subjects where user_id = $1 for update",
+        user_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(locked.is_some())
+}
+
 /// Whether the tenant has ever had a login of this user: enough to tell a user of ours from one that does not exist.
 pub(crate) async fn knows_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
     let known = sqlx::query_scalar!(

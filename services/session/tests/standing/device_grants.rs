@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use axum::body::Body;
 use chrono::TimeDelta;
 use contract::device::{Decision, DeviceCodes, DeviceError};
 use contract::internal::{Credential, SubjectRecord, TenantRecord};
 use contract::session::SessionMethod;
 use contract::{TenantStatus, UserStatus};
 use hashing::RawToken;
-use http::StatusCode;
+use http::{Request, StatusCode};
 use service::Clock as _;
 
 use crate::context::{Context, subject, tenant};
@@ -178,6 +179,48 @@ async fn nothing_comes_of_an_approval_whose_standing_is_over() {
     login.context.issue(&kept, &tenant()).await.unwrap();
     assert_eq!(login.approve().await, StatusCode::NO_CONTENT);
     assert!(poll(&login.context, &login.codes).await.is_ok());
+}
+
+/// Ends all sessions of a user, but the one that asks.
+async fn end_all(login: &Login) -> StatusCode {
+    let request = Request::delete("/api/v1/auth/sessions?keep_current=true")
+        .header("authorization", format!("Bearer {}", login.token.expose()))
+        .header("x-user-id", login.person.user_id.to_string());
+    login.context.send(request.body(Body::empty()).unwrap()).await.status()
+}
+
+#[tokio::test]
+async fn who_ends_all_sessions_lets_no_device_in_that_was_approved_before() {
+    let login = Login::start().await;
+    assert_eq!(login.approve().await, StatusCode::NO_CONTENT);
+    let somebody = login.context.issue(&subject(), &tenant()).await.unwrap();
+    let theirs = start(&login.context).await;
+    let approved = decide(&login.context, &somebody, &theirs.user_code, Decision::Approve).await;
+    assert_eq!(approved.0, StatusCode::NO_CONTENT);
+
+    assert_eq!(end_all(&login).await, StatusCode::NO_CONTENT);
+    assert_eq!(poll(&login.context, &login.codes).await.unwrap_err(), DeviceError::AccessDenied);
+    assert!(poll(&login.context, &theirs).await.is_ok(), "which is about nobody else");
+    let next = start(&login.context).await;
+    assert_eq!(
+        decide(&login.context, &login.token, &next.user_code, Decision::Approve).await.0,
+        StatusCode::NO_CONTENT
+    );
+    assert!(poll(&login.context, &next).await.is_ok(), "nor about what is approved afterwards");
+}
+
+#[tokio::test]
+async fn a_device_that_asks_while_all_sessions_end_keeps_none() {
+    let login = Login::start().await;
+    for _ in 0..16 {
+        let codes = start(&login.context).await;
+        decide(&login.context, &login.token, &codes.user_code, Decision::Approve).await;
+        let (polled, ended) = tokio::join!(poll(&login.context, &codes), end_all(&login));
+        assert_eq!(ended, StatusCode::NO_CONTENT);
+        if let Ok(session) = polled {
+            assert!(!login.context.lives(&token_of(&session)).await);
+        }
+    }
 }
 
 #[tokio::test]
