@@ -97,6 +97,7 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
             "update identity.failures set in_a_row = 100 where account_key in (
                 select account_key from identity.attempts where failures > 0 and waits_until <= now()
             );
+            update identity.attempts set last_success_at = null;
             update identity.users set status = 'disabled' where email_key = 'disabled@acme.example';
             update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
         )
@@ -126,10 +127,11 @@ async fn every_refused_login_does_the_same_work() {
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;
         let expected = [
             "-- limit.count insert into …",
-            "-- attempt.count with attempt …",
+            "-- attempt.begin with attempt …",
             "-- user.find_account select user_id …",
-            // The audit, whose row goes into the outbox.
             "select set_config('svc.tenant_id', $1, true)",
+            "-- attempt.mark_failed with attempt …",
+            // The audit, whose row goes into the outbox.
             "-- tenant.exists select exists …",
             "COMMIT",
         ];
@@ -138,7 +140,29 @@ async fn every_refused_login_does_the_same_work() {
     // And one that succeeds does more, so that these can be told apart.
     let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
     let (statements, hashed) = observed.work_of("/auth/password/login", "acme", &body, 200).await;
-    assert!(statements.len() > 6 && hashed == 1, "{statements:?}");
+    assert!(
+        statements.contains(&"-- attempt.mark_succeeded with lock …".to_owned()) && hashed == 1,
+        "{statements:?}"
+    );
+}
+
+#[tokio::test]
+async fn every_login_that_is_one_too_many_at_once_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    for (name, tenant, email) in [
+        ("known", "acme", "admin@acme.example"),
+        ("unknown e-mail", "acme", "unknown@acme.example"),
+        ("locked", "acme", "locked@acme.example"),
+        ("unknown tenant", "unknown", "admin@acme.example"),
+    ] {
+        let body = json!({ "email": email, "password": "wrong-password-altogether" });
+        observed.work_of("/auth/password/login", tenant, &body, 401).await;
+        observed.world.run_sql("update identity.attempts set begun = array_fill(now(), array[8])").await;
+        let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 429).await;
+        let expected = ["-- limit.count insert into …", "-- attempt.begin with attempt …"];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
+        observed.world.run_sql("update identity.attempts set begun = '{}'").await;
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
-//! An attempt at a password: counted before it is looked at, whoever it is about.
+//! An attempt at a password: begun before anything is looked at, and settled once it is known what came of it, whoever it is
+//! about.
 //!
 //! Unknown tenant, unknown e-mail, invited, disabled, suspended, locked, waiting, unusable and wrong password all take one
-//! path: one count, one look-up, one verification, one answer. Nothing on the way tells who has an account.
+//! path: one beginning, one look-up, one verification, one settlement, one answer. Nothing on the way tells who has an
+//! account.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use audit::{Actor, AuditEvent, EventName};
 use contract::ProblemKind;
@@ -15,13 +18,17 @@ use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::domain::account::Account;
-use crate::domain::attempt::{AccountKey, MOST_IN_A_ROW, Whom};
+use crate::domain::attempt::{MOST_IN_A_ROW, Whom};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
-use crate::store::{attempt, tenant};
+use crate::store::attempt::{self, Origin};
+use crate::store::tenant;
 
 /// The name of these limits in metrics.
 const LIMIT: &str = "account";
+
+/// When to come back while too many attempts are under way.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why an attempt came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -54,47 +61,46 @@ pub(crate) enum Purpose {
     ChangePassword,
 }
 
-/// An attempt that was counted.
+/// An attempt that has begun.
 pub(crate) struct Attempt {
     tenant_id: TenantId,
     purpose: Purpose,
     address: IpAddr,
     /// The address that was given, for the audit.
     email: Option<String>,
-    /// Whether this one locks the account.
-    locks: bool,
-    account: AccountKey,
-    source: String,
+    origin: Origin,
     /// Whether it came outside a wait, and therefore counts.
-    counted: bool,
+    counts: bool,
+    /// Whether the account was logged in to from there lately: then no lock keeps it out.
+    trusted: bool,
     /// Whether the right password will do: there is no wait, and no lock.
     allowed: bool,
 }
 
 impl App {
-    /// Counts an attempt as a failure; [`Self::check_password`] says whether it is one.
-    pub(crate) async fn count_attempt(
+    /// Begins an attempt; [`Self::check_password`] says what comes of it. One too many at once is turned away.
+    pub(crate) async fn begin_attempt(
         &self,
         whom: Whom<'_>,
         address: IpAddr,
         purpose: Purpose,
     ) -> Result<Attempt, AttemptError> {
         let (account, source) = (self.limiter_keys.account(&whom), source(address));
+        let origin = Origin { account, source, since: self.clock.now() };
         let decisions = self.limiter.decisions();
-        let counted = attempt::count(&self.database, &account, &source, self.clock.now()).await;
-        let counted = counted.map_err(|error| {
+        let begun = attempt::begin(&self.database, &origin).await.map_err(|error| {
             decisions.unavailable(LIMIT);
             Refusal::Unavailable(error)
         })?;
-        let locks = counted.admitted && counted.in_a_row == MOST_IN_A_ROW + 1;
-        if locks {
-            tracing::warn!("an account takes no password any more: too many failures in a row");
-        }
-        let allowed = counted.admitted && counted.in_a_row <= MOST_IN_A_ROW;
-        if allowed {
+        let (counts, trusted) = (begun.admitted, begun.trusted);
+        let allowed = counts && (trusted || begun.in_a_row < MOST_IN_A_ROW);
+        if allowed && !begun.crowded {
             decisions.admitted(LIMIT);
         } else {
             decisions.refused(LIMIT);
+        }
+        if begun.crowded {
+            return Err(Refusal::Limited { retry_after: RETRY_AFTER }.into());
         }
         let (Whom::Email(tenant_id, _) | Whom::User(tenant_id, _)) = whom;
         let email = match whom {
@@ -105,8 +111,7 @@ impl App {
             Whom::User(..) => None,
         };
         let tenant_id = tenant_id.clone();
-        let counted = counted.admitted;
-        Ok(Attempt { tenant_id, purpose, address, email, locks, account, source, counted, allowed })
+        Ok(Attempt { tenant_id, purpose, address, email, origin, counts, trusted, allowed })
     }
 
     /// Checks a password against an account, or at the same cost against nobody. The account is who has proven themselves.
@@ -116,56 +121,63 @@ impl App {
         account: Option<Account>,
         raw_password: &str,
     ) -> Result<Account, AttemptError> {
-        let Attempt { account: key, source, counted, allowed, .. } = attempt;
+        let checked = self.look_and_settle(attempt, account, raw_password).await;
+        // What was not looked at, or told to nobody, leaves nothing behind: who tries again as they were told gets in.
+        if matches!(checked, Err(AttemptError::Overloaded(_) | AttemptError::Database(_)))
+            && let Err(error) = attempt::release(&self.database, &attempt.origin).await
+        {
+            tracing::warn!(%error, "an attempt is held to be under way until its time is over");
+        }
+        checked
+    }
+
+    async fn look_and_settle(
+        &self,
+        attempt: &Attempt,
+        account: Option<Account>,
+        raw_password: &str,
+    ) -> Result<Account, AttemptError> {
         let prepared = password::prepare(raw_password);
         let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // What cannot be a password is hashed as an empty one, against nothing.
         let digest = digest.filter(|_| prepared.is_some());
-        let verified = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await;
-        let Ok(verdict) = verified else {
-            // Else a storm would lock out whoever tries again, as they were told.
-            if *counted {
-                attempt::mark_unchecked(&self.database, key, source).await?;
-            }
-            return Err(Overloaded.into());
-        };
+        let verdict = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await?;
         let about = account.as_ref().map(|account| account.subject.user_id);
-        let account = account.filter(|account| verdict == Verdict::Match && *allowed && account.may_log_in());
-        self.tell_attempt(attempt, about, account.is_some()).await?;
-        let account = account.ok_or(AttemptError::Failed)?;
-        attempt::mark_succeeded(&self.database, key, source, self.clock.now()).await?;
-        Ok(account)
+        let right = verdict == Verdict::Match && attempt.allowed;
+        let account = account.filter(|account| right && account.may_log_in());
+        let succeeded = self.settle_attempt(attempt, about, account.is_some()).await?;
+        account.filter(|_| succeeded).ok_or(AttemptError::Failed)
     }
 
-    /// Tells of an attempt, in the same way whatever came of it and whoever it was about.
-    async fn tell_attempt(
+    /// Counts what came of an attempt and tells of it, at once, in the same way whoever it was about. Says whether it has
+    /// succeeded: what was right is refused when the account was locked meanwhile.
+    async fn settle_attempt(
         &self,
         attempt: &Attempt,
         user_id: Option<UserId>,
-        succeeded: bool,
-    ) -> Result<(), database::Error> {
-        let (name, actor) = match (attempt.purpose, user_id.filter(|_| succeeded)) {
-            (Purpose::LogIn, Some(user_id)) => (EventName::AuthnLoginSuccess, Actor::User { user_id }),
-            (Purpose::LogIn, None) => (EventName::AuthnLoginFail, Actor::Anonymous),
-            (Purpose::ChangePassword, None) => (EventName::AuthnPasswordChangeFail, Actor::Anonymous),
-            // The change tells of itself.
-            (Purpose::ChangePassword, Some(_)) => return Ok(()),
-        };
-        let event = |name, actor| AuditEvent {
-            user_id,
-            ip: Some(attempt.address),
-            email: attempt.email.clone(),
-            ..AuditEvent::new(name, actor)
-        };
-        let (tenant_id, now) = (&attempt.tenant_id, self.clock.now());
+        right: bool,
+    ) -> Result<bool, database::Error> {
+        let Attempt { tenant_id, origin, counts, trusted, .. } = attempt;
+        let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_claim(tenant_id.clone())).await?;
-        let exists = tenant::exists(&mut tx, tenant_id).await?;
-        self.audit.record_claimed(&mut tx, tenant_id, exists, event(name, actor), now).await?;
-        if attempt.locks {
-            let lock = event(EventName::AuthnLoginLock, Actor::System);
-            self.audit.record_claimed(&mut tx, tenant_id, exists, lock, now).await?;
+        let succeeded = right && attempt::mark_succeeded(&mut tx, origin, *trusted, now).await?;
+        let mut locks = false;
+        if !succeeded {
+            let of_user = user_id.is_some();
+            let in_a_row = attempt::mark_failed(&mut tx, origin, *counts, of_user, now).await?;
+            locks = in_a_row == Some(MOST_IN_A_ROW);
         }
-        tx.commit().await
+        let exists = tenant::exists(&mut tx, tenant_id).await?;
+        let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
+        if locks {
+            tracing::warn!("an account takes no password any more: too many failures in a row");
+            events.push(attempt.event_of(EventName::AuthnLoginLock, Actor::System, user_id));
+        }
+        for event in events {
+            self.audit.record_claimed(&mut tx, tenant_id, exists, event, now).await?;
+        }
+        tx.commit().await?;
+        Ok(succeeded)
     }
 
     /// Forgets what was counted at an account, from anywhere: its owner, or somebody who may, has spoken.
@@ -175,6 +187,25 @@ impl App {
         tenant_id: &TenantId,
         email: &EmailKey,
     ) -> Result<(), database::Error> {
-        attempt::delete(tx, &self.limiter_keys.account(&Whom::Email(tenant_id, email))).await
+        let account = self.limiter_keys.account(&Whom::Email(tenant_id, email));
+        attempt::delete(tx, &account, self.clock.now()).await
+    }
+}
+
+impl Attempt {
+    /// What is told of it; a change that succeeds tells of itself.
+    fn event(&self, user_id: Option<UserId>, succeeded: bool) -> Option<AuditEvent> {
+        let (name, actor) = match (self.purpose, user_id.filter(|_| succeeded)) {
+            (Purpose::LogIn, Some(user_id)) => (EventName::AuthnLoginSuccess, Actor::User { user_id }),
+            (Purpose::LogIn, None) => (EventName::AuthnLoginFail, Actor::Anonymous),
+            (Purpose::ChangePassword, None) => (EventName::AuthnPasswordChangeFail, Actor::Anonymous),
+            (Purpose::ChangePassword, Some(_)) => return None,
+        };
+        Some(self.event_of(name, actor, user_id))
+    }
+
+    fn event_of(&self, name: EventName, actor: Actor, user_id: Option<UserId>) -> AuditEvent {
+        let (ip, email) = (Some(self.address), self.email.clone());
+        AuditEvent { user_id, ip, email, ..AuditEvent::new(name, actor) }
     }
 }

@@ -62,7 +62,7 @@ impl App {
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
         let email = found.as_ref().map(|account| &account.email);
         let whom = email.map_or(Whom::User(tenant_id, user_id), |email| Whom::Email(tenant_id, email));
-        let attempt = self.count_attempt(whom, address, Purpose::ChangePassword).await?;
+        let attempt = self.begin_attempt(whom, address, Purpose::ChangePassword).await?;
         let account = self.check_password(&attempt, found, request.current_password.expose()).await?;
 
         let new = request.new_password.expose();

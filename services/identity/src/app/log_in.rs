@@ -54,7 +54,7 @@ impl App {
     ) -> Result<IssuedSession, LogInError> {
         let email = EmailKey::of_login(email);
         let whom = Whom::Email(tenant_id, &email);
-        let attempt = self.count_attempt(whom, client.address, Purpose::LogIn).await?;
+        let attempt = self.begin_attempt(whom, client.address, Purpose::LogIn).await?;
         let found = user::find_account(&self.database, tenant_id, &email).await?;
         let account = self.check_password(&attempt, found, raw_password).await?;
 

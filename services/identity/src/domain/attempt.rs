@@ -1,5 +1,6 @@
 //! What follows from failed attempts at a password, and what they are counted by.
 
+use chrono::TimeDelta;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use tenancy::{TenantId, UserId};
@@ -8,6 +9,15 @@ use super::email::EmailKey;
 
 /// Failures in a row, from anywhere, after which no password is taken until it is set anew, or an administrator says so.
 pub(crate) const MOST_IN_A_ROW: i32 = 100;
+
+/// Attempts at one account from one address that may be under way at once.
+pub(crate) const MOST_AT_ONCE: i32 = 8;
+
+/// How long an attempt is believed to be under way; then its process is gone, or whoever asked.
+pub(crate) const BELIEVED_FOR: TimeDelta = TimeDelta::seconds(30);
+
+/// How long after a success an account cannot be locked where it came from.
+pub(crate) const TRUSTED_FOR: TimeDelta = TimeDelta::days(30);
 
 /// Seconds to wait after so many failures at one account from one address within a day: four are free, then the wait
 /// doubles up to a minute; from the fiftieth on it is a quarter of an hour.

@@ -1,67 +1,79 @@
 //! Attempts at passwords, by account and source address, and by account alone. The tables belong to no tenant.
 
-use chrono::{DateTime, TimeDelta, Utc};
+mod forgotten;
+
+use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 
-use crate::domain::attempt::{AccountKey, WAITS};
+pub(crate) use self::forgotten::{delete, delete_before};
+use crate::domain::attempt::{AccountKey, BELIEVED_FOR, MOST_AT_ONCE, MOST_IN_A_ROW, TRUSTED_FOR, WAITS};
 
-/// What an attempt was told when it was counted.
+/// One account from one source, since a time: what is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) account: AccountKey,
+    pub(crate) source: String,
+    pub(crate) since: DateTime<Utc>,
+}
+
+/// What an attempt was told when it began.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct Begun {
     /// Whether it came outside a wait; else it does not count.
     pub(crate) admitted: bool,
-    /// Failures in a row, this one included.
+    /// Whether too many are under way; then this one is not.
+    pub(crate) crowded: bool,
+    /// Whether the account was logged in to from there lately.
+    pub(crate) trusted: bool,
+    /// Failures in a row, from anywhere.
     pub(crate) in_a_row: i32,
 }
 
-/// Counts an attempt as a failure, in one statement that writes the same rows whatever it decides.
-pub(crate) async fn count(
-    database: &Database,
-    account: &AccountKey,
-    source: &str,
-    now: DateTime<Utc>,
-) -> Result<Counted, Error> {
+/// Begins an attempt, in one statement that writes the same row whatever it decides.
+pub(crate) async fn begin(database: &Database, origin: &Origin) -> Result<Begun, Error> {
+    let Origin { account, source, since } = origin;
     if let Some(previous) = account.previous {
         carry_over(database, &account.current, &previous).await?;
     }
-    let counted = sqlx::query_as!(
-        Counted,
-        r#"-- attempt.count
+    let begun = sqlx::query_as!(
+        Begun,
+        r#"-- attempt.begin
         with attempt as (
-            insert into identity.attempts as known (account_key, source, failures, waits_until, expires_at, admitted)
-            values ($1, $2, 1, $3, $3::timestamptz + interval '24 hours', true)
+            insert into identity.attempts as known
+                (account_key, source, failures, waits_until, expires_at, admitted, begun)
+            values ($1, $2, 0, $3, $3::timestamptz + interval '24 hours', true, array[$3::timestamptz])
             on conflict (account_key, source) do update
             set admitted = least(known.waits_until, known.expires_at) <= $3,
-                failures = case
-                    when known.expires_at <= $3 then 1
-                    when known.waits_until <= $3 then known.failures + 1
-                    else known.failures
-                end,
-                waits_until = case
-                    when known.expires_at <= $3 then $3
-                    when known.waits_until <= $3
-                        then $3::timestamptz + make_interval(secs => ($4::int[])[least(known.failures + 1, cardinality($4))])
-                    else known.waits_until
-                end,
+                failures = case when known.expires_at <= $3 then 0 else known.failures end,
+                waits_until = case when known.expires_at <= $3 then $3 else known.waits_until end,
                 expires_at = case
                     when known.expires_at <= $3 then $3::timestamptz + interval '24 hours'
                     else known.expires_at
-                end
-            returning admitted
+                end,
+                (crowded, begun) = (
+                    select
+                        cardinality(live) >= $5,
+                        case when cardinality(live) < $5 then live || $3::timestamptz else live end
+                    from (select array(
+                        select since from unnest(known.begun) as since where since > $4
+                    )) as under_way (live)
+                )
+            returning admitted, crowded, last_success_at
         )
-        insert into identity.failures as known (account_key, in_a_row, last_failed_at)
-        select $1, admitted::int, $3 from attempt
-        on conflict (account_key) do update
-        set in_a_row = known.in_a_row + excluded.in_a_row, last_failed_at = excluded.last_failed_at
-        returning (select admitted from attempt) as "admitted!", in_a_row"#,
+        select
+            admitted as "admitted!", crowded as "crowded!", coalesce(last_success_at > $6, false) as "trusted!",
+            coalesce((select in_a_row from identity.failures where account_key = $1), 0) as "in_a_row!"
+        from attempt"#,
         account.current.as_slice(),
         source,
-        now,
-        WAITS.as_slice()
+        since,
+        *since - BELIEVED_FOR,
+        MOST_AT_ONCE,
+        *since - TRUSTED_FOR
     )
     .fetch_one(database.pool())
     .await?;
-    Ok(counted)
+    Ok(begun)
 }
 
 /// What was counted under the key before a rotation is counted under the new one from now on.
@@ -83,100 +95,105 @@ async fn carry_over(database: &Database, current: &[u8], previous: &[u8]) -> Res
     Ok(())
 }
 
-/// The password was right: nobody waits any longer, and the row of failures ends. Failures from this address still count
-/// for the day, but for this one, which was none.
-pub(crate) async fn mark_succeeded(
-    database: &Database,
-    account: &AccountKey,
-    source: &str,
+/// It came to nothing. When it counts, the next one waits, and there is one more failure in a row, whose number this is.
+pub(crate) async fn mark_failed(
+    tx: &mut TenantTx,
+    origin: &Origin,
+    counts: bool,
+    of_user: bool,
     now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "-- attempt.mark_succeeded
+) -> Result<Option<i32>, Error> {
+    let in_a_row = sqlx::query_scalar!(
+        "-- attempt.mark_failed
         with attempt as (
-            update identity.attempts set failures = greatest(failures - 1, 0), waits_until = $3
+            update identity.attempts
+            set begun = coalesce(
+                    begun[:array_position(begun, $3) - 1] || begun[array_position(begun, $3) + 1:], begun
+                ),
+                failures = failures + $4::boolean::int,
+                waits_until = case
+                    when $4 then greatest(
+                        waits_until,
+                        $5::timestamptz + make_interval(secs => ($6::int[])[least(failures + 1, cardinality($6))])
+                    )
+                    else waits_until
+                end,
+                expires_at = case
+                    when $4 and failures = 0 then $5::timestamptz + interval '24 hours'
+                    else expires_at
+                end
             where account_key = $1 and source = $2
         )
-        delete from identity.failures where account_key = $1",
-        account.current.as_slice(),
-        source,
-        now
-    )
-    .execute(database.pool())
-    .await?;
-    Ok(())
-}
-
-/// The password was never looked at: the attempt does not count.
-pub(crate) async fn mark_unchecked(
-    database: &Database,
-    account: &AccountKey,
-    source: &str,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "-- attempt.mark_unchecked
-        with attempt as (
-            update identity.attempts set failures = greatest(failures - 1, 0)
-            where account_key = $1 and source = $2
-        )
-        update identity.failures set in_a_row = greatest(in_a_row - 1, 0) where account_key = $1",
-        account.current.as_slice(),
-        source
-    )
-    .execute(database.pool())
-    .await?;
-    Ok(())
-}
-
-/// Forgets everything that was counted at an account, from anywhere.
-pub(crate) async fn delete(tx: &mut TenantTx, account: &AccountKey) -> Result<(), Error> {
-    let keys = [Some(account.current), account.previous];
-    let keys: Vec<Vec<u8>> = keys.into_iter().flatten().map(Vec::from).collect();
-    sqlx::query!(
-        "-- attempt.delete
-        with attempts as (delete from identity.attempts where account_key = any($1))
-        delete from identity.failures where account_key = any($1)",
-        &keys
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
-}
-
-/// Deletes what says nothing any more, at most `limit` rows of each; tells how many of the more numerous ones.
-///
-/// Failures in a row are forgotten a month after the last one, since an account that does not exist never succeeds; but
-/// never those that lock an account.
-pub(crate) async fn delete_before(
-    database: &Database,
-    now: DateTime<Utc>,
-    locked_from: i32,
-    limit: i64,
-) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!(
-        r#"-- attempt.delete_before
-        with attempts as (
-            delete from identity.attempts where ctid = any(array(
-                select ctid from identity.attempts where expires_at <= $1 limit $4 for update skip locked
-            ))
-            returning 1
-        ),
-        failures as (
-            delete from identity.failures where ctid = any(array(
-                select ctid from identity.failures
-                where last_failed_at <= $2 and in_a_row < $3
-                limit $4
-                for update skip locked
-            ))
-            returning 1
-        )
-        select greatest((select count(*) from attempts), (select count(*) from failures)) as "deleted!""#,
+        insert into identity.failures as known (account_key, in_a_row, last_failed_at, of_user)
+        select $1, 1, $5, $7::boolean where $4
+        on conflict (account_key) do update
+        set in_a_row = known.in_a_row + 1,
+            last_failed_at = excluded.last_failed_at,
+            of_user = known.of_user or excluded.of_user
+        returning in_a_row",
+        origin.account.current.as_slice(),
+        origin.source,
+        origin.since,
+        counts,
         now,
-        now - TimeDelta::days(30),
-        locked_from,
-        limit
+        WAITS.as_slice(),
+        of_user
     )
-    .fetch_one(database.pool())
+    .fetch_optional(tx.connection())
     .await?;
-    Ok(deleted)
+    Ok(in_a_row)
+}
+
+/// The password was right: nobody waits there any longer, and the row of failures ends, unless it locks the account. Then
+/// it only counts from where the account was logged in to lately. Failures from this address still count for the day.
+///
+/// Looks at the lock once more, so that no more than a hundred guesses are ever believed, however many are under way.
+pub(crate) async fn mark_succeeded(
+    tx: &mut TenantTx,
+    origin: &Origin,
+    trusted: bool,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let succeeded = sqlx::query_scalar!(
+        r#"-- attempt.mark_succeeded
+        with lock as (select from identity.failures where account_key = $1 and in_a_row >= $5 and not $6::boolean),
+        attempt as (
+            update identity.attempts
+            set begun = coalesce(
+                    begun[:array_position(begun, $3) - 1] || begun[array_position(begun, $3) + 1:], begun
+                ),
+                waits_until = $4,
+                last_success_at = $4
+            where account_key = $1 and source = $2 and not exists (select from lock)
+        ),
+        failures as (delete from identity.failures where account_key = $1 and in_a_row < $5)
+        select not exists (select from lock) as "succeeded!""#,
+        origin.account.current.as_slice(),
+        origin.source,
+        origin.since,
+        now,
+        MOST_IN_A_ROW,
+        trusted
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(succeeded)
+}
+
+/// Nothing came of it, for no fault of whoever tried: it leaves nothing behind.
+pub(crate) async fn release(database: &Database, origin: &Origin) -> Result<(), Error> {
+    sqlx::query!(
+        "-- attempt.release
+        update identity.attempts
+        set begun = coalesce(
+            begun[:array_position(begun, $3) - 1] || begun[array_position(begun, $3) + 1:], begun
+        )
+        where account_key = $1 and source = $2",
+        origin.account.current.as_slice(),
+        origin.source,
+        origin.since
+    )
+    .execute(database.pool())
+    .await?;
+    Ok(())
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use service::Tasks;
 
 use crate::app::App;
-use crate::domain::attempt::MOST_IN_A_ROW;
 use crate::store::attempt;
 
 const EVERY: Duration = Duration::from_mins(10);
@@ -15,18 +14,18 @@ const BATCH: i64 = 500;
 /// Purges until the tasks are told to stop.
 pub(crate) async fn run(app: App, tasks: Tasks) {
     loop {
+        if let Err(error) = purge(&app).await {
+            tracing::warn!(%error, "attempts that say nothing any more cannot be purged now");
+        }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
             () = tasks.stopping().cancelled() => return,
-        }
-        if let Err(error) = purge(&app).await {
-            tracing::warn!(%error, "attempts that say nothing any more cannot be purged now");
         }
     }
 }
 
 async fn purge(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
-    while attempt::delete_before(&app.database, now, MOST_IN_A_ROW, BATCH).await? == BATCH {}
+    while attempt::delete_before(&app.database, now, BATCH).await? == BATCH {}
     Ok(())
 }
