@@ -25,8 +25,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) system: &'a System,
     /// Who sends and is checked.
     pub(crate) person: Person,
-    /// Who logs in.
-    pub(crate) member: Person,
+    /// Who log in.
+    pub(crate) members: Vec<Person>,
     pub(crate) rounds: Option<usize>,
     /// Resident bytes of the services before the first password was hashed.
     pub(crate) base: u64,
@@ -38,6 +38,11 @@ pub(crate) struct Bench<'a> {
 impl Bench<'_> {
     fn rounds(&self, usual: usize) -> usize {
         self.rounds.unwrap_or(usual).max(1)
+    }
+
+    /// Logins for so many connections, each from an address of its own, as people do.
+    fn many_logins(&self, connections: u16) -> anyhow::Result<Vec<Vec<u8>>> {
+        (0..connections).zip(self.members.iter().cycle()).map(|(n, member)| member.login_from(n)).collect()
     }
 }
 

@@ -66,18 +66,17 @@ pub(crate) async fn each_once(
     .await
 }
 
-/// Sends the same request again and again for a time, with a pause after each answer.
+/// Sends each request again and again for a time over a connection of its own, with a pause after each answer.
 pub(crate) async fn repeatedly(
     address: SocketAddr,
-    connections: usize,
-    request: &[u8],
+    requests: &[Vec<u8>],
     status: u16,
     time: Duration,
     pause: Duration,
 ) -> anyhow::Result<Outcome> {
-    let mut opened = opened(address, connections).await?;
+    let mut opened = opened(address, requests.len()).await?;
     let begun = Instant::now();
-    let loops = opened.iter_mut().map(|connection| async move {
+    let loops = opened.iter_mut().zip(requests).map(|(connection, request)| async move {
         let mut outcome = Outcome::default();
         while begun.elapsed() < time {
             let asked = Instant::now();

@@ -101,8 +101,8 @@ async fn run(options: &Options) -> anyhow::Result<()> {
 async fn measure(options: &Options, system: &System, report: &mut Report) -> anyhow::Result<()> {
     let base = process::resident(system.pid());
     let person = person::first_admin(system).await?;
-    let member = person.invite_member(system).await?;
-    let mut bench = Bench { system, person, member, rounds: options.rounds, base, known_events: 0, report };
+    let members = person.invite_members(system).await?;
+    let mut bench = Bench { system, person, members, rounds: options.rounds, base, known_events: 0, report };
     for figure in [
         Figure::Images,
         Figure::Logins,

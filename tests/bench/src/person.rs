@@ -1,6 +1,6 @@
 //! Who asks: the first tenant's administrator, who accepts their invite and logs in, and a member whom they invite.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::Context as _;
 use contract::identity::{AcceptInvite, AcceptedInvite, Delivery, Invite, InviteUser, Login};
@@ -12,7 +12,8 @@ use crate::http::{Connection, request};
 use crate::system::System;
 
 pub(crate) const PASSWORD: &str = "correct-horse-battery-9";
-const MEMBER: &str = "member@bench.example";
+/// Enough that nobody logs in more often at once than people do.
+const MEMBERS: usize = 32;
 
 /// Somebody with a session.
 pub(crate) struct Person {
@@ -32,21 +33,26 @@ pub(crate) async fn accept(address: SocketAddr, token: Secret) -> anyhow::Result
     let accept = request("POST", "/api/v1/users/accept-invite", &[], &body);
     let mut connection = Connection::open(address).await?;
     let user: AcceptedInvite = serde_json::from_slice(connection.exchange(&accept).await?.expect(201)?)?;
-    let login = login(&user.email, &user.tenant_id)?;
+    let login = login(&user.email, &user.tenant_id, Ipv6Addr::LOCALHOST)?;
     let session = serde_json::from_slice(connection.exchange(&login).await?.expect(200)?)?;
     Ok(Person { session, email: user.email })
 }
 
-fn login(email: &str, tenant: &TenantId) -> anyhow::Result<Vec<u8>> {
+fn login(email: &str, tenant: &TenantId, from: Ipv6Addr) -> anyhow::Result<Vec<u8>> {
     let body = serde_json::to_vec(&Login { email: email.to_owned(), password: Secret::new(PASSWORD) })?;
-    Ok(request("POST", "/api/v1/auth/password/login", &[("X-Tenant-ID", tenant.as_str())], &body))
+    let headers = [("X-Tenant-ID", tenant.as_str()), ("X-Forwarded-For", &from.to_string())];
+    Ok(request("POST", "/api/v1/auth/password/login", &headers, &body))
 }
 
 impl Person {
-    /// Somebody else of the tenant. A user has so many sessions and no more: whoever logs in all the time loses the older
-    /// ones, and must not be who sends.
-    pub(crate) async fn invite_member(&self, system: &System) -> anyhow::Result<Self> {
-        self.invite(system, MEMBER).await
+    /// Others of the tenant. A user has so many sessions and no more: whoever logs in all the time loses the older ones, and
+    /// must not be who sends.
+    pub(crate) async fn invite_members(&self, system: &System) -> anyhow::Result<Vec<Self>> {
+        let mut members = Vec::new();
+        for n in 0..MEMBERS {
+            members.push(self.invite(system, &format!("member-{n}@bench.example")).await?);
+        }
+        Ok(members)
     }
 
     /// Anybody else of the tenant, who accepts at once.
@@ -68,9 +74,9 @@ impl Person {
         self.session.user_id
     }
 
-    /// Logs in once more.
-    pub(crate) fn login(&self) -> anyhow::Result<Vec<u8>> {
-        login(&self.email, &self.session.tenant_id)
+    /// Logs in once more, from the n-th address of many.
+    pub(crate) fn login_from(&self, n: u16) -> anyhow::Result<Vec<u8>> {
+        login(&self.email, &self.session.tenant_id, Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1))
     }
 
     /// Asks who the session is.

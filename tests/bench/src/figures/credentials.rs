@@ -53,9 +53,8 @@ impl Bench<'_> {
             gathered.push((ours, rate(GATHERED_AT_ONCE, GATHERED, digests, look_up).await?));
             let one_by_one = rate(SINGLE_AT_ONCE, 1, digests, look_up).await?;
             single.push((ours, one_by_one));
-            let (address, check) = (self.system.address, self.person.check());
-            let load =
-                async move || repeatedly(address, CALLERS, &check, 200, RATE_TIME, Duration::ZERO).await;
+            let (address, checks) = (self.system.address, vec![self.person.check(); CALLERS]);
+            let load = async move || repeatedly(address, &checks, 200, RATE_TIME, Duration::ZERO).await;
             over_http.push((on_one_thread(load).await?.rate(), one_by_one));
         }
         let figure = "introspections/s, 64 callers";

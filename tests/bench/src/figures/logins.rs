@@ -13,7 +13,7 @@ use crate::report::Pair;
 const ROUNDS: usize = 3;
 const TIME: Duration = Duration::from_millis(2500);
 /// Enough that no worker ever waits for work, and that nobody waits in vain for a worker.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: u16 = 8;
 
 /// Where a hash gets its memory.
 #[derive(Clone, Copy)]
@@ -28,10 +28,9 @@ impl Bench<'_> {
     pub(crate) async fn logins(&mut self) -> anyhow::Result<()> {
         let (mut kept, mut fresh, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
-            let (address, login) = (self.system.address, self.member.login()?);
+            let (address, logins) = (self.system.address, self.many_logins(CONNECTIONS)?);
             let peak = Peak::of(self.system.pid());
-            let load =
-                async move || repeatedly(address, CONNECTIONS, &login, 200, TIME, Duration::ZERO).await;
+            let load = async move || repeatedly(address, &logins, 200, TIME, Duration::ZERO).await;
             let ours = on_one_thread(load).await?.rate();
             peaks.push(mebibytes(peak.bytes()));
             kept.push((ours, hashes(Memory::Kept)?));
