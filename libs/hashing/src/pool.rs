@@ -21,8 +21,8 @@ use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsFault};
 
 /// How long a request may wait for a worker.
 const QUEUE_LIMIT: Duration = Duration::from_secs(2);
-/// Requests that may wait, for each worker: more could not start within [`QUEUE_LIMIT`] anyway.
-const QUEUE_PER_WORKER: usize = 64;
+/// Requests that may wait, for each worker: more could not start within [`QUEUE_LIMIT`] anyway, at 60 ms a hash or more.
+const QUEUE_PER_WORKER: usize = 32;
 /// How much lower than the rest of the process the workers' priority is, so that a storm of logins does not slow
 /// session checks. Linux keeps a nice value per thread.
 const NICENESS: i32 = 10;
@@ -163,6 +163,15 @@ impl HashPool {
         &self.settings
     }
 
+    /// Whether a request that came now would have a place. Whoever asks this first spares a storm's requests everything that
+    /// comes before the hash.
+    ///
+    /// # Errors
+    /// [`Overloaded`] when as many wait as can be served in time.
+    pub fn check_room(&self) -> Result<(), Overloaded> {
+        if self.shared.lock().has_room(self.shared.capacity) { Ok(()) } else { Err(self.shared.shed()) }
+    }
+
     /// Hashes a new password. Cancel-safe: a dropped call that has not started costs nothing.
     ///
     /// # Errors
@@ -214,6 +223,14 @@ impl Drop for HashPool {
 }
 
 impl Queue {
+    /// What was given up holds no place against somebody who still waits.
+    fn has_room(&mut self, capacity: usize) -> bool {
+        if self.jobs.len() >= capacity {
+            self.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
+        }
+        self.jobs.len() < capacity
+    }
+
     fn len(&self) -> i64 {
         i64::try_from(self.jobs.len()).unwrap_or(i64::MAX)
     }
@@ -231,11 +248,7 @@ impl Shared {
 
     fn push(&self, job: Job) -> Result<(), Overloaded> {
         let mut queue = self.lock();
-        if queue.jobs.len() >= self.capacity {
-            // What was given up holds no place against somebody who still waits.
-            queue.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
-        }
-        if queue.jobs.len() >= self.capacity {
+        if !queue.has_room(self.capacity) {
             return Err(self.shed());
         }
         queue.jobs.push_back(job);
@@ -337,11 +350,14 @@ mod tests {
         let pool = stuck();
         let (first, second) = (pool.hash(Password::new("1")), pool.hash(Password::new("2")));
         let mut waiting = Box::pin(async { tokio::join!(first, second) });
+        assert_eq!(pool.check_room(), Ok(()));
         assert!(futures_poll(&mut waiting).is_none());
+        assert_eq!(pool.check_room(), Err(Overloaded));
         let began = Instant::now();
         assert_eq!(pool.hash(Password::new("3")).await.unwrap_err(), Overloaded);
         assert_eq!(began.elapsed(), Duration::ZERO);
         drop(waiting);
+        assert_eq!(pool.check_room(), Ok(()));
         // Both places are free again: this one waits its two seconds.
         assert_eq!(pool.hash(Password::new("4")).await.unwrap_err(), Overloaded);
         assert_eq!(began.elapsed(), QUEUE_LIMIT);

@@ -12,10 +12,9 @@ use crate::health::{self, Readiness};
 use crate::telemetry::{self, LOG, OTLP_ENDPOINT, OTLP_RATIO, Telemetry, TraceSettings};
 use crate::{Tasks, http};
 
-/// A request allocates some fifty times, often on one thread and given back on another, where the C library's allocator takes a
-/// fifth of an event's time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+/// The allocator of every service. A request allocates some fifty times, often on one thread and given back on another, where
+/// the C library's takes a fifth of an event's time.
+pub use mimalloc::MiMalloc as Allocator;
 
 /// Where the public API listens.
 pub const LISTEN: Variable = listen("SVC_LISTEN", "0.0.0.0:8080", "Where the public API listens.");

@@ -8,7 +8,10 @@ use hashing::{RawToken, SystemEntropy, TokenKind};
 use identity::command::{BreachSetCommand, OutboxCommand};
 use identity::{Identity, MIGRATIONS};
 use service::config::Environment;
-use service::process;
+use service::process::{self, Allocator};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// The identity service: tenants, users, invites and passwords.
 #[derive(Parser)]

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use ingest::Ingest;
 use service::config::Environment;
-use service::process;
+use service::process::{self, Allocator};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// The ingest service: takes UDM events and puts them into the stream.
 #[derive(Parser)]

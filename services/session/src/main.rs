@@ -5,8 +5,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use database::migrations::Command as Migrate;
 use service::config::Environment;
-use service::process;
+use service::process::{self, Allocator};
 use session::{MIGRATIONS, Session};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// The session service: sessions, and who stands behind a bearer credential.
 #[derive(Parser)]

@@ -3,7 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use service::process::Allocator;
 use standalone::command::Cli;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 #[tokio::main]
 async fn main() -> ExitCode {

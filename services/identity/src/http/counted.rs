@@ -2,6 +2,7 @@
 //! anything is looked up or hashed; when nobody can count, they answer 503.
 
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
+use contract::ProblemKind;
 use ratelimit::{Limit, source};
 use serde::de::DeserializeOwned;
 use service::Problem;
@@ -29,7 +30,7 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LoginBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        counted(request, app, &app.limits.login).await.map(Self)
+        hashed(request, app, &app.limits.login).await.map(Self)
     }
 }
 
@@ -45,8 +46,19 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for TokenBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        counted(request, app, &app.limits.token).await.map(Self)
+        hashed(request, app, &app.limits.token).await.map(Self)
     }
+}
+
+/// Of a route that hashes a password.
+async fn hashed<T: DeserializeOwned + Send>(
+    request: Request,
+    app: &App,
+    limit: &Limit,
+) -> Result<T, Problem> {
+    // Before anything is counted: a storm shall cost the database nothing, and leave no traces at accounts.
+    app.hashes.check_room().map_err(|_| ProblemKind::Overloaded)?;
+    counted(request, app, limit).await
 }
 
 async fn counted<T: DeserializeOwned + Send>(
