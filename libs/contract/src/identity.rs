@@ -16,7 +16,7 @@ pub enum Delivery {
     /// By mail; the answer holds no token.
     #[default]
     Email,
-    /// In the answer; no mail is sent.
+    /// In the answer; no mail is sent. Not for an API key, which gets to see no token.
     Response,
 }
 

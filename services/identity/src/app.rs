@@ -25,6 +25,7 @@ use chrono::TimeDelta;
 use database::Database;
 use database::outbox::Outbox;
 use hashing::{Entropy, HashPool};
+use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::{Clock, Tasks};
 
@@ -53,6 +54,8 @@ pub(crate) struct App {
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: LimiterKeys,
     pub(crate) limits: Limits,
+    /// Requests of a reset that came to nothing. One number: a label would tell what the answers do not.
+    pub(crate) resets_dropped: Counter,
 }
 
 impl FromRef<App> for Arc<dyn Authority> {

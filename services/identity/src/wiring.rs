@@ -11,6 +11,7 @@ use database::Database;
 use database::migrations::Migrations;
 use database::outbox::{DELIVERY_LIMIT, Outbox, Patience, Relay};
 use hashing::{Entropy, HashPool, SystemEntropy};
+use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
 use service::config::{Environment, Faults, Variable};
@@ -97,6 +98,11 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let outbox = Outbox::new("identity").measured(metrics);
     let hashes = HashPool::start(config.argon2, config.pool_size, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
+    let resets_dropped = Counter::default();
+    metrics.register(|registry| {
+        let meaning = "Requests of a password reset that nobody was mailed for";
+        registry.register("resets_dropped", meaning, resets_dropped.clone());
+    });
     let limiter = Limiter::new("identity", database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
@@ -119,6 +125,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         limiter: limiter.clone(),
         limiter_keys: config.limiter_keys,
         limits: config.limits,
+        resets_dropped,
     };
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
     broker.metrics = metrics.shared(PublishMetrics::register);

@@ -14,7 +14,7 @@ use crate::error::{Fault, Result};
 /// Invite a user into a tenant.
 ///
 /// The person gets a link by mail and chooses a password. Needs an administrator's session, an API key with the scope
-/// `users:write` (members only), or the operator's token together with a tenant.
+/// `users:write` (members only, by mail only), or the operator's token together with a tenant.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// Whom to invite.

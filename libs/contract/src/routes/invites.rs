@@ -12,7 +12,7 @@ routes! {
     /// Invite somebody into the tenant
     ///
     /// By mail, or with `"delivery": "response"` by handing over the token that the answer then holds. A key can only
-    /// invite members.
+    /// invite members, and only by mail.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfOperator])
@@ -34,7 +34,8 @@ routes! {
 
     /// Send an invite again
     ///
-    /// It gets a new token and its full time; the old token is dead.
+    /// It gets a new token and its full time; the old token is dead. A key can only send invites of members, and only
+    /// by mail.
     RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
         .access(INVITER)
         .headers(&[Header::TenantOfOperator])
@@ -43,6 +44,8 @@ routes! {
         .problems(&[ProblemKind::UserExists, ProblemKind::MailUnavailable]);
 
     /// Take an invite back
+    ///
+    /// A key can only take back invites of members.
     REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
         .access(INVITER)
         .headers(&[Header::TenantOfOperator])

@@ -67,11 +67,16 @@ impl App {
         &self,
         scope: &TenantScope,
         actor: Actor,
+        highest_role: Role,
         invite_id: InviteId,
     ) -> Result<(), Problem> {
         let now = self.clock.now();
         let mut tx = self.database.tenant(scope).await?;
         let found = invite::find(&mut tx, invite_id, now).await?.ok_or(ProblemKind::NotFound)?;
+        // Nor may they keep away whom they may not invite.
+        if found.role > highest_role {
+            return Err(ProblemKind::Forbidden.into());
+        }
         if found.status == InviteStatus::Accepted {
             return Err(ProblemKind::UserExists.into());
         }

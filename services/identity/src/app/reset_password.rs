@@ -20,7 +20,8 @@ use crate::store::{reset, user};
 /// The kind of outbox row.
 pub(crate) const MAIL_RESET: &str = "mail_reset";
 
-/// At most so many resets are mailed to an account within an hour; further requests leave the live token alone.
+/// When so many resets were mailed to an account within an hour, further requests leave the live token alone. Where none
+/// lives, one is mailed all the same: else a stranger could keep the owner without one.
 const MAX_AN_HOUR: i64 = 5;
 
 /// Why a reset was not confirmed.
@@ -66,14 +67,21 @@ impl App {
     ) -> Result<Option<Mail>, Error> {
         let now = self.clock.now();
         let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
-        let Some((user_id, email)) = user::find_active(&mut tx, email).await? else { return Ok(None) };
+        let Some((user_id, email)) = user::find_active(&mut tx, email).await? else {
+            self.resets_dropped.inc();
+            return Ok(None);
+        };
         let again = match reset::status(&mut tx, request_id).await?.as_deref() {
             None => false,
             Some("pending") => true,
             // A newer request took its place while this one's mail could not be sent.
             Some(_) => return Ok(None),
         };
-        if !again && reset::count_since(&mut tx, user_id, now - TimeDelta::hours(1)).await? >= MAX_AN_HOUR {
+        if !again
+            && reset::is_live(&mut tx, user_id, now).await?
+            && reset::count_since(&mut tx, user_id, now - TimeDelta::hours(1)).await? >= MAX_AN_HOUR
+        {
+            self.resets_dropped.inc();
             tracing::debug!(%tenant_id, %user_id, "too many resets of one account; the last one stays");
             return Ok(None);
         }

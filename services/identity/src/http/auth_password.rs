@@ -57,9 +57,10 @@ pub(super) async fn change(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST …/reset`: 204 in every case. Whatever is wrong with the request is dropped here, and counted in the log.
+/// `POST …/reset`: 204 in every case. Whatever is wrong with the request is dropped here, counted and logged.
 pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCode {
     if let Err(problem) = request_reset(&app, request).await {
+        app.resets_dropped.inc();
         tracing::info!(code = problem.kind().code(), "a reset request was dropped");
     }
     StatusCode::NO_CONTENT

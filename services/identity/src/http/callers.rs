@@ -3,6 +3,7 @@
 use audit::Actor;
 use authn::{Bearer, Caller, Operator, bearer};
 use axum::extract::FromRequestParts;
+use contract::identity::Delivery;
 use contract::{ProblemKind, Role, Scope};
 use hashing::TokenKind;
 use http::header::AUTHORIZATION;
@@ -50,6 +51,8 @@ pub(super) struct Inviter {
     pub(super) scope: TenantScope,
     /// A key invites members only: it shall not make itself an administrator.
     pub(super) highest_role: Role,
+    /// A key never sees a token: it shall not make itself a person.
+    sees_tokens: bool,
     pub(super) actor: Actor,
 }
 
@@ -61,12 +64,13 @@ impl FromRequestParts<App> for Inviter {
             Anybody::Operator => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_operator(tenant_id);
-                Ok(Self { scope, highest_role: Role::Admin, actor: Actor::Operator })
+                Ok(Self { scope, highest_role: Role::Admin, sees_tokens: true, actor: Actor::Operator })
             }
             Anybody::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
-                let highest_role = if caller.is_admin() { Role::Admin } else { Role::Member };
-                Ok(Self { scope: caller.scope(), highest_role, actor: Actor::from(&caller) })
+                let sees_tokens = caller.is_admin();
+                let highest_role = if sees_tokens { Role::Admin } else { Role::Member };
+                Ok(Self { scope: caller.scope(), highest_role, sees_tokens, actor: Actor::from(&caller) })
             }
         }
     }
@@ -122,5 +126,14 @@ impl Inviter {
     /// Demands the right to give this role.
     pub(super) fn may_give(&self, role: Role) -> Result<(), Problem> {
         if role <= self.highest_role { Ok(()) } else { Err(ProblemKind::Forbidden.into()) }
+    }
+
+    /// Demands the right to get the token this way.
+    pub(super) fn may_choose(&self, delivery: Delivery) -> Result<(), Problem> {
+        if delivery == Delivery::Email || self.sees_tokens {
+            return Ok(());
+        }
+        let detail = "A key does not get to see the token of an invite. Leave `delivery` out, so that it is mailed, or ask an administrator.";
+        Err(Problem::new(ProblemKind::Forbidden).detail(detail))
     }
 }

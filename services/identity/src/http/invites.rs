@@ -33,7 +33,8 @@ pub(super) async fn resend(
     Id(invite_id): Id<InviteId>,
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Response, Problem> {
-    let Inviter { scope, highest_role, actor } = inviter;
+    inviter.may_choose(delivery)?;
+    let Inviter { scope, highest_role, actor, .. } = inviter;
     let invite = app.resend_invite(&scope, actor, highest_role, invite_id, delivery).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
 }
@@ -44,6 +45,7 @@ pub(super) async fn revoke(
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
 ) -> Result<StatusCode, Problem> {
-    app.revoke_invite(&inviter.scope, inviter.actor, invite_id).await?;
+    let Inviter { scope, highest_role, actor, .. } = inviter;
+    app.revoke_invite(&scope, actor, highest_role, invite_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -26,6 +26,7 @@ pub(super) async fn invite(
     JsonBody(request): JsonBody<InviteUser>,
 ) -> Result<Response, Problem> {
     inviter.may_give(request.role)?;
+    inviter.may_choose(request.delivery)?;
     let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
         Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
     })?;

@@ -40,6 +40,21 @@ pub(crate) async fn status(tx: &mut TenantTx, reset_id: Uuid) -> Result<Option<S
     Ok(status)
 }
 
+/// Whether a user holds a token that is good now.
+pub(crate) async fn is_live(tx: &mut TenantTx, user_id: UserId, now: DateTime<Utc>) -> Result<bool, Error> {
+    let live = sqlx::query_scalar!(
+        r#"-- reset.is_live
+        select exists (
+            select from identity.resets where user_id = $1 and status = 'pending' and expires_at > $2
+        ) as "live!""#,
+        user_id.0,
+        now
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(live)
+}
+
 /// How many resets a user was sent since a time.
 pub(crate) async fn count_since(
     tx: &mut TenantTx,

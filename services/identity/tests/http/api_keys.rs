@@ -33,24 +33,44 @@ async fn a_key_that_writes_users_looks_after_members_invites_and_makes_no_admini
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
-    let body = |email: &str, role: &str| json!({ "email": email, "role": role, "delivery": "response" });
+    let body = |email: &str, role: &str| json!({ "email": email, "role": role });
     let invite: Invite = writer.post("/users/invite", &body("ada@acme.example", "member")).await.expect(201);
     let path = format!("/users/invites/{}", invite.invite_id);
-    let by_response = json!({ "delivery": "response" });
-    writer.post(&format!("{path}/resend"), &by_response).await.expect::<Invite>(200);
+    writer.post(&format!("{path}/resend"), &json!({})).await.expect::<Invite>(200);
     writer.delete(&path).await.expect_empty(204);
 
     let administrator = body("bob@acme.example", "admin");
     writer.post("/users/invite", &administrator).await.expect_problem(403, "forbidden");
     let invite: Invite = admin.client.post("/users/invite", &administrator).await.expect(201);
     let resend = format!("/users/invites/{}/resend", invite.invite_id);
-    writer.post(&resend, &by_response).await.expect_problem(403, "forbidden");
+    writer.post(&resend, &json!({})).await.expect_problem(403, "forbidden");
+    let path = format!("/users/invites/{}", invite.invite_id);
+    writer.delete(&path).await.expect_problem(403, "forbidden");
+    admin.client.post(&resend, &json!({})).await.expect::<Invite>(200);
 
     for path in ["/users", "/users/invites", &format!("/users/{}", admin.user.user_id)] {
         writer.get(path).await.expect_problem(403, "insufficient_scope");
     }
     let own = format!("/users/{}", admin.user.user_id);
     patch(&writer, &own, json!({ "status": "disabled" })).await.expect_problem(403, "forbidden");
+}
+
+#[tokio::test]
+async fn a_key_gets_to_see_no_token_of_an_invite() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
+    let by_mail = json!({ "email": "ada@acme.example" });
+    let by_response = json!({ "email": "bob@acme.example", "delivery": "response" });
+    let refused = writer.post("/users/invite", &by_response).await;
+    assert!(refused.body.contains("Leave `delivery` out"), "{refused}");
+    refused.expect_problem(403, "forbidden");
+    let invite: Invite = writer.post("/users/invite", &by_mail).await.expect(201);
+    assert!(invite.token.is_none());
+    let resend = format!("/users/invites/{}/resend", invite.invite_id);
+    writer.post(&resend, &by_response).await.expect_problem(403, "forbidden");
+    let again: Invite = writer.post(&resend, &json!({})).await.expect(200);
+    assert!(again.token.is_none());
 }
 
 #[tokio::test]

@@ -79,6 +79,24 @@ async fn at_most_five_resets_an_hour_are_mailed_and_the_last_one_stays_good() {
     confirm(&world, &last, NEW).await.expect_empty(204);
 }
 
+#[tokio::test]
+async fn whoever_has_no_live_token_is_mailed_one_however_many_strangers_have_asked_for() {
+    let world = World::start().await.unwrap();
+    let _admin = world.tenant("acme").await;
+    for count in 1..=5 {
+        request(&world, "admin@acme.example").await;
+        world.until_mails(count).await;
+    }
+    world.run_sql("update identity.resets set expires_at = now()").await;
+    for _ in 0..3 {
+        request(&world, "admin@acme.example").await;
+        world.until_outbox_is_empty().await;
+    }
+    let mails = world.until_mails(6).await;
+    assert_eq!(mails.len(), 6, "one in the lifetime of a token");
+    confirm(&world, &token_of(mails.last().unwrap()), NEW).await.expect_empty(204);
+}
+
 /// The answer must not depend on whether there is such an account, nor on anything else.
 #[tokio::test]
 async fn a_request_is_answered_alike_whatever_it_is_about() {
@@ -111,6 +129,10 @@ async fn a_request_is_answered_alike_whatever_it_is_about() {
     assert_eq!(texts.len(), 1, "{texts:#?}");
     world.until_outbox_is_empty().await;
     assert_eq!(world.until_mails(1).await.len(), 1, "only the one account that can use it is mailed");
+    let metrics =
+        testkit::client::plain_http().get(format!("{}/metrics", world.admin_url)).send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    assert!(metrics.lines().any(|line| line == "svc_resets_dropped_total 9"), "{metrics}");
 }
 
 #[tokio::test]

@@ -32,7 +32,8 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         }
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
-        "request_password_reset" => with(json!({ "email": email })),
+        // An invite goes by mail: a key gets to see no token.
+        "request_password_reset" | "invite_user" | "resend_invite" => with(json!({ "email": email })),
         "confirm_password_reset" => with(json!({ "token": unknown("pr"), "new_password": "another" }))
             .getting(ProblemKind::TokenInvalid),
         "accept_invite" => {
@@ -48,7 +49,6 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "decide_device" => with(json!({ "user_code": "{id}", "decision": "deny" })),
         // Whoever calls goes on calling.
         "revoke_sessions" => Case { query: "?keep_current=true", ..plain() },
-        "invite_user" | "resend_invite" => with(json!({ "email": email, "delivery": "response" })),
         "create_api_key" => with(json!({ "name": "made in passing" })),
         "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "made in passing" })),
         // What is left out stays as it is.
