@@ -111,6 +111,7 @@ problems! {
     UserInvited = "user_invited", 409, "The user has not accepted the invite yet", "Revoke the invite, or wait until it is accepted.";
     InvitePending = "invite_pending", 409, "An invite is pending already", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would lose its last administrator", "Make somebody else an administrator first.";
+    TooManyApiKeys = "too_many_api_keys", 409, "The tenant has as many API keys as it may", "Revoke a key that is no longer used, or wait until one runs out.";
     MailUnavailable = "mail_unavailable", 409, "No mail can be sent", "Ask for the token in the answer with `\"delivery\": \"response\"`, or configure mail.";
     EventIdConflict = "event_id_conflict", 409, "Another event of the batch has the same id", "Give each event of a source an id of its own.";
     BodyTooLarge = "body_too_large", 413, "The body is too large", "Send at most what the detail names.";

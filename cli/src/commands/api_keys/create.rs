@@ -55,6 +55,7 @@ impl Command for Create {
             errors: &[
                 Failure::Local(Fault::InputInvalid),
                 Failure::Api(ProblemKind::Forbidden),
+                Failure::Api(ProblemKind::TooManyApiKeys),
                 Failure::Api(ProblemKind::ValidationFailed),
             ],
             input_schema: None,

@@ -1,8 +1,8 @@
 //! `/api-keys`.
 
 use super::{Access, Answer, PAGING, Route, routes};
-use crate::Page;
 use crate::api_key::{ApiKey, CreateApiKey};
+use crate::{Page, ProblemKind};
 
 routes! {
     "API keys", "Credentials of programs, each for what it needs.":
@@ -13,6 +13,7 @@ routes! {
     CREATE_API_KEY = Route::post("/api-keys")
         .access(&[Access::Admin])
         .takes::<CreateApiKey>()
+        .problems(&[ProblemKind::TooManyApiKeys])
         .answers(&[Answer::json::<ApiKey>(201, "The key.")]);
 
     /// List the API keys of the tenant

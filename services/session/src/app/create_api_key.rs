@@ -10,13 +10,18 @@ use tenancy::KeyId;
 
 use super::App;
 use crate::domain::api_key::{InvalidApiKey, NewApiKey};
-use crate::store::api_key;
+use crate::store::{api_key, standing};
+
+/// So many keys a tenant may have that live: far more than programs, and a bound to what one tenant makes everybody store.
+const MOST_KEYS: i64 = 1000;
 
 /// Why no key was created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateApiKeyError {
     #[error(transparent)]
     Invalid(#[from] InvalidApiKey),
+    #[error("the tenant has {MOST_KEYS} API keys that live")]
+    TooMany,
     #[error(transparent)]
     Database(#[from] database::Error),
 }
@@ -33,6 +38,8 @@ impl From<CreateApiKeyError> for Problem {
                 };
                 Self::new(ProblemKind::ValidationFailed).field(pointer, "invalid", fault.to_string())
             }
+            CreateApiKeyError::TooMany => Self::new(ProblemKind::TooManyApiKeys)
+                .detail(format!("{error}; revoke one, or let it run out.")),
             CreateApiKeyError::Database(error) => error.into(),
         }
     }
@@ -49,6 +56,11 @@ impl App {
         let key = NewApiKey::check(request, now)?;
         let (id, token) = (KeyId::generate(), RawToken::generate(TokenKind::ApiKey, &*self.entropy));
         let mut tx = self.database.tenant(&admin.scope()).await?;
+        // The tenant's row first, so that keys made at once are counted one after the other.
+        standing::lock_tenant(&mut tx, admin.tenant_id()).await?;
+        if api_key::count_live(&mut tx, now).await? >= MOST_KEYS {
+            return Err(CreateApiKeyError::TooMany);
+        }
         api_key::insert(&mut tx, admin.tenant_id(), id, token.digest(), &key, now).await?;
         let created = AuditEvent {
             about: Some("api_key"),

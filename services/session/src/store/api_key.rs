@@ -75,6 +75,20 @@ pub(crate) async fn list(
         .collect())
 }
 
+/// How many keys of the tenant live.
+pub(crate) async fn count_live(tx: &mut TenantTx, now: DateTime<Utc>) -> Result<i64, Error> {
+    let live = sqlx::query_scalar!(
+        r#"-- api_key.count_live
+        select count(*) as "count!"
+        from session.api_keys
+        where revoked_at is null and expires_at > $1"#,
+        now
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(live)
+}
+
 /// A key that is revoked.
 pub(crate) struct RevokedKey {
     /// It lived until now.

@@ -5,7 +5,7 @@ use contract::Role;
 use contract::internal::{SubjectRecord, TenantRecord};
 use database::{Error, TenantTx};
 use sqlx::types::Json;
-use tenancy::{SessionId, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::standing::Standing;
 
@@ -120,6 +120,18 @@ pub(crate) async fn find_of_session(
     .fetch_optional(tx.connection())
     .await?;
     Ok(standing)
+}
+
+/// Locks a tenant's row against others who lock it; sessions go on being made.
+pub(crate) async fn lock_tenant(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- standing.lock_tenant
+        select from session.tenants where tenant_id = $1 for no key update",
+        tenant_id.as_str()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
 }
 
 /// Locks a user's row, as whoever makes a session of theirs does, so that what ends all of them misses none. False when the

@@ -89,6 +89,39 @@ async fn sessions_and_keys_are_answered_together_in_the_order_they_were_asked() 
 }
 
 #[tokio::test]
+async fn a_tenant_has_a_thousand_keys_at_most_however_many_are_made_at_once() {
+    let tenant = Tenant::start().await;
+    let (key, _) = tenant.key(30).await;
+    tenant.key(1).await;
+    let mut connection = tenant.context.database.superuser().await.unwrap();
+    let copies = sqlx::query(
+        "insert into session.api_keys (key_id, tenant_id, name, digest, scopes, source_ids, created_at, expires_at)
+        select gen_random_uuid(), tenant_id, name, sha256(number::text::bytea), scopes, source_ids, created_at, expires_at
+        from session.api_keys, generate_series(1, 994) as number
+        where key_id = $1",
+    );
+    copies.bind(key.id.0).execute(&mut connection).await.unwrap();
+    let create = async |admin: &RawToken| {
+        let (status, body) =
+            tenant.context.ask(Method::POST, PATH, admin, json!({"name": "one more"}).to_string()).await;
+        let answer: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        (status.as_u16(), answer["code"].as_str().map(str::to_owned))
+    };
+    let refused = (409, Some("too_many_api_keys".to_owned()));
+    let admin = tenant.admin().await;
+    let mut answers = testkit::together((0..12).map(|_| create(&admin)).collect()).await;
+    answers.sort();
+    assert_eq!(answers, [vec![(201, None); 4], vec![refused.clone(); 8]].concat());
+
+    let path = format!("{PATH}/{}", key.id);
+    assert_eq!(tenant.context.ask(Method::DELETE, &path, &admin, "").await.0, StatusCode::NO_CONTENT);
+    assert_eq!(create(&admin).await, (201, None), "a key that is revoked does not count");
+    assert_eq!(create(&admin).await, refused);
+    tenant.context.clock.advance(TimeDelta::days(1));
+    assert_eq!(create(&tenant.admin().await).await, (201, None), "nor one that has run out");
+}
+
+#[tokio::test]
 async fn a_key_that_is_over_for_a_day_is_purged_and_one_that_lives_is_not() {
     let tenant = Tenant::start().await;
     let (_, short) = tenant.key(1).await;
