@@ -28,7 +28,7 @@ pub enum EventName {
     AuthnTokenRevoked,
     /// A session was made.
     SessionCreated,
-    /// A session reached its end.
+    /// A session reached its end by itself; the migrations of session write this one.
     SessionExpired,
     /// An invited person set a password.
     UserCreated,

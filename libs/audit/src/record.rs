@@ -19,7 +19,8 @@ pub struct AuditLog {
     personal: Personal,
 }
 
-/// What an outbox row holds: the event, and what its subject is made of.
+/// What an outbox row holds: the event, and what its subject is made of. A function of session's schema writes this form too
+/// (`session.tell_expired`).
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Recorded {
     /// False for a tenant that does not exist, which has no subject of its own.

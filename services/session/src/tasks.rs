@@ -1,4 +1,5 @@
 //! Periodic work.
 
 pub(crate) mod census;
+pub(crate) mod expiry;
 pub(crate) mod purge;

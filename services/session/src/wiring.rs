@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::app::introspect::LiveCredentials;
 use crate::config::{Config, VARIABLES};
 use crate::http;
-use crate::tasks::{census, purge};
+use crate::tasks::{census, expiry, purge};
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
@@ -113,6 +113,7 @@ pub fn build(
         public_url: config.public_url.trim_end_matches('/').into(),
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
+    tasks.spawn("expiry", expiry::run(app.clone(), tasks.clone()));
     let live = Gauge::default();
     telemetry.metrics().register(|registry| census::register(&live, registry));
     tasks.spawn("census", census::run(app.clone(), live, tasks.clone()));

@@ -14,6 +14,8 @@ mod device;
 mod device_grants;
 #[path = "standing/device_model.rs"]
 mod device_model;
+#[path = "standing/expiry.rs"]
+mod expiry;
 #[path = "standing/lifecycle.rs"]
 mod lifecycle;
 #[path = "standing/rfc8628.rs"]

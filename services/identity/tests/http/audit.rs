@@ -112,6 +112,27 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
 }
 
 #[tokio::test]
+async fn a_session_that_ran_out_is_told_of() {
+    let world = World::start().await.unwrap();
+    let admin = world.tenant("acme").await;
+    world
+        .run_sql(
+            "update session.sessions set idle_expires_at = now() - interval '2 minutes';
+            update session.expiry_sweep set told_until = now() - interval '1 hour';
+            select session.tell_expired(now(), array[gen_random_uuid()])",
+        )
+        .await;
+    let told = of(&world, "audit.v1.acme.session.session_expired").await;
+    let digest = TokenDigest::of_text(admin.session.session_id.expose());
+    let expected = json!({
+        "id": told[0]["id"], "occurred_at": told[0]["occurred_at"], "context": "session", "tenant_id": "acme",
+        "event": "session_expired", "about": "idle", "actor": { "type": "system" },
+        "user_id": admin.user.user_id, "session_id": told[0]["session_id"], "credential": digest.prefix()
+    });
+    assert_eq!(told, [expected]);
+}
+
+#[tokio::test]
 async fn who_lets_a_device_in_or_denies_it_is_told_with_their_address() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;

@@ -81,6 +81,7 @@ async fn what_looks_across_tenants_is_the_short_list() {
             "session.purge_device_grants",
             "session.purge_keys",
             "session.start_device_grant",
+            "session.tell_expired",
             "session.touch",
             "session.touch_keys",
         ]

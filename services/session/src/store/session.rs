@@ -5,6 +5,7 @@ use contract::session::{Session, SessionMethod};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{SessionId, TenantId, UserId};
+use uuid::Uuid;
 
 use crate::domain::session::{Expiry, NewSession};
 
@@ -150,6 +151,18 @@ pub(crate) async fn delete_before(
     let deleted =
         sqlx::query_scalar!("select session.purge($1, $2)", before, limit).fetch_one(database.pool()).await?;
     Ok(deleted.unwrap_or(0))
+}
+
+/// Tells the audit of sessions that ran out, at most as many as there are ids for outbox rows; tells how many.
+pub(crate) async fn tell_expired(
+    database: &Database,
+    outbox_ids: &[Uuid],
+    now: DateTime<Utc>,
+) -> Result<usize, Error> {
+    let told = sqlx::query_scalar!("select session.tell_expired($1, $2)", now, outbox_ids)
+        .fetch_one(database.pool())
+        .await?;
+    Ok(told.and_then(|told| told.try_into().ok()).unwrap_or(0))
 }
 
 /// How many sessions of all tenants live.
