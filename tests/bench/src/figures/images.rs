@@ -16,6 +16,7 @@ use crate::system::{STREAM_BYTES, stop};
 const ROUNDS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(1);
+const LIMITER_KEY: &str = "a-limiter-key-for-figures-of-32-or-more";
 /// What the services show each other; nobody asks here.
 const SERVICE_TOKEN: &str = "a-service-token-for-the-bench-of-32-or-more";
 
@@ -79,6 +80,7 @@ impl Bench<'_> {
             .env("SVC_DATABASE_URL", &facts.database_url)
             .env("SVC_OPERATOR_TOKEN_FILE", &facts.operator_token_file)
             .env("SVC_SERVICE_TOKEN", SERVICE_TOKEN)
+            .env("SVC_LIMITER_KEY", LIMITER_KEY)
             .env("SVC_NATS_URL", &facts.nats_url)
             .env("SVC_NATS_STREAM_REPLICAS", "1")
             .env("SVC_NATS_STREAM_MAX_BYTES", STREAM_BYTES)
