@@ -171,9 +171,9 @@ files, each only those that it needs. After a change: `kubectl rollout restart d
 | | `identity-migrator-url`, `session-migrator-url` | Postgres as the roles `svc_identity_migrator` and `svc_session_migrator`; only migrations read them |
 | `nats.existingSecret` | `identity-url`, `session-url`, `ingest-url` | NATS as the users `identity`, `session` and `ingest` |
 | `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
-| | `operator-token` | the operator's credential, as `svc-identity operator-token` prints one |
+| | `platform-token` | the operator's credential, as `svc-identity platform-token` prints one |
 | | `limiter-key` | what failed logins are counted under, 32 or more characters |
-| | `service-token-previous`, `operator-token-previous`, `limiter-key-previous` | those before a rotation, while `secrets.previous` names them |
+| | `service-token-previous`, `platform-token-previous`, `limiter-key-previous` | those before a rotation, while `secrets.previous` names them |
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | as whom `helm test` logs in |
 

@@ -11,7 +11,7 @@ pub(crate) const TOKEN: &str = "SVC_TOKEN";
 /// An API key, for automation.
 pub(crate) const API_KEY: &str = "SVC_API_KEY";
 /// The operator's token.
-pub(crate) const OPERATOR_TOKEN: &str = "SVC_OPERATOR_TOKEN";
+pub(crate) const PLATFORM_TOKEN: &str = "SVC_PLATFORM_TOKEN";
 
 /// Whether automation has announced itself, so that nobody can be asked.
 pub(crate) fn is_automation() -> bool {

@@ -112,7 +112,7 @@ def made_secrets():
         "svc-tokens",
         {
             "service-token": secrets.token_hex(32),
-            "operator-token": operator_token(),
+            "platform-token": platform_token(),
             "limiter-key": secrets.token_hex(32),
         },
     )
@@ -122,9 +122,9 @@ def secret(name, data):
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
 
 
-def operator_token():
-    """A token as `svc-identity operator-token` makes it: 256 bits and a CRC-32, both in base 62."""
-    body = "svc_op_" + base62(secrets.randbits(256), 43)
+def platform_token():
+    """A token as `svc-identity platform-token` makes it: 256 bits and a CRC-32, both in base 62."""
+    body = "svc_pt_" + base62(secrets.randbits(256), 43)
     return f"{body}_{base62(zlib.crc32(body.encode()), 6)}"
 
 
@@ -190,7 +190,7 @@ def forwarded(kubectl, what, port):
 def print_first_steps(kubectl):
     print(
         "export SVC_BASE_URL=http://svc.localhost\n"
-        f"export SVC_OPERATOR_TOKEN={read_secret(kubectl, 'svc-tokens', 'operator-token')}\n"
+        f"export SVC_PLATFORM_TOKEN={read_secret(kubectl, 'svc-tokens', 'platform-token')}\n"
         "svc tenants create demo --admin-email admin@demo.example --delivery response\n"
         "svc users accept-invite"
     )

@@ -51,7 +51,7 @@ EVERYTHING = {
         "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
     },
     "trustedProxies": ["10.0.0.0/8"],
-    "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "operator-token", "limiter-key"]},
+    "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "platform-token", "limiter-key"]},
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
     "monitoring": {
         "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},

@@ -130,10 +130,10 @@ class Development(unittest.TestCase):
         first, second = [[each["stringData"] for each in dev.made_secrets()] for _ in range(2)]
         self.assertFalse({v for each in first for v in each.values()} & {v for each in second for v in each.values()})
 
-    def test_an_operator_token_has_the_form_that_identity_reads(self):
-        self.assertRegex(dev.operator_token(), r"^svc_op_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}$")
-        # From `svc-identity operator-token`.
-        body, _, checksum = "svc_op_dZBs3p3uoAX7rTekfhSsocxKlDrToD3hZ6wYNIXgJoi_3adGF6".rpartition("_")
+    def test_an_platform_token_has_the_form_that_identity_reads(self):
+        self.assertRegex(dev.platform_token(), r"^svc_pt_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}$")
+        # From `svc-identity platform-token`.
+        body, _, checksum = "svc_pt_dZBs3p3uoAX7rTekfhSsocxKlDrToD3hZ6wYNIXgJoi_3adGF6".rpartition("_")
         self.assertEqual(dev.base62(dev.zlib.crc32(body.encode()), 6), checksum)
 
     def test_every_statement_of_the_roles_and_schemas_reaches_the_database(self):

@@ -50,10 +50,10 @@ class Alerts(unittest.TestCase):
             self.assertEqual(missed, expected)
 
     def test_one_that_is_disabled_is_left_out(self):
-        objects = chart.render({"monitoring": {"alerts": {"enabled": True, "disabled": ["SvcSlow"]}}})
+        objects = chart.render({"monitoring": {"alerts": {"enabled": True, "disabled": ["SvcHighLatency"]}}})
         (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
         left = {rule["alert"] for rule in group["rules"]}
-        self.assertEqual(names_in(chart.CHART / "alerts", ".yaml") - left, {"SvcSlow"})
+        self.assertEqual(names_in(chart.CHART / "alerts", ".yaml") - left, {"SvcHighLatency"})
 
     @unittest.skipUnless(PROMTOOL, "promtool is not on this machine")
     def test_each_fires_when_it_must_and_only_then(self):

@@ -25,7 +25,7 @@ class Notes(unittest.TestCase):
         said = notes(chart.INGRESS)
         self.assertIn("Address: https://svc.example.com\n", said)
         self.assertIn("svc tenants create", said)
-        self.assertIn("""-o 'go-template={{ index .data "operator-token" | base64decode }}'""", said)
+        self.assertIn("""-o 'go-template={{ index .data "platform-token" | base64decode }}'""", said)
         self.assertNotIn("WARNING", said)
 
     def test_they_name_the_size_of_bodies_that_the_proxy_must_let_through(self):

@@ -78,7 +78,7 @@ CONTRADICTIONS = {
     ),
     "a variable that nobody reads": ({"ingest": {"env": {"SVC_INVITE_TTL": "1h"}}}, "nothing that ingest reads"),
     "a variable with a value of its own": ({"identity": {"env": {"SVC_LOG": "debug"}}}, "leave it out"),
-    "a secret as a variable": ({"identity": {"env": {"SVC_OPERATOR_TOKEN": "svc_op_x"}}}, "read from a Secret only"),
+    "a secret as a variable": ({"identity": {"env": {"SVC_PLATFORM_TOKEN": "svc_pt_x"}}}, "read from a Secret only"),
     "a variable twice": (
         {"identity": {"extraEnv": [{"name": "SVC_LOG", "value": "debug"}]}},
         "take it out of extraEnv",

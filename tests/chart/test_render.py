@@ -281,13 +281,13 @@ class Variables(unittest.TestCase):
                 "SVC_DATABASE_URL_FILE",
                 "SVC_NATS_URL_FILE",
                 "SVC_SERVICE_TOKEN_FILE",
-                "SVC_OPERATOR_TOKEN_FILE",
+                "SVC_PLATFORM_TOKEN_FILE",
                 "SVC_LIMITER_KEY_FILE",
                 "SVC_SESSION_URL",
                 "SVC_PUBLIC_URL",
             },
             "session": {"SVC_DATABASE_URL_FILE", "SVC_NATS_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
-            "ingest": {"SVC_NATS_URL_FILE", "SVC_NATS_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
+            "ingest": {"SVC_NATS_URL_FILE", "SVC_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
         }.items():
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             self.assertLessEqual(wanted, {variable["name"] for variable in spec["containers"][0]["env"]}, component)

@@ -96,7 +96,7 @@ class SecurityRules(unittest.TestCase):
                 "svc-database/identity-url",
                 "svc-nats/identity-url",
                 "svc-tokens/service-token",
-                "svc-tokens/operator-token",
+                "svc-tokens/platform-token",
                 "svc-tokens/limiter-key",
             },
             "Deployment/svc-session": {

@@ -27,11 +27,11 @@ class Client:
     def svc(self, *arguments, text=None, **more):
         return run(self.program, *arguments, text=text, environment={**self.environment, **more})
 
-    def make_account(self, operator_token):
+    def make_account(self, platform_token):
         """A tenant, its administrator with a password, and a session."""
         said = self.svc(
             "tenants", "create", TENANT, "--admin-email", EMAIL, "--delivery", "response",
-            SVC_OPERATOR_TOKEN=operator_token,
+            SVC_PLATFORM_TOKEN=platform_token,
         )  # fmt: skip
         invite = json.loads(said)["invite"]["token"]
         self.svc("users", "accept-invite", "-", "--password-stdin", text=f"{invite}\n{PASSWORD}\n")

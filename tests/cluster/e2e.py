@@ -79,7 +79,7 @@ def test(cluster, address, work, report):
 def first_use(cluster, client, report):
     """What a new user does; returns the ids of the events that were acknowledged."""
     started = time.monotonic()
-    client.make_account(cluster.secret("svc-tokens", "operator-token"))
+    client.make_account(cluster.secret("svc-tokens", "platform-token"))
     ids = [f"first-{number}" for number in range(100)]
     client.send(ids)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e2e-user"}, "stringData": ACCOUNT}

@@ -1,7 +1,7 @@
 //! `/pages/device`
 
 use contract::Page;
-use contract::device::{DeviceCodes, DeviceRefusal, DeviceSession, GRANT_TYPE};
+use contract::device::{DeviceCodes, DeviceErrorResponse, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod};
 use e2e::until;
 use serde_json::json;
@@ -60,7 +60,7 @@ async fn a_person_sees_what_asks_and_lets_it_in_with_the_keyboard_alone() {
     login.look().await;
     let shown = login.browser.shows(NAME).await;
     assert!(shown.contains("127.0.0.1") && shown.contains(&login.codes.user_code), "{shown}");
-    let pending: DeviceRefusal = login.poll().await.expect(400);
+    let pending: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(pending.error, contract::device::DeviceError::AuthorizationPending, "to look decides nothing");
     assert_eq!(login.sessions().await.len(), 2);
 
@@ -79,7 +79,7 @@ async fn a_device_can_be_denied() {
     login.look().await;
     login.browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
     login.browser.shows("The device is denied.").await;
-    let denied: DeviceRefusal = login.poll().await.expect(400);
+    let denied: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(denied.error, contract::device::DeviceError::AccessDenied);
     assert_eq!(login.sessions().await.len(), 1);
     login.browser.close().await;
@@ -109,7 +109,7 @@ async fn who_leaves_without_a_decision_leaves_no_session() {
     assert_eq!(login.sessions().await.len(), 2);
     login.browser.open("about:blank").await;
     until("the session has ended", async || (login.sessions().await.len() == 1).then_some(())).await;
-    let pending: DeviceRefusal = login.poll().await.expect(400);
+    let pending: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(pending.error, contract::device::DeviceError::AuthorizationPending);
     login.browser.close().await;
 }

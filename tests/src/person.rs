@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use testkit::Client;
 
-use crate::{Facts, until};
+use crate::{RunFile, until};
 
 /// A password that every rule lets through.
 pub const PASSWORD: &str = "correct-horse-battery-9";
@@ -23,9 +23,9 @@ pub struct Person {
 
 impl Person {
     /// Accepts the first invite of an installation and logs in.
-    pub async fn first_of(facts: &Facts) -> Self {
-        let invite = facts.admin_invite_token.as_deref().unwrap();
-        Self::invited(&facts.base_url, invite).await
+    pub async fn first_of(run_file: &RunFile) -> Self {
+        let invite = run_file.admin_invite_token.as_deref().unwrap();
+        Self::invited(&run_file.base_url, invite).await
     }
 
     /// Accepts an invite and logs in.

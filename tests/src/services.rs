@@ -24,7 +24,7 @@ pub struct Services {
     /// The broker.
     pub nats: NatsServer,
     /// The operator's token.
-    pub operator_token: String,
+    pub platform_token: String,
     /// Where the proxy listens.
     pub address: SocketAddr,
     database: TestDatabase,
@@ -62,11 +62,11 @@ impl Services {
         sqlx::raw_sql(sqlx::AssertSqlSafe(emptied)).execute(&mut superuser).await.unwrap();
         superuser.close().await.unwrap();
         let mut command = program("svc-identity");
-        command.arg("operator-token");
+        command.arg("platform-token");
         let token = output_of(command).await;
         Self {
             nats,
-            operator_token: String::from_utf8(token.stdout).unwrap().trim().to_owned(),
+            platform_token: String::from_utf8(token.stdout).unwrap().trim().to_owned(),
             address: free_address(),
             database,
             home: tempfile::Builder::new().prefix("svc-e2e-services-").tempdir().unwrap(),
@@ -96,15 +96,15 @@ impl Services {
             Upstream::Identity => {
                 self.set_database(&mut command, service);
                 command.env("SVC_SESSION_URL", self.session_url());
-                command.env("SVC_OPERATOR_TOKEN", &self.operator_token);
+                command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
             }
             Upstream::Session => self.set_database(&mut command, service),
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
-                command.env("SVC_NATS_STREAM_MODE", "ensure").env("SVC_NATS_STREAM_REPLICAS", "1");
-                command.env("SVC_NATS_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
+                command.env("SVC_STREAM_MODE", "ensure").env("SVC_STREAM_REPLICAS", "1");
+                command.env("SVC_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
             }
         }
         command

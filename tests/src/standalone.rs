@@ -11,15 +11,15 @@ use testkit::world::LIMITS_OFF;
 use crate::environment::{program, tools_file};
 use crate::{Process, Svc, is_alive, until};
 
-/// The facts file, with the fields that were promised and no others.
+/// The run_file file, with the fields that were promised and no others.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are the promise")]
-pub struct Facts {
+pub struct RunFile {
     pub base_url: String,
     pub nats_url: String,
     pub database_url: String,
-    pub operator_token_file: PathBuf,
+    pub platform_token_file: PathBuf,
     pub tenant: String,
     pub admin_email: String,
     #[serde(default)]
@@ -69,7 +69,7 @@ impl Installation {
     /// What starts it, on any free port.
     pub fn command(&self) -> Command {
         let mut command = self.standalone("up");
-        command.args(["--port", "0", "--facts"]).arg(self.path("facts.json"));
+        command.args(["--port", "0", "--run_file"]).arg(self.path("run_file.json"));
         command.arg("--tools").arg(tools_file()).envs(self.environment.iter().cloned());
         command
     }
@@ -81,20 +81,20 @@ impl Installation {
         command
     }
 
-    /// The facts of the run there is.
-    pub fn facts(&self) -> Option<Facts> {
-        serde_json::from_slice(&std::fs::read(self.path("facts.json")).ok()?).ok()
+    /// The run_file of the run there is.
+    pub fn run_file(&self) -> Option<RunFile> {
+        serde_json::from_slice(&std::fs::read(self.path("run_file.json")).ok()?).ok()
     }
 
     /// Starts it and waits until it can be used.
     pub async fn up(&self) -> Run<'_> {
         let mut process = Process::start(&mut self.command(), &self.path("output"));
-        let facts = until("everything runs", async || {
+        let run_file = until("everything runs", async || {
             process.expect_running();
-            self.facts().filter(|facts| facts.pid == process.pid())
+            self.run_file().filter(|run_file| run_file.pid == process.pid())
         })
         .await;
-        Run { process, facts, installation: self }
+        Run { process, run_file, installation: self }
     }
 }
 
@@ -108,20 +108,20 @@ impl Drop for Installation {
 pub struct Run<'a> {
     /// The process.
     pub process: Process,
-    /// The facts when it had started.
-    pub facts: Facts,
+    /// The run_file when it had started.
+    pub run_file: RunFile,
     installation: &'a Installation,
 }
 
 impl Run<'_> {
-    /// The facts now.
-    pub fn facts_now(&self) -> Facts {
-        self.installation.facts().unwrap()
+    /// The run_file now.
+    pub fn facts_now(&self) -> RunFile {
+        self.installation.run_file().unwrap()
     }
 
     /// A person's client of it, in a home of its own.
     pub fn svc(&self) -> Svc {
-        Svc::new(&self.facts.svc, &self.facts.base_url, &self.facts.tenant)
+        Svc::new(&self.run_file.svc, &self.run_file.base_url, &self.run_file.tenant)
     }
 
     /// Kills a server and keeps it from being started again, until what is returned is dropped.
@@ -155,7 +155,7 @@ impl Drop for Away {
     }
 }
 
-impl Facts {
+impl RunFile {
     /// Which of its processes run.
     pub fn alive(&self) -> Vec<i32> {
         let all = [self.pid, self.children.postgres, self.children.nats];

@@ -11,7 +11,7 @@ async fn the_effective_configuration_is_shown_without_secrets() {
     for service in ALL {
         let mut command = services.command(service);
         let secret = |name: &std::ffi::OsStr| {
-            let ends = ["SERVICE_TOKEN", "OPERATOR_TOKEN", "LIMITER_KEY", "DATABASE_URL", "NATS_URL"];
+            let ends = ["SERVICE_TOKEN", "PLATFORM_TOKEN", "LIMITER_KEY", "DATABASE_URL", "NATS_URL"];
             ends.iter().any(|end| name.to_str().unwrap().ends_with(end))
         };
         let secrets: Vec<_> = command.get_envs().filter(|(name, _)| secret(name)).collect();
@@ -36,7 +36,7 @@ async fn all_faults_are_told_at_once_and_no_secret_with_them() {
     for (service, faults) in [
         (Upstream::Identity, ["SVC_ARGON2_TIME_COST", "SVC_INVITE_TTL"]),
         (Upstream::Session, ["SVC_SESSION_IDLE", "SVC_DEVICE_MAX"]),
-        (Upstream::Ingest, ["SVC_NATS_STREAM_MODE", "SVC_NATS_STREAM_MAX_BYTES"]),
+        (Upstream::Ingest, ["SVC_STREAM_MODE", "SVC_STREAM_MAX_BYTES"]),
     ] {
         for arguments in [&["--check-config"][..], &[]] {
             let mut command = services.command(service);

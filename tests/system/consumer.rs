@@ -54,7 +54,7 @@ fn headers(received_at: &Value, session: &str, own: &[(&str, &str)]) -> Map<Stri
 async fn a_consumer_of_another_make_reads_subject_headers_and_bytes_as_documented() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     let client = person.client.clone().header("X-Request-Id", REQUEST_ID).header("traceparent", TRACEPARENT);
     let single: Value = client.post_bytes("/events", "application/json", ODD).await.expect(202);
     let list = format!("[{PLAIN}  ,\n {PLAIN}]");
@@ -64,7 +64,7 @@ async fn a_consumer_of_another_make_reads_subject_headers_and_bytes_as_documente
         client.clone().header("X-User-ID", &person.user_id).get("/auth/sessions").await.expect(200);
     let session = sessions["items"][0]["id"].as_str().unwrap();
 
-    let messages = read(&run.facts.nats_url, 2).await;
+    let messages = read(&run.run_file.nats_url, 2).await;
     let odd_source = "fw 1/\u{e4}";
     let odd_headers = headers(
         &single["received_at"],

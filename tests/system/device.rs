@@ -11,7 +11,7 @@ async fn a_machine_is_let_in_by_a_person_at_another_one() {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
     let (person, machine) = (run.svc(), run.svc());
-    enter(&person, &run.facts).await;
+    enter(&person, &run.run_file).await;
 
     let mut login = machine.start(&["auth", "login", "--device", "--output", "json"]);
     let mut told = String::new();
@@ -23,7 +23,7 @@ async fn a_machine_is_let_in_by_a_person_at_another_one() {
 
     let output = within(DEADLINE, "the login", login.wait_with_output()).await.unwrap();
     let logged_in: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    assert_eq!(logged_in["email"], run.facts.admin_email.as_str());
+    assert_eq!(logged_in["email"], run.run_file.admin_email.as_str());
     let (there, here) =
         (machine.json(&["auth", "whoami"], "").await, person.json(&["auth", "whoami"], "").await);
     assert_eq!(there["user_id"], here["user_id"]);

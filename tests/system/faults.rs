@@ -13,8 +13,8 @@ use testkit::Answer;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 async fn log_in(run: &Run<'_>) -> Answer {
-    let client = e2e::raw_client(&run.facts.base_url).header("X-Tenant-ID", "demo");
-    let login = json!({ "email": run.facts.admin_email, "password": PASSWORD });
+    let client = e2e::raw_client(&run.run_file.base_url).header("X-Tenant-ID", "demo");
+    let login = json!({ "email": run.run_file.admin_email, "password": PASSWORD });
     within(ANSWER_LIMIT, "login", client.post("/auth/password/login", &login)).await
 }
 
@@ -41,7 +41,7 @@ async fn until_login_works(run: &Run<'_>) {
 
 /// Every event that was acknowledged stands in the stream once, and none twice.
 async fn expect_in_stream_once(run: &Run<'_>, acknowledged: &[String]) {
-    let ids = Broker::connect(&run.facts.nats_url).await.message_ids().await;
+    let ids = Broker::connect(&run.run_file.nats_url).await.message_ids().await;
     let by_event: std::collections::HashMap<_, _> =
         ids.iter().map(|(id, times)| (id.rsplit(':').next().unwrap(), *times)).collect();
     let lost: Vec<_> = acknowledged.iter().filter(|id| !by_event.contains_key(id.as_str())).collect();
@@ -59,7 +59,7 @@ async fn expect_in_stream_once(run: &Run<'_>, acknowledged: &[String]) {
 async fn without_postgres_logins_and_sessions_answer_503_and_recover_by_themselves() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     let mut producers = Producers::start(&person.client);
     producers.until_acknowledged(30).await;
 
@@ -75,8 +75,8 @@ async fn without_postgres_logins_and_sessions_answer_503_and_recover_by_themselv
     until_login_works(&run).await;
     introspect(&person).await.expect::<Value>(200);
     producers.until_acknowledged(30).await;
-    let facts = run.facts_now();
-    assert_ne!(facts.children.postgres, run.facts.children.postgres);
+    let run_file = run.facts_now();
+    assert_ne!(run_file.children.postgres, run.run_file.children.postgres);
     expect_in_stream_once(&run, &producers.stop().await).await;
 }
 
@@ -84,12 +84,12 @@ async fn without_postgres_logins_and_sessions_answer_503_and_recover_by_themselv
 async fn while_postgres_stands_still_nobody_waits_for_long_and_nobody_is_taken_for_a_stranger() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     // Some questions are under way when it stops.
     let mut producers = Producers::start(&person.client);
     producers.until_acknowledged(30).await;
 
-    let frozen = Frozen::tree(run.facts.children.postgres);
+    let frozen = Frozen::tree(run.run_file.children.postgres);
     producers.until_refused(5).await;
     expect_dependency_unavailable(&log_in(&run).await);
     expect_dependency_unavailable(&introspect(&person).await);
@@ -103,7 +103,7 @@ async fn while_postgres_stands_still_nobody_waits_for_long_and_nobody_is_taken_f
 
 /// `/health` comes to this status.
 async fn until_health_is(run: &Run<'_>, status: u16) -> Answer {
-    let client = e2e::raw_client(&run.facts.base_url);
+    let client = e2e::raw_client(&run.run_file.base_url);
     e2e::until("health changes", async || {
         let answer = within(ANSWER_LIMIT, "health", client.get("/health")).await;
         (answer.status == status).then_some(answer)
@@ -115,7 +115,7 @@ async fn until_health_is(run: &Run<'_>, status: u16) -> Answer {
 async fn without_the_broker_events_answer_503_and_no_acknowledged_one_is_lost() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     let mut producers = Producers::start(&person.client);
     for _ in 0..2 {
         producers.until_acknowledged(50).await;
@@ -140,7 +140,7 @@ async fn without_the_broker_events_answer_503_and_no_acknowledged_one_is_lost() 
         until_health_is(&run, 200).await;
     }
     producers.until_acknowledged(50).await;
-    assert_ne!(run.facts_now().children.nats, run.facts.children.nats);
+    assert_ne!(run.facts_now().children.nats, run.run_file.children.nats);
     expect_in_stream_once(&run, &producers.stop().await).await;
 }
 
@@ -148,10 +148,10 @@ async fn without_the_broker_events_answer_503_and_no_acknowledged_one_is_lost() 
 async fn while_the_broker_stands_still_events_answer_503_in_time_and_none_is_kept_twice() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     let mut producers = Producers::start(&person.client);
     producers.until_acknowledged(50).await;
-    let frozen = Frozen::tree(run.facts.children.nats);
+    let frozen = Frozen::tree(run.run_file.children.nats);
     producers.until_refused(6).await;
     until_health_is(&run, 503).await;
     drop(frozen);

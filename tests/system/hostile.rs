@@ -27,7 +27,7 @@ fn head(path: &str, person: &Person, length: usize) -> String {
 
 /// What is answered to head and body, read while they are being sent, when nothing more follows them.
 async fn answered(run: &Run<'_>, head: &str, body: &[u8]) -> String {
-    let address = run.facts.base_url.strip_prefix("http://").unwrap();
+    let address = run.run_file.base_url.strip_prefix("http://").unwrap();
     let (mut from, mut to) = TcpStream::connect(address).await.unwrap().into_split();
     let sending = async {
         to.write_all(head.as_bytes()).await.unwrap();
@@ -52,7 +52,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 async fn a_body_that_does_not_arrive_is_given_up() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     for path in ["/events", "/events/batch", "/auth/password/login"] {
         let answer = answered(&run, &head(path, &person, 100), b"{").await;
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body_timeout"), "{path}: {answer}");
@@ -63,7 +63,7 @@ async fn a_body_that_does_not_arrive_is_given_up() {
 async fn what_is_too_large_is_refused_before_it_costs_anything() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
+    let person = Person::first_of(&run.run_file).await;
     let of_events = [("/events", "event_too_large"), ("/events/batch", "batch_too_large")];
     let of_others = ["/auth/password/login", "/users/accept-invite"].map(|path| (path, "body_too_large"));
     for (path, code) in of_events.into_iter().chain(of_others) {
@@ -78,7 +78,7 @@ async fn what_is_too_large_is_refused_before_it_costs_anything() {
     }
     let many = vec![json!({ "source_id": "s" }); 1001];
     person.client.post("/events/batch", &many).await.expect_problem(413, "batch_too_large");
-    assert_eq!(run.facts.alive().len(), 3);
+    assert_eq!(run.run_file.alive().len(), 3);
     person.client.post("/events", &json!({ "source_id": "s" })).await.expect::<Value>(202);
 }
 
@@ -157,8 +157,8 @@ fn of_a_person(client: &Client) -> Vec<Case<'_>> {
 async fn every_refusal_is_a_problem_with_its_code_and_without_its_cause() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.facts).await;
-    let stranger = e2e::raw_client(&run.facts.base_url).header("X-Tenant-ID", "demo");
+    let person = Person::first_of(&run.run_file).await;
+    let stranger = e2e::raw_client(&run.run_file.base_url).header("X-Tenant-ID", "demo");
     for case in of_a_stranger(&stranger).iter().chain(&of_a_person(&person.client)) {
         case.expect_refused().await;
     }
@@ -186,7 +186,7 @@ async fn every_refusal_is_a_problem_with_its_code_and_without_its_cause() {
 async fn a_request_id_is_echoed_when_it_has_the_form_of_one_and_made_when_not() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let client = e2e::raw_client(&run.facts.base_url);
+    let client = e2e::raw_client(&run.run_file.base_url);
     for path in ["/health", "/nowhere", "/auth/session"] {
         let given = client.clone().header("X-Request-Id", "Mine_1.2-3").get(path).await;
         assert_eq!(given.headers["x-request-id"], "Mine_1.2-3", "{given}");

@@ -21,7 +21,7 @@ async fn alerts_and_dashboards_ask_for_what_the_services_show_and_nothing_fires_
         running.until_ready().await;
     }
     let proxy = services.proxy().await;
-    let operator = raw_client(&proxy.base_url).bearer(&services.operator_token);
+    let operator = raw_client(&proxy.base_url).bearer(&services.platform_token);
     let tenant = json!({
         "tenant_id": "acme", "display_name": "Acme", "admin_email": "ada@acme.example", "delivery": "response",
     });

@@ -35,7 +35,7 @@ impl System {
         let tenant = json!({
             "tenant_id": "acme", "display_name": "Acme", "admin_email": "admin@acme.example", "delivery": "response",
         });
-        let operator = at(&identity).bearer(&services.operator_token);
+        let operator = at(&identity).bearer(&services.platform_token);
         let tenant: Value = operator.post("/tenants", &tenant).await.expect(201);
         let invite = tenant["invite"]["token"].as_str().unwrap();
         let admin = Person::invited(&base_url(&identity), invite).await;
@@ -43,7 +43,7 @@ impl System {
     }
 
     fn operator(&self) -> Client {
-        at(&self.identity).bearer(&self.services.operator_token)
+        at(&self.identity).bearer(&self.services.platform_token)
     }
 
     /// The tenant's administrator, as somebody whom a service shall know.
@@ -122,7 +122,7 @@ fn is_let_in(answer: &Answer) -> bool {
 #[tokio::test]
 async fn each_way_to_revoke_is_heard_by_every_process_and_ends_nothing_else() {
     let system = System::start().await;
-    let heard = async |ingest: &Service| ingest.metric("svc_revocation_lag_seconds_count").await;
+    let heard = async |ingest: &Service| ingest.metric("svc_invalidation_lag_seconds_count").await;
     let (ada, bob) = (system.member("ada@acme.example").await, system.member("bob@acme.example").await);
     let other = system.logged_in("ada@acme.example").await;
     for person in [&ada, &other, &bob, &system.admin] {
@@ -152,7 +152,7 @@ async fn each_way_to_revoke_is_heard_by_every_process_and_ends_nothing_else() {
         for token in [&ada.token, &system.admin.token] {
             assert!(is_let_in(&check(ingest, token).await));
         }
-        assert!(heard(ingest).await > before, "hints came");
+        assert!(heard(ingest).await > before, "invalidations came");
     }
 
     // A tenant.

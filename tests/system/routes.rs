@@ -11,10 +11,10 @@ fn text<'a>(body: &'a Value, field: &str) -> &'a str {
 async fn every_route_of_the_specification_works_with_its_headers_and_fields() {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
-    let anybody = raw_client(&run.facts.base_url);
-    let email = &run.facts.admin_email;
+    let anybody = raw_client(&run.run_file.base_url);
+    let email = &run.run_file.admin_email;
 
-    let accept = json!({ "token": run.facts.admin_invite_token, "password": PASSWORD });
+    let accept = json!({ "token": run.run_file.admin_invite_token, "password": PASSWORD });
     let user: Value = anybody.post("/users/accept-invite", &accept).await.expect(201);
     assert_eq!((text(&user, "tenant_id"), text(&user, "email")), ("demo", email.as_str()));
     anybody.post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");

@@ -64,7 +64,7 @@ async fn three_processes_behind_a_proxy_are_one_system() {
     // Who is ready is sent requests, and must be able to answer them.
     raw_client(&proxy.base_url).get("/health").await.expect::<Value>(200);
 
-    let operator = raw_client(&proxy.base_url).bearer(&services.operator_token);
+    let operator = raw_client(&proxy.base_url).bearer(&services.platform_token);
     let tenant = json!({
         "tenant_id": "acme", "display_name": "Acme", "admin_email": "ada@acme.example", "delivery": "response",
     });

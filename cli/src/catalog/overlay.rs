@@ -113,9 +113,9 @@ pub(crate) enum Access {
     /// The service, and a session or an API key.
     Caller,
     /// The service, and a session, an API key or the operator's token.
-    CallerOrOperator,
+    CallerOrPlatformAdmin,
     /// The service, and the operator's token.
-    Operator,
+    PlatformAdmin,
 }
 
 /// What any command can fail with.
@@ -156,18 +156,18 @@ impl Access {
             failures.extend(SERVICE);
         }
         failures.extend(match self {
-            Self::Session | Self::Caller | Self::CallerOrOperator => {
+            Self::Session | Self::Caller | Self::CallerOrPlatformAdmin => {
                 [Failure::Api(ProblemKind::CredentialInvalid), Failure::Api(ProblemKind::TenantMismatch)]
                     .to_vec()
             }
-            Self::Operator => vec![Failure::Api(ProblemKind::CredentialInvalid)],
+            Self::PlatformAdmin => vec![Failure::Api(ProblemKind::CredentialInvalid)],
             _ => Vec::new(),
         });
         failures.extend(match self {
-            Self::StoredSession | Self::Session | Self::Caller | Self::CallerOrOperator => {
+            Self::StoredSession | Self::Session | Self::Caller | Self::CallerOrPlatformAdmin => {
                 local(&[Fault::NotLoggedIn])
             }
-            Self::Operator => local(&[Fault::OperatorTokenMissing]),
+            Self::PlatformAdmin => local(&[Fault::PlatformTokenMissing]),
             _ => Vec::new(),
         });
         failures

@@ -31,7 +31,7 @@ pub(crate) struct Api {
     /// JSON body, sent as it is; `-` reads it from standard input.
     #[arg(long, short, value_name = "JSON")]
     data: Option<String>,
-    /// Act as the operator, with the token in `SVC_OPERATOR_TOKEN`.
+    /// Act as the operator, with the token in `SVC_PLATFORM_TOKEN`.
     #[arg(long, conflicts_with = "anonymous")]
     operator: bool,
     /// Send no credential.
@@ -130,7 +130,7 @@ impl Command for Api {
 /// Any path may be called, so any problem may be the answer.
 const ANY_PROBLEM: &[Failure] = &{
     const LOCAL: [Failure; 2] =
-        [Failure::Local(Fault::InputUnreadable), Failure::Local(Fault::OperatorTokenMissing)];
+        [Failure::Local(Fault::InputUnreadable), Failure::Local(Fault::PlatformTokenMissing)];
     let mut all = [LOCAL[0]; LOCAL.len() + ProblemKind::ALL.len()];
     all[1] = LOCAL[1];
     let mut place = 0;

@@ -1,10 +1,10 @@
-//! Whom a command acts as: a credential of the environment, else the session that a login has left.
+//! AccountRef a command acts as: a credential of the environment, else the session that a login has left.
 
 use contract::Secret;
 use tenancy::{TenantId, UserId};
 
 use super::{Context, stored};
-use crate::environment::{self, API_KEY, OPERATOR_TOKEN, TOKEN};
+use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
 use crate::error::{Fault, Result};
 
 /// A credential and what is known of it.
@@ -42,15 +42,15 @@ impl Context {
     /// The operator.
     pub(crate) fn operator(&self) -> Result<Caller> {
         let bearer =
-            environment::secret(OPERATOR_TOKEN)?.ok_or_else(|| Fault::OperatorTokenMissing.bare())?;
-        Ok(self.holding(bearer, OPERATOR_TOKEN))
+            environment::secret(PLATFORM_TOKEN)?.ok_or_else(|| Fault::PlatformTokenMissing.bare())?;
+        Ok(self.holding(bearer, PLATFORM_TOKEN))
     }
 
     /// For routes that the operator may use too: a credential of the environment, else the stored session.
-    pub(crate) async fn caller_or_operator(&self) -> Result<Caller> {
+    pub(crate) async fn caller_or_platform_admin(&self) -> Result<Caller> {
         let named_otherwise =
             environment::secret(TOKEN)?.is_some() || environment::secret(API_KEY)?.is_some();
-        if named_otherwise || environment::secret(OPERATOR_TOKEN)?.is_none() {
+        if named_otherwise || environment::secret(PLATFORM_TOKEN)?.is_none() {
             return self.caller();
         }
         // The operator belongs to no tenant, so the service must be told which one is meant.

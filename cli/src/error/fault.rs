@@ -39,7 +39,7 @@ macro_rules! faults {
 faults! {
     Usage = "usage", Usage, "The command line is not understood", "Run the same command with --help.";
     NotLoggedIn = "not_logged_in", Authentication, "No credential is at hand", "Run `svc auth login`, or set SVC_TOKEN or SVC_API_KEY.";
-    OperatorTokenMissing = "operator_token_missing", Authentication, "The operator's token is needed", "Set SVC_OPERATOR_TOKEN, or SVC_OPERATOR_TOKEN_FILE to the path of the file that holds it.";
+    PlatformTokenMissing = "platform_token_missing", Authentication, "The operator's token is needed", "Set SVC_PLATFORM_TOKEN, or SVC_PLATFORM_TOKEN_FILE to the path of the file that holds it.";
     DevicePending = "device_pending", Pending, "Nobody has let this client in in time", "Run the command again, and approve the new code before it expires.";
     DeviceRefused = "device_refused", Permission, "This client was not let in", "Run the command again, and approve the new code if it is yours.";
     Unreachable = "unreachable", Unavailable, "The service cannot be reached", "Check --base-url (SVC_BASE_URL), the network and that the service runs.";

@@ -28,7 +28,7 @@ fn service(asked: &Asked) -> (u16, String) {
 }
 
 fn client(stub: &Stub) -> Client {
-    Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x").with("SVC_TENANT", "acme")
+    Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x").with("SVC_TENANT", "acme")
 }
 
 #[test]

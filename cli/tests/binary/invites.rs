@@ -46,10 +46,10 @@ fn invites_are_listed_by_state() {
 #[test]
 fn the_operator_sees_the_invites_of_the_tenant_that_is_named() {
     let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
     assert_eq!(client.run(&["invites", "list", "--all", "--tenant", "acme"]).code, Some(0));
     let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_op_x"));
+    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
     assert_eq!(asked.header("x-tenant-id"), Some("acme"));
     assert_eq!(client.run(&["invites", "list"]).code, Some(12));
 }

@@ -126,10 +126,10 @@ fn standing_and_role_are_changed_one_at_a_time() {
 #[test]
 fn the_operator_enables_in_the_tenant_that_is_named_but_gives_no_role() {
     let stub = Stub::answering(one);
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
     assert_eq!(client.run(&["users", "enable", ID, "--tenant", "acme"]).code, Some(0));
     let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_op_x"));
+    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
     assert_eq!(asked.header("x-tenant-id"), Some("acme"));
     assert_eq!(client.run(&["users", "set-role", ID, "admin", "--tenant", "acme"]).code, Some(4));
 }
@@ -143,7 +143,7 @@ fn a_tenant_is_suspended_and_resumed_by_the_operator() {
         });
         (200, tenant.to_string())
     });
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
     for (arguments, status) in [
         (&["tenants", "suspend", "acme", "--yes"][..], "suspended"),
         (&["tenants", "resume", "acme"], "active"),
@@ -157,6 +157,6 @@ fn a_tenant_is_suspended_and_resumed_by_the_operator() {
             (asked.line.as_str(), asked.json()),
             ("PATCH /api/v1/tenants/acme", json!({"status": status}))
         );
-        assert_eq!(asked.header("authorization"), Some("Bearer svc_op_x"));
+        assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
     }
 }

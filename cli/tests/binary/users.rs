@@ -52,13 +52,13 @@ fn body(asked: &Asked) -> Value {
 #[test]
 fn the_operator_invites_into_the_tenant_that_is_named() {
     let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
     let ran = client.run(&["users", "invite", "--email", "bob@acme.example", "--tenant", "acme"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("pending") && !ran.stdout.contains("token"), "{ran:?}");
     assert!(ran.stderr.contains("by mail"), "{ran:?}");
     let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_op_x"));
+    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
     assert_eq!(asked.header("x-tenant-id"), Some("acme"));
     assert_eq!(body(asked), json!({"email": "bob@acme.example", "role": "member", "delivery": "email"}));
     // Without a tenant, nobody knows where to.
@@ -68,7 +68,7 @@ fn the_operator_invites_into_the_tenant_that_is_named() {
 #[test]
 fn a_session_of_the_environment_wins_over_the_operator() {
     let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x").with("SVC_TOKEN", "svc_st_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x").with("SVC_TOKEN", "svc_st_x");
     let invite =
         ["users", "invite", "--email", "bob@acme.example", "--role", "admin", "--delivery", "response"];
     let invited = client.run(&[&invite[..], &["--output", "json"]].concat()).json();
@@ -99,26 +99,26 @@ fn the_operators_token_may_lie_in_a_file() {
     let stub = Stub::answering(service);
     let client = Client::of(&stub.url);
     let file = client.home().join("operator");
-    std::fs::write(&file, "svc_op_file\n").unwrap();
-    let client = client.with("SVC_OPERATOR_TOKEN_FILE", file.to_str().unwrap());
+    std::fs::write(&file, "svc_pt_file\n").unwrap();
+    let client = client.with("SVC_PLATFORM_TOKEN_FILE", file.to_str().unwrap());
     let create =
         ["tenants", "create", "acme", "--admin-email", "ada@acme.example", "--events-per-second", "10"];
     assert_eq!(client.run(&create).code, Some(0));
     let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_op_file"));
+    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_file"));
     let quota = json!({"events_per_second": 10, "bytes_per_second": null});
     let expected = json!({
         "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
     });
     assert_eq!(body(asked), expected);
-    let unreadable = client.with("SVC_OPERATOR_TOKEN_FILE", "/nonexistent").run(&["tenants", "list"]);
+    let unreadable = client.with("SVC_PLATFORM_TOKEN_FILE", "/nonexistent").run(&["tenants", "list"]);
     assert_eq!(unreadable.code, Some(11));
 }
 
 #[test]
 fn a_list_is_read_to_its_last_page() {
     let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_OPERATOR_TOKEN", "svc_op_x");
+    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
     let listed = client.run(&["tenants", "list", "--output", "json"]).json();
     let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|tenant| &tenant["tenant_id"]).collect();
     assert_eq!(ids, ["acme", "umbrella"]);

@@ -63,7 +63,7 @@
 {{- $values := .Values -}}
 {{- $namespace := .Release.Namespace -}}
 {{- if not $values.secrets.existingSecret -}}
-{{- $faults = append $faults (printf "secrets.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=operator-token=\"$(svc-identity operator-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
+{{- $faults = append $faults (printf "secrets.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
 {{- end -}}
 {{- if and (or $values.identity.enabled $values.session.enabled) (not $values.database.existingSecret) -}}
 {{- $faults = append $faults (printf "database.existingSecret is empty: make the Secret with `kubectl --namespace %s create secret generic svc-database --from-literal=identity-url=postgres://… --from-literal=identity-migrator-url=postgres://… --from-literal=session-url=postgres://… --from-literal=session-migrator-url=postgres://…`, then type --set database.existingSecret=svc-database" $namespace) -}}

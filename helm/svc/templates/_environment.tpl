@@ -10,9 +10,9 @@
   "SVC_LISTEN_ADMIN" "0.0.0.0:9090"
   "SVC_LOG" $values.log
   "SVC_PUBLIC_URL" $values.publicUrl
-  "SVC_NATS_STREAM_MODE" $values.nats.stream.mode
-  "SVC_NATS_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
-  "SVC_NATS_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
+  "SVC_STREAM_MODE" $values.nats.stream.mode
+  "SVC_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
+  "SVC_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
   "SVC_NATS_DURABILITY" $values.nats.stream.durability
 -}}
 {{- if $values.session.enabled -}}
@@ -40,7 +40,7 @@
   (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (printf "%s-url" .component))
   (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (printf "%s-url" .component))
   (dict "variable" "SVC_SERVICE_TOKEN" "secret" $tokens "key" "service-token")
-  (dict "variable" "SVC_OPERATOR_TOKEN" "secret" $tokens "key" "operator-token")
+  (dict "variable" "SVC_PLATFORM_TOKEN" "secret" $tokens "key" "platform-token")
   (dict "variable" "SVC_LIMITER_KEY" "secret" $tokens "key" "limiter-key")
 -}}
 {{- range $name := $values.secrets.previous -}}

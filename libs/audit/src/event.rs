@@ -58,7 +58,7 @@ pub enum Actor {
         key_id: KeyId,
     },
     /// The operator.
-    Operator,
+    PlatformAdmin,
     /// The service itself.
     System,
 }

@@ -10,6 +10,6 @@ mod publish;
 mod record;
 
 pub use event::{Actor, AuditEvent, EventName};
-pub use personal::{AUDIT_PERSONAL, Personal};
+pub use personal::{AUDIT_PERSONAL, PiiPolicy};
 pub use publish::publish;
 pub use record::{AUDIT, AuditLog};

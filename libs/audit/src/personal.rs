@@ -17,7 +17,7 @@ pub const AUDIT_PERSONAL: Variable = Variable {
 
 /// The value of [`AUDIT_PERSONAL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Personal {
+pub struct PiiPolicy {
     ip: bool,
     email: bool,
 }
@@ -25,24 +25,24 @@ pub struct Personal {
 /// The text names something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be `ip`, `email`, `ip,email` or `none`")]
-pub struct InvalidPersonal;
+pub struct InvalidPiiPolicy;
 
-impl FromStr for Personal {
-    type Err = InvalidPersonal;
+impl FromStr for PiiPolicy {
+    type Err = InvalidPiiPolicy;
 
-    fn from_str(text: &str) -> Result<Self, InvalidPersonal> {
+    fn from_str(text: &str) -> Result<Self, InvalidPiiPolicy> {
         if text == "none" {
             return Ok(Self::default());
         }
         text.split(',').map(str::trim).try_fold(Self::default(), |kept, word| match word {
             "ip" => Ok(Self { ip: true, ..kept }),
             "email" => Ok(Self { email: true, ..kept }),
-            _ => Err(InvalidPersonal),
+            _ => Err(InvalidPiiPolicy),
         })
     }
 }
 
-impl Personal {
+impl PiiPolicy {
     /// The event without what is not to be kept.
     pub(crate) fn keep(self, event: AuditEvent) -> AuditEvent {
         AuditEvent { ip: event.ip.filter(|_| self.ip), email: event.email.filter(|_| self.email), ..event }
@@ -64,11 +64,11 @@ mod tests {
         for (policy, ip, email) in
             [("none", false, false), ("ip", true, false), ("email", false, true), ("ip, email", true, true)]
         {
-            let kept = policy.parse::<Personal>().unwrap().keep(event.clone());
+            let kept = policy.parse::<PiiPolicy>().unwrap().keep(event.clone());
             assert_eq!((kept.ip.is_some(), kept.email.is_some()), (ip, email), "{policy}");
         }
         for wrong in ["", "IP", "ip,phone", "none,ip"] {
-            assert_eq!(wrong.parse::<Personal>(), Err(InvalidPersonal), "{wrong}");
+            assert_eq!(wrong.parse::<PiiPolicy>(), Err(InvalidPiiPolicy), "{wrong}");
         }
     }
 }

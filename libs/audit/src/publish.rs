@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
 use database::Database;
-use database::outbox::{DELIVERY_LIMIT, Deliver, Failure, Outbox, OutboxRow, Patience, Relay};
+use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Outbox, OutboxMessage, RetryPolicy, Relay};
 use serde_json::json;
 use service::{Clock, Tasks, telemetry};
 use tokio::time::Instant;
@@ -41,14 +41,14 @@ pub fn publish(
     let publisher =
         Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
     let deliver = PublishAudit { publisher: publisher.clone(), context };
-    let (patience, limit) = (Patience::Never, DELIVERY_LIMIT);
+    let (patience, limit) = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT);
     let relay = Relay { database, outbox, kinds: &[AUDIT], patience, limit, deliver, clock };
     tasks.spawn("outbox: audit", relay.run(tasks.clone()));
     Ok(publisher)
 }
 
 impl PublishAudit {
-    fn message(&self, row: &OutboxRow) -> Result<Message, String> {
+    fn message(&self, row: &OutboxMessage) -> Result<Message, String> {
         let Recorded { tenant_exists, name, occurred_at, mut event } =
             serde_json::from_value(row.payload.clone()).map_err(|error| error.to_string())?;
         let tenant_id = tenant_exists.then_some(&row.tenant_id);
@@ -64,10 +64,10 @@ impl PublishAudit {
 }
 
 impl Deliver for PublishAudit {
-    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
-        let message = self.message(row).map_err(Failure::Never)?;
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
+        let message = self.message(row).map_err(DeliveryError::Permanent)?;
         let deadline = Instant::now() + ACK_LIMIT;
         let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
-        published.map(drop).map_err(|error| Failure::Later(format!("stream {AUDIT_STREAM}: {error}")))
+        published.map(drop).map_err(|error| DeliveryError::Transient(format!("stream {AUDIT_STREAM}: {error}")))
     }
 }

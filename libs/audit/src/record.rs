@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenancy::TenantId;
 
-use crate::{AuditEvent, Personal};
+use crate::{AuditEvent, PiiPolicy};
 
 /// The kind of an outbox row that is an audit event.
 pub const AUDIT: &str = "audit";
@@ -16,7 +16,7 @@ pub const AUDIT: &str = "audit";
 #[derive(Clone)]
 pub struct AuditLog {
     outbox: Outbox,
-    personal: Personal,
+    personal: PiiPolicy,
 }
 
 /// What an outbox row holds: the event, and what its subject is made of. A function of session's schema writes this form too
@@ -32,7 +32,7 @@ pub(crate) struct Recorded {
 
 impl AuditLog {
     /// Writes into this outbox what the policy lets it keep.
-    pub fn new(outbox: Outbox, personal: Personal) -> Self {
+    pub fn new(outbox: Outbox, personal: PiiPolicy) -> Self {
         Self { outbox, personal }
     }
 

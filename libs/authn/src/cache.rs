@@ -4,7 +4,7 @@
 //! by then whatever fails. Hints of session end it within milliseconds: each is a mark against a credential, a user or a
 //! tenant, and an answer whose question was put before the mark is asked anew. Marks rather than searching for what to
 //! forget: a hint then costs the same however much is remembered, and a question that is under way when a hint comes needs
-//! no care of its own. While hints may be missing nothing is believed, and every check asks session.
+//! no care of its own. While invalidations may be missing nothing is believed, and every check asks session.
 
 mod listener;
 mod marks;
@@ -20,15 +20,15 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 use tokio::time::{Instant, timeout};
 
-use crate::gather::PATIENCE;
-use crate::{Authority, Gather, Known, LookUp, Unavailable};
+use crate::batcher::PATIENCE;
+use crate::{CredentialVerifier, IntrospectionBatcher, Introspection, Introspector, Unavailable};
 
 use marks::Marks;
 use metrics::{CacheMetrics, Way};
 use slots::{Slot, Slots};
 use trust::Trust;
 
-/// No answer is believed for longer than this after its question was put, and no longer is the cache distrusted after hints
+/// No answer is believed for longer than this after its question was put, and no longer is the cache distrusted after invalidations
 /// may have been missed: by then everything that was remembered before has ended.
 const BELIEVED: Duration = Duration::from_secs(5);
 
@@ -37,7 +37,7 @@ const BELIEVED: Duration = Duration::from_secs(5);
 pub struct Cache(Arc<Shared>);
 
 struct Shared {
-    session: Gather,
+    session: IntrospectionBatcher,
     slots: Slots,
     marks: Marks,
     trust: Trust,
@@ -45,10 +45,10 @@ struct Shared {
 }
 
 impl Cache {
-    /// A cache in front of this source, which listens to session's hints on the broker. The broker need not be there.
+    /// A cache in front of this source, which listens to session's invalidations on the broker. The broker need not be there.
     pub fn start(
-        session: impl LookUp + 'static,
-        hints: bus::Config,
+        session: impl Introspector + 'static,
+        invalidations: bus::Config,
         clock: Arc<dyn Clock>,
         tasks: &Tasks,
         telemetry: &Telemetry,
@@ -58,14 +58,14 @@ impl Cache {
         telemetry.metrics().at_scrape(move || measured.measure());
         let (heard, stop) = (cache.clone(), tasks.stopping().clone());
         tasks.spawn_short(async move {
-            stop.run_until_cancelled(listener::listen(heard, hints, clock)).await;
+            stop.run_until_cancelled(listener::listen(heard, invalidations, clock)).await;
         });
         cache
     }
 
-    fn new(session: impl LookUp + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
+    fn new(session: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
         Self(Arc::new(Shared {
-            session: Gather::new(session, tasks),
+            session: IntrospectionBatcher::new(session, tasks),
             slots: Slots::new(Instant::now()),
             marks: Marks::default(),
             trust: Trust::none_yet(),
@@ -75,8 +75,8 @@ impl Cache {
 }
 
 #[async_trait::async_trait]
-impl Authority for Cache {
-    async fn introspect(&self, digest: TokenDigest) -> Result<Known, Unavailable> {
+impl CredentialVerifier for Cache {
+    async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         let Shared { session, trust, metrics, .. } = &*self.0;
         let now = Instant::now();
         if !trust.holds(now) {
@@ -94,14 +94,14 @@ impl Authority for Cache {
 }
 
 impl Shared {
-    fn remembered(&self, digest: TokenDigest, now: Instant) -> Option<Known> {
+    fn remembered(&self, digest: TokenDigest, now: Instant) -> Option<Introspection> {
         let slot = self.slots.find(digest, now)?;
         let known = slot.answer.get()?;
         self.marks.spare(digest, &slot, known).then(|| known.clone())
     }
 
     /// Asks session once for all who ask now, and again when a mark has come meanwhile.
-    async fn ask(&self, digest: TokenDigest) -> Result<Known, Unavailable> {
+    async fn ask(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         loop {
             let now = Instant::now();
             let slot = self.slots.find_or_insert(digest, now, || Slot::new(now, self.marks.latest()));

@@ -10,7 +10,7 @@ use http::request::Parts;
 use service::Problem;
 use tenancy::{SessionId, TenantHeader, TenantId, TenantScope, UserId};
 
-use crate::{Authority, bearer};
+use crate::{CredentialVerifier, bearer};
 
 /// A live credential and who stands behind it.
 #[derive(Clone, Debug)]
@@ -101,13 +101,13 @@ impl Caller {
 impl<S> FromRequestParts<S> for Caller
 where
     S: Send + Sync,
-    Arc<dyn Authority>: FromRef<S>,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
 {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let token = bearer(&parts.headers, &[TokenKind::Session, TokenKind::ApiKey]).required()?;
-        let authority = <Arc<dyn Authority>>::from_ref(state);
+        let authority = <Arc<dyn CredentialVerifier>>::from_ref(state);
         let subject = authority.introspect(token.digest()).await?.ok_or(ProblemKind::CredentialInvalid)?;
         let named = <Option<TenantHeader>>::from_request_parts(parts, state).await?;
         if named.is_some_and(|TenantHeader(tenant_id)| tenant_id != subject.tenant_id) {
@@ -123,7 +123,7 @@ pub struct Admin(pub Caller);
 impl<S> FromRequestParts<S> for Admin
 where
     S: Send + Sync,
-    Arc<dyn Authority>: FromRef<S>,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
 {
     type Rejection = Problem;
 

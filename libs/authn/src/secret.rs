@@ -30,17 +30,17 @@ pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
     meaning: "The service token before the last rotation; still accepted.",
 };
 /// What lets the operator in.
-pub const OPERATOR_TOKEN: Variable = Variable {
-    name: "SVC_OPERATOR_TOKEN",
-    form: "a token `svc_op_…`, as `svc-identity operator-token` makes one",
+pub const PLATFORM_TOKEN: Variable = Variable {
+    name: "SVC_PLATFORM_TOKEN",
+    form: "a token `svc_pt_…`, as `svc-identity platform-token` makes one",
     default: None,
     secret: true,
     meaning: "The operator's credential, for tenants and the first invite of each; without it those routes refuse everybody.",
 };
 /// The operator's token before the last rotation.
-pub const OPERATOR_TOKEN_PREVIOUS: Variable = Variable {
-    name: "SVC_OPERATOR_TOKEN_PREVIOUS",
-    form: "a token `svc_op_…`",
+pub const PLATFORM_TOKEN_PREVIOUS: Variable = Variable {
+    name: "SVC_PLATFORM_TOKEN_PREVIOUS",
+    form: "a token `svc_pt_…`",
     default: None,
     secret: true,
     meaning: "The operator's credential before the last rotation; still accepted.",
@@ -75,7 +75,7 @@ impl SharedSecret {
     /// # Errors
     /// It has not the form of one.
     pub fn operator(text: &str) -> Result<Self, InvalidSecret> {
-        let token = RawToken::parse(TokenKind::Operator, text).map_err(|_| InvalidSecret)?;
+        let token = RawToken::parse(TokenKind::PlatformAdmin, text).map_err(|_| InvalidSecret)?;
         Ok(Self(vec![token.digest()]))
     }
 
@@ -118,35 +118,35 @@ pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request
 
 /// The operator's secret.
 #[derive(Clone, Debug)]
-pub struct OperatorSecret(pub SharedSecret);
+pub struct PlatformSecret(pub SharedSecret);
 
-impl OperatorSecret {
-    /// Reads [`OPERATOR_TOKEN`] and its predecessor; what is not set lets nobody in.
+impl PlatformSecret {
+    /// Reads [`PLATFORM_TOKEN`] and its predecessor; what is not set lets nobody in.
     pub fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let current = read.optional_with(&OPERATOR_TOKEN, SharedSecret::operator);
-        let previous = read.optional_with(&OPERATOR_TOKEN_PREVIOUS, SharedSecret::operator);
+        let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::operator);
+        let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::operator);
         Some(Self(current?.unwrap_or_default().or(previous?)))
     }
 }
 
 /// The operator, proven by their token.
 #[derive(Clone, Copy, Debug)]
-pub struct Operator(());
+pub struct PlatformAdmin(());
 
-impl<S> FromRequestParts<S> for Operator
+impl<S> FromRequestParts<S> for PlatformAdmin
 where
     S: Send + Sync,
-    OperatorSecret: FromRef<S>,
+    PlatformSecret: FromRef<S>,
 {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let kinds = [TokenKind::Operator, TokenKind::Session, TokenKind::ApiKey];
+        let kinds = [TokenKind::PlatformAdmin, TokenKind::Session, TokenKind::ApiKey];
         let token = bearer(&parts.headers, &kinds).required()?;
-        if token.kind() != TokenKind::Operator {
+        if token.kind() != TokenKind::PlatformAdmin {
             return Err(ProblemKind::Forbidden.into());
         }
-        let OperatorSecret(secret) = OperatorSecret::from_ref(state);
+        let PlatformSecret(secret) = PlatformSecret::from_ref(state);
         if secret.matches(&token.digest()) {
             Ok(Self(()))
         } else {

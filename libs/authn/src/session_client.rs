@@ -14,8 +14,8 @@ use service::config::Variable;
 use service::telemetry::outgoing;
 use url::Url;
 
-use crate::gather::PATIENCE;
-use crate::{Authority, Known, LookUp, Unavailable};
+use crate::batcher::PATIENCE;
+use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
 
 /// Where session's internal API is.
 pub const SESSION_URL: Variable = Variable {
@@ -106,8 +106,8 @@ impl SessionClient {
 }
 
 #[async_trait::async_trait]
-impl LookUp for SessionClient {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+impl Introspector for SessionClient {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let question = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
         let response = self.post(INTROSPECT, &question).await?.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
@@ -116,8 +116,8 @@ impl LookUp for SessionClient {
 }
 
 #[async_trait::async_trait]
-impl Authority for SessionClient {
-    async fn introspect(&self, digest: TokenDigest) -> Result<Known, Unavailable> {
+impl CredentialVerifier for SessionClient {
+    async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         Ok(self.look_up(&[digest]).await?.pop().flatten())
     }
 }

@@ -1,20 +1,20 @@
-//! NATS: the connection, the grammar of subjects, the streams, publication that ends with an acknowledgement, and hints of
+//! NATS: the connection, the grammar of subjects, the streams, publication that ends with an acknowledgement, and invalidations of
 //! revocations, which need none.
 
 mod connect;
 mod digest;
 mod message;
 mod publisher;
-mod revocations;
+mod invalidations;
 mod streams;
 mod subject;
 
 pub use connect::{Config, ConnectError, NATS_URL, connect};
 pub use message::{Message, Request};
 pub use publisher::{Ack, Limits, PublishError, PublishMetrics, Publisher};
-pub use revocations::{Heard, Hint, HintListener, HintPublisher, REVOKED_SUBJECT, Revoked};
+pub use invalidations::{FeedEvent, InvalidationMessage, InvalidationListener, InvalidationPublisher, INVALIDATION_SUBJECT, Invalidation};
 pub use streams::{
-    Durability, Profile, StreamDefinition, StreamFault, audit, dead_letters, ensure, events, verify,
+    Durability, Profile, StreamDefinition, StreamError, audit, dead_letters, ensure, events, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, partition};
 

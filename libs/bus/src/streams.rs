@@ -49,9 +49,9 @@ pub struct StreamDefinition(Config);
 
 /// Why a stream cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StreamFault {
+pub enum StreamError {
     /// There is no such stream.
-    #[error("stream {0} does not exist: create it, or set SVC_NATS_STREAM_MODE=ensure")]
+    #[error("stream {0} does not exist: create it, or set SVC_STREAM_MODE=ensure")]
     Missing(String),
     /// It exists but is not as it must be. Each line says what is expected and what was found.
     #[error("stream {stream} is not as it must be: {}; change it with `nats stream edit {stream}`", .differences.join("; "))]
@@ -150,29 +150,29 @@ impl Differences {
 }
 
 /// Checks that the stream exists and is as it must be.
-pub async fn verify(context: &Context, definition: &StreamDefinition) -> Result<(), StreamFault> {
+pub async fn verify(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
     let stream = || definition.name().to_owned();
     let found = context.get_stream(definition.name()).await.map_err(|fault| match fault.kind() {
         GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-            StreamFault::Missing(stream())
+            StreamError::Missing(stream())
         }
-        _ => StreamFault::Unreachable { stream: stream(), source: fault.into() },
+        _ => StreamError::Unreachable { stream: stream(), source: fault.into() },
     })?;
     let differences = definition.differences(&found.cached_info().config);
-    if differences.is_empty() { Ok(()) } else { Err(StreamFault::Mismatch { stream: stream(), differences }) }
+    if differences.is_empty() { Ok(()) } else { Err(StreamError::Mismatch { stream: stream(), differences }) }
 }
 
 /// Creates the stream when it is missing, and checks it either way. Needs nats-server 2.12 or newer.
-pub async fn ensure(context: &Context, definition: &StreamDefinition) -> Result<(), StreamFault> {
+pub async fn ensure(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
     match verify(context, definition).await {
-        Err(StreamFault::Missing(_)) => {}
+        Err(StreamError::Missing(_)) => {}
         known => return known,
     }
     if let Err(fault) = context.create_stream(definition.0.clone()).await {
         // Another replica may have been quicker; if so, its stream is checked like any other.
         return match verify(context, definition).await {
-            Err(StreamFault::Missing(stream)) => {
-                Err(StreamFault::Unreachable { stream, source: fault.into() })
+            Err(StreamError::Missing(stream)) => {
+                Err(StreamError::Unreachable { stream, source: fault.into() })
             }
             known => known,
         };

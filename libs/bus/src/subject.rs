@@ -129,7 +129,7 @@ impl AuditSubject {
         Ok(Self { tenant: tenant.cloned(), context: context.to_owned(), event: event.to_owned() })
     }
 
-    /// Whom the fact is about, if there is such a tenant.
+    /// AccountRef the fact is about, if there is such a tenant.
     pub fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }

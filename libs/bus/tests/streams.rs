@@ -1,7 +1,7 @@
 //! Streams on a real nats-server: made when missing, checked always, changed never.
 
 use async_nats::jetstream::{self, stream::Config};
-use bus::{Durability, Profile, StreamFault, audit, dead_letters, ensure, events, verify};
+use bus::{Durability, Profile, StreamError, audit, dead_letters, ensure, events, verify};
 use testkit::nats::NatsServer;
 
 const PROFILE: Profile = Profile { durability: Durability::Dev, replicas: 1, max_bytes: 1 << 30 };
@@ -17,7 +17,7 @@ async fn a_missing_stream_is_told_and_ensured() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
     for definition in [events(&PROFILE), dead_letters(&PROFILE), audit(&PROFILE)] {
         let missing = verify(&context, &definition).await.unwrap_err();
-        assert!(matches!(&missing, StreamFault::Missing(name) if name == definition.name()), "{missing}");
+        assert!(matches!(&missing, StreamError::Missing(name) if name == definition.name()), "{missing}");
         ensure(&context, &definition).await?;
         verify(&context, &definition).await?;
         ensure(&context, &definition).await?;
@@ -59,6 +59,6 @@ async fn a_broker_without_streams_is_told_apart_from_a_missing_stream() -> anyho
     let (mut server, context) = broker().await?;
     server.stop();
     let fault = verify(&context, &events(&PROFILE)).await.unwrap_err();
-    assert!(matches!(fault, StreamFault::Unreachable { .. }), "{fault}");
+    assert!(matches!(fault, StreamError::Unreachable { .. }), "{fault}");
     Ok(())
 }

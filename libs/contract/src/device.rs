@@ -92,7 +92,7 @@ pub struct DeviceSession {
 #[schemars(example = json!({
     "error": "authorization_pending", "error_description": "Nobody has decided yet. Ask again after the interval.",
 }))]
-pub struct DeviceRefusal {
+pub struct DeviceErrorResponse {
     /// What to key on.
     pub error: DeviceError,
     /// The same in words.
@@ -134,7 +134,7 @@ impl DeviceError {
     }
 }
 
-impl From<DeviceError> for DeviceRefusal {
+impl From<DeviceError> for DeviceErrorResponse {
     fn from(error: DeviceError) -> Self {
         Self { error, error_description: error.description().to_owned() }
     }
@@ -153,7 +153,7 @@ pub struct InspectDevice {
 #[schemars(example = json!({
     "client_name": "backup on db-1", "ip": "192.0.2.7", "created_at": "2026-01-31T12:00:00Z",
 }))]
-pub struct AskingDevice {
+pub struct DeviceRequest {
     /// What it calls itself; nobody has checked that.
     pub client_name: Option<String>,
     /// The address it asked from.

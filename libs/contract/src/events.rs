@@ -76,7 +76,7 @@ pub struct EventResult {
           "message": "is missing", "pointer": "/source_id", "retryable": false },
     ],
 }))]
-pub struct BatchAnswer {
+pub struct BatchResponse {
     /// Names this answer in logs.
     pub batch_id: Uuid,
     /// How many events the request held.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use service::config::{EXIT_CONFIG, Environment, Faults, Reader, Variable};
+use service::config::{EXIT_CONFIG, Environment, ConfigErrors, Reader, Variable};
 use service::health::Readiness;
 use service::process::refuse;
 use service::{Tasks, chain};
@@ -99,7 +99,7 @@ pub enum MigrationError {
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error(transparent)]
-    Config(#[from] Faults),
+    Config(#[from] ConfigErrors),
     #[error(transparent)]
     Migration(#[from] MigrationError),
 }

@@ -5,7 +5,7 @@
 //! the row, so a relay that was away for too long changes nothing. Attempts are counted when a row is claimed, so that
 //! a row that kills the process is parked in the end. Work is delivered at least once.
 
-mod by_hand;
+mod admin;
 mod metrics;
 mod relay;
 
@@ -16,9 +16,9 @@ use tenancy::TenantId;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::by_hand::Pending;
+pub use self::admin::Pending;
 use self::metrics::{Families, OutboxMetrics};
-pub use relay::{DELIVERY_LIMIT, Deliver, Failure, Patience, Relay};
+pub use relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, RetryPolicy, Relay};
 
 use crate::{Error, TenantTx};
 
@@ -35,7 +35,7 @@ pub struct Outbox {
 
 /// One effect that is due.
 #[derive(Clone, Debug, sqlx::FromRow)]
-pub struct OutboxRow {
+pub struct OutboxMessage {
     /// The row's id; also the id of what is sent, where the receiver removes duplicates.
     pub outbox_id: Uuid,
     /// Whose.
@@ -98,7 +98,7 @@ impl Outbox {
     }
 }
 
-impl OutboxRow {
+impl OutboxMessage {
     /// The request that wrote the row; a task of the process's own is none.
     fn origin(&self) -> Option<Origin> {
         serde_json::from_value(self.payload.get(ORIGIN)?.clone()).ok()

@@ -34,7 +34,7 @@ impl Default for Argon2Settings {
 
 /// Settings that cannot be used, or would be unsafe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsFault {
+pub enum SettingsError {
     /// Iterations out of bounds.
     #[error("the time cost must be 1 to {MAX_TIME}")]
     Time,
@@ -57,21 +57,21 @@ impl Argon2Settings {
     ///
     /// # Errors
     /// The first bound that does not hold.
-    pub fn validate(&self) -> Result<(), SettingsFault> {
+    pub fn validate(&self) -> Result<(), SettingsError> {
         if !(1..=MAX_TIME).contains(&self.time_cost) {
-            return Err(SettingsFault::Time);
+            return Err(SettingsError::Time);
         }
         if !(1..=MAX_LANES).contains(&self.parallelism) {
-            return Err(SettingsFault::Parallelism);
+            return Err(SettingsError::Parallelism);
         }
         if !(8 * self.parallelism..=MAX_MEMORY_KIB).contains(&self.memory_cost) {
-            return Err(SettingsFault::Memory);
+            return Err(SettingsError::Memory);
         }
         if !(16..=64).contains(&self.hash_len) {
-            return Err(SettingsFault::HashLength);
+            return Err(SettingsError::HashLength);
         }
         if !(8..=48).contains(&self.salt_len) {
-            return Err(SettingsFault::SaltLength);
+            return Err(SettingsError::SaltLength);
         }
         Ok(())
     }
@@ -266,10 +266,10 @@ mod tests {
     #[test]
     fn unusable_settings_are_named() {
         assert_eq!(Argon2Settings::default().validate(), Ok(()));
-        assert_eq!(Argon2Settings { time_cost: 0, ..CHEAP }.validate(), Err(SettingsFault::Time));
-        assert_eq!(Argon2Settings { memory_cost: 15, ..CHEAP }.validate(), Err(SettingsFault::Memory));
-        assert_eq!(Argon2Settings { parallelism: 17, ..CHEAP }.validate(), Err(SettingsFault::Parallelism));
-        assert_eq!(Argon2Settings { hash_len: 65, ..CHEAP }.validate(), Err(SettingsFault::HashLength));
-        assert_eq!(Argon2Settings { salt_len: 7, ..CHEAP }.validate(), Err(SettingsFault::SaltLength));
+        assert_eq!(Argon2Settings { time_cost: 0, ..CHEAP }.validate(), Err(SettingsError::Time));
+        assert_eq!(Argon2Settings { memory_cost: 15, ..CHEAP }.validate(), Err(SettingsError::Memory));
+        assert_eq!(Argon2Settings { parallelism: 17, ..CHEAP }.validate(), Err(SettingsError::Parallelism));
+        assert_eq!(Argon2Settings { hash_len: 65, ..CHEAP }.validate(), Err(SettingsError::HashLength));
+        assert_eq!(Argon2Settings { salt_len: 7, ..CHEAP }.validate(), Err(SettingsError::SaltLength));
     }
 }

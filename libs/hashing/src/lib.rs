@@ -8,10 +8,10 @@ mod entropy;
 mod pool;
 mod token;
 
-pub use argon::{Argon2Settings, PasswordDigest, SettingsFault};
+pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use pool::{HashPool, Overloaded, PoolSize, Verdict};
-pub use token::{NotAToken, RawToken, TokenDigest, TokenKind};
+pub use token::{InvalidToken, RawToken, TokenDigest, TokenKind};
 
 use zeroize::Zeroizing;
 

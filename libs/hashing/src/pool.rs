@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use self::metrics::HashMetrics;
 use crate::argon::Arena;
-use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsFault};
+use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsError};
 
 /// How long a request may wait for a worker.
 const QUEUE_LIMIT: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ impl HashPool {
         settings: Argon2Settings,
         size: PoolSize,
         entropy: &Arc<dyn Entropy>,
-    ) -> Result<Self, SettingsFault> {
+    ) -> Result<Self, SettingsError> {
         settings.validate()?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),

@@ -33,7 +33,7 @@ pub enum TokenKind {
 impl TokenKind {
     /// Every kind.
     pub const ALL: [Self; 6] =
-        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::Operator];
+        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::PlatformAdmin];
 
     /// What every token of the kind begins with.
     pub const fn prefix(self) -> &'static str {
@@ -43,7 +43,7 @@ impl TokenKind {
             Self::Invite => "svc_iv_",
             Self::PasswordReset => "svc_pr_",
             Self::DeviceCode => "svc_dc_",
-            Self::Operator => "svc_op_",
+            Self::PlatformAdmin => "svc_pt_",
         }
     }
 }
@@ -51,7 +51,7 @@ impl TokenKind {
 /// The text is no token of the kind that is wanted here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a token of this kind")]
-pub struct NotAToken;
+pub struct InvalidToken;
 
 /// A token whose form and checksum are right, wiped from memory when dropped.
 pub struct RawToken {
@@ -77,20 +77,20 @@ impl RawToken {
     /// Takes a token that somebody sent.
     ///
     /// # Errors
-    /// [`NotAToken`] when it is none of this kind, or its checksum is wrong.
-    pub fn parse(kind: TokenKind, text: &str) -> Result<Self, NotAToken> {
-        let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(NotAToken)?;
-        let (secret, sum) = secret_and_checksum.split_once('_').ok_or(NotAToken)?;
+    /// [`InvalidToken`] when it is none of this kind, or its checksum is wrong.
+    pub fn parse(kind: TokenKind, text: &str) -> Result<Self, InvalidToken> {
+        let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(InvalidToken)?;
+        let (secret, sum) = secret_and_checksum.split_once('_').ok_or(InvalidToken)?;
         let in_alphabet = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
         if secret.len() != SECRET_LEN
             || sum.len() != CHECKSUM_LEN
             || !in_alphabet(secret)
             || !in_alphabet(sum)
         {
-            return Err(NotAToken);
+            return Err(InvalidToken);
         }
         if checksum(&text[..text.len() - CHECKSUM_LEN - 1]) != sum {
-            return Err(NotAToken);
+            return Err(InvalidToken);
         }
         Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
     }
@@ -98,9 +98,9 @@ impl RawToken {
     /// Takes a token of any of the kinds, told apart by its prefix.
     ///
     /// # Errors
-    /// [`NotAToken`] when it is none of them.
-    pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, NotAToken> {
-        kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(NotAToken)
+    /// [`InvalidToken`] when it is none of them.
+    pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, InvalidToken> {
+        kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(InvalidToken)
     }
 
     /// What the token is for.

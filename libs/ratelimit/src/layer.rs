@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use service::Problem;
 use service::http::ClientAddress;
 
-use crate::{Limit, Limiter, Refusal, source};
+use crate::{Limit, Limiter, RateLimitError, source};
 
 #[derive(Clone)]
 struct Layer {
@@ -40,8 +40,8 @@ async fn pass(
     }
     match limiter.count(&limit, &source(address)).await {
         Ok(()) => next.run(request).await,
-        Err(refusal @ Refusal::Limited { .. }) => Problem::from(refusal).into_response(),
-        Err(Refusal::Unavailable(error)) => {
+        Err(refusal @ RateLimitError::Limited { .. }) => Problem::from(refusal).into_response(),
+        Err(RateLimitError::Unavailable(error)) => {
             limiter.tell_uncounted(&error);
             next.run(request).await
         }

@@ -17,7 +17,7 @@ mod refused;
 mod source;
 
 pub use limit::{DEFAULT, DEVICE, LOGIN, Limit, RESET, TOKEN};
-pub use limiter::{Limiter, Refusal};
+pub use limiter::{Limiter, RateLimitError};
 pub use metrics::Decisions;
 pub use rate::{InvalidRate, Rate};
 pub use source::source;

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
 use database::Database;
 use service::telemetry::Metrics;
-use service::{Clock, Problem, Seldom, Tasks, chain};
+use service::{Clock, Problem, LogThrottle, Tasks, chain};
 
 use crate::refused::Refused;
 use crate::{Decisions, Limit, Rate};
@@ -27,12 +27,12 @@ struct Shared {
     clock: Arc<dyn Clock>,
     refused: Refused,
     decisions: Decisions,
-    uncounted: Seldom,
+    uncounted: LogThrottle,
 }
 
 /// Why a request was not let in.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum RateLimitError {
     /// The limit is used up.
     #[error("too many requests; the next one is let in after {retry_after:?}")]
     Limited {
@@ -44,12 +44,12 @@ pub enum Refusal {
     Unavailable(#[source] database::Error),
 }
 
-impl From<Refusal> for Problem {
+impl From<RateLimitError> for Problem {
     /// 429, or 503: what a route answers that proves credentials. Others let the request pass when it cannot be counted.
-    fn from(refusal: Refusal) -> Self {
+    fn from(refusal: RateLimitError) -> Self {
         match refusal {
-            Refusal::Limited { retry_after } => Self::new(ProblemKind::RateLimited).retry_after(retry_after),
-            Refusal::Unavailable(_) => Self::new(ProblemKind::DependencyUnavailable).caused_by(refusal),
+            RateLimitError::Limited { retry_after } => Self::new(ProblemKind::RateLimited).retry_after(retry_after),
+            RateLimitError::Unavailable(_) => Self::new(ProblemKind::DependencyUnavailable).caused_by(refusal),
         }
     }
 }
@@ -58,7 +58,7 @@ impl Limiter {
     /// The limiter of a schema.
     pub fn new(schema: &'static str, database: Database, clock: Arc<dyn Clock>, metrics: &Metrics) -> Self {
         let decisions = Decisions::of(metrics);
-        let (refused, uncounted) = (Refused::default(), Seldom::default());
+        let (refused, uncounted) = (Refused::default(), LogThrottle::default());
         Self(Arc::new(Shared { schema, database, clock, refused, decisions, uncounted }))
     }
 
@@ -77,24 +77,24 @@ impl Limiter {
     ///
     /// # Errors
     /// The limit is used up, or the database is not available.
-    pub async fn count(&self, limit: &Limit, subject: &str) -> Result<(), Refusal> {
+    pub async fn count(&self, limit: &Limit, subject: &str) -> Result<(), RateLimitError> {
         let Some(rate) = &limit.rate else { return Ok(()) };
         let decisions = &self.0.decisions;
         let decided = self.decide(limit.name, rate, subject).await;
         match &decided {
             Ok(()) => decisions.admitted(limit.name),
-            Err(Refusal::Limited { .. }) => decisions.refused(limit.name),
-            Err(Refusal::Unavailable(_)) => decisions.unavailable(limit.name),
+            Err(RateLimitError::Limited { .. }) => decisions.refused(limit.name),
+            Err(RateLimitError::Unavailable(_)) => decisions.unavailable(limit.name),
         }
         decided
     }
 
-    async fn decide(&self, limit: &'static str, rate: &Rate, subject: &str) -> Result<(), Refusal> {
+    async fn decide(&self, limit: &'static str, rate: &Rate, subject: &str) -> Result<(), RateLimitError> {
         let Shared { clock, refused, .. } = &*self.0;
         let now = clock.now();
         let until = match refused.until(limit, subject, now) {
             Some(until) => until,
-            None => match self.admit(limit, rate, subject, now).await.map_err(Refusal::Unavailable)? {
+            None => match self.admit(limit, rate, subject, now).await.map_err(RateLimitError::Unavailable)? {
                 None => return Ok(()),
                 Some(until) => {
                     refused.remember(limit, subject, until, now);
@@ -102,7 +102,7 @@ impl Limiter {
                 }
             },
         };
-        Err(Refusal::Limited { retry_after: (until - now).to_std().unwrap_or_default() })
+        Err(RateLimitError::Limited { retry_after: (until - now).to_std().unwrap_or_default() })
     }
 
     /// Counts in the database; `Some` with the time from which the next one is let in when this one is not.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use ratelimit::{Limit, Limiter, Refusal};
+use ratelimit::{Limit, Limiter, RateLimitError};
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
 use sqlx::Connection as _;
@@ -49,8 +49,8 @@ fn limit(rate: &str) -> Limit {
 /// The wait of somebody who must be refused.
 async fn wait_of(limiter: &Limiter, limit: &Limit, subject: &str) -> Duration {
     match limiter.count(limit, subject).await.unwrap_err() {
-        Refusal::Limited { retry_after } => retry_after,
-        refusal @ Refusal::Unavailable(_) => panic!("{refusal:?}"),
+        RateLimitError::Limited { retry_after } => retry_after,
+        refusal @ RateLimitError::Unavailable(_) => panic!("{refusal:?}"),
     }
 }
 
@@ -100,8 +100,8 @@ async fn of_many_at_once_no_more_than_the_burst_come_in() {
             for _ in 0..10 {
                 match limiter.count(&limit, "192.0.2.1").await {
                     Ok(()) => admitted += 1,
-                    Err(Refusal::Limited { .. }) => {}
-                    Err(refusal @ Refusal::Unavailable(_)) => panic!("{refusal:?}"),
+                    Err(RateLimitError::Limited { .. }) => {}
+                    Err(refusal @ RateLimitError::Unavailable(_)) => panic!("{refusal:?}"),
                 }
             }
             admitted
@@ -119,9 +119,9 @@ async fn who_is_known_to_be_refused_needs_no_statement_until_their_time_comes() 
     wait_of(&limiter, &limit, "192.0.2.1").await;
     replicas.run_sql("alter table identity.limits rename to gone").await;
     assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_mins(1));
-    assert!(matches!(limiter.count(&limit, "192.0.2.2").await, Err(Refusal::Unavailable(_))));
+    assert!(matches!(limiter.count(&limit, "192.0.2.2").await, Err(RateLimitError::Unavailable(_))));
     replicas.clock.advance(TimeDelta::minutes(1));
-    assert!(matches!(limiter.count(&limit, "192.0.2.1").await, Err(Refusal::Unavailable(_))));
+    assert!(matches!(limiter.count(&limit, "192.0.2.1").await, Err(RateLimitError::Unavailable(_))));
 }
 
 #[tokio::test]

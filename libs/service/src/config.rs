@@ -1,7 +1,7 @@
 //! Configuration comes from `SVC_` variables of the environment, or for secrets from the file that `<NAME>_FILE` names.
 //!
 //! Each service declares its variables as data, so that the documentation, `--check-config` and the warning about
-//! unknown names all come from one table. Faults are collected and reported at once.
+//! unknown names all come from one table. ConfigErrors are collected and reported at once.
 
 mod document;
 mod reader;
@@ -78,9 +78,9 @@ impl Environment {
 
 /// Everything that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Faults(pub Vec<String>);
+pub struct ConfigErrors(pub Vec<String>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "the configuration cannot be used:")?;
         self.0.iter().try_for_each(|fault| writeln!(f, "  - {fault}"))

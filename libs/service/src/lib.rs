@@ -8,11 +8,11 @@ pub mod health;
 pub mod http;
 pub mod lifecycle;
 pub mod process;
-mod seldom;
+mod log_throttle;
 pub mod telemetry;
 
 pub use chain::chain;
 pub use clock::Clock;
 pub use http::problem::Problem;
 pub use lifecycle::Tasks;
-pub use seldom::Seldom;
+pub use log_throttle::LogThrottle;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use axum::Router;
 use tokio::net::TcpListener;
 
-use crate::config::{EXIT_CONFIG, Environment, Faults, Reader, Variable, unknown_names};
+use crate::config::{EXIT_CONFIG, Environment, ConfigErrors, Reader, Variable, unknown_names};
 use crate::health::{self, Readiness};
 use crate::telemetry::{self, LOG, OTLP_ENDPOINT, OTLP_RATIO, Telemetry, TraceSettings};
 use crate::{Tasks, http};
@@ -68,7 +68,7 @@ pub trait Program {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn load(environment: &Environment) -> Result<Self::Config, Faults>;
+    fn load(environment: &Environment) -> Result<Self::Config, ConfigErrors>;
 
     /// Builds its routers and starts its tasks. What is not reachable yet closes a gate of readiness; it is no error.
     fn start(
@@ -113,12 +113,12 @@ pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
 }
 
 /// Reads everything before anything starts, so that all faults are told at once.
-fn load<P: Program>(environment: &Environment) -> Result<(P::Config, TraceSettings), Faults> {
+fn load<P: Program>(environment: &Environment) -> Result<(P::Config, TraceSettings), ConfigErrors> {
     match (P::load(environment), TraceSettings::load(environment)) {
         (Ok(config), Ok(traces)) => Ok((config, traces)),
         (config, traces) => {
             let faults = config.err().into_iter().chain(traces.err());
-            Err(Faults(faults.flat_map(|Faults(faults)| faults).collect()))
+            Err(ConfigErrors(faults.flat_map(|ConfigErrors(faults)| faults).collect()))
         }
     }
 }
@@ -173,7 +173,7 @@ pub async fn bind(environment: &Environment, variable: &Variable) -> io::Result<
 }
 
 /// Reports faults of the configuration to whoever started the process.
-pub fn refuse(faults: &Faults) -> ExitCode {
+pub fn refuse(faults: &ConfigErrors) -> ExitCode {
     // Standard error may be closed; then there is nobody to tell.
     let _ = write!(io::stderr(), "{faults}");
     ExitCode::from(EXIT_CONFIG)

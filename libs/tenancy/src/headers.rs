@@ -1,4 +1,4 @@
-//! Extractors for the three naming headers. A rejection is a bare 400 that carries its [`HeaderFault`] as a response
+//! Extractors for the three naming headers. A rejection is a bare 400 that carries its [`HeaderError`] as a response
 //! extension; the `service` library turns that into the problem document that the caller sees.
 
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// Why a naming header was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderFault {
+pub enum HeaderError {
     /// The route needs the header, and it was not sent.
     #[error("the header {0} is required")]
     Missing(HeaderName),
@@ -28,7 +28,7 @@ pub enum HeaderFault {
     Invalid(HeaderName, String),
 }
 
-impl IntoResponse for HeaderFault {
+impl IntoResponse for HeaderError {
     fn into_response(self) -> Response {
         let mut response = StatusCode::BAD_REQUEST.into_response();
         response.extensions_mut().insert(self);
@@ -50,15 +50,15 @@ pub struct SessionHeader(pub String);
 macro_rules! extractor {
     ($name:ident, $header:expr, $parse:expr) => {
         impl<S: Sync> FromRequestParts<S> for $name {
-            type Rejection = HeaderFault;
+            type Rejection = HeaderError;
 
             async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-                single(parts, &$header, $parse)?.map(Self).ok_or(HeaderFault::Missing($header))
+                single(parts, &$header, $parse)?.map(Self).ok_or(HeaderError::Missing($header))
             }
         }
 
         impl<S: Sync> OptionalFromRequestParts<S> for $name {
-            type Rejection = HeaderFault;
+            type Rejection = HeaderError;
 
             async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
                 Ok(single(parts, &$header, $parse)?.map(Self))
@@ -70,11 +70,11 @@ macro_rules! extractor {
 extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
 extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
 impl<S: Sync> FromRequestParts<S> for SessionHeader {
-    type Rejection = HeaderFault;
+    type Rejection = HeaderError;
 
     /// Any value will do: what is no token of ours is answered like one that never was.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let value = parts.headers.get(X_SESSION_ID).ok_or(HeaderFault::Missing(X_SESSION_ID))?;
+        let value = parts.headers.get(X_SESSION_ID).ok_or(HeaderError::Missing(X_SESSION_ID))?;
         Ok(Self(String::from_utf8_lossy(value.as_bytes()).into_owned()))
     }
 }
@@ -84,12 +84,12 @@ fn single<T>(
     parts: &Parts,
     name: &HeaderName,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Option<T>, HeaderFault> {
+) -> Result<Option<T>, HeaderError> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let invalid = |why: String| HeaderFault::Invalid(name.clone(), why);
+    let invalid = |why: String| HeaderError::Invalid(name.clone(), why);
     if values.next().is_some() {
         return Err(invalid("it may be sent once".to_owned()));
     }
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    async fn tenant(headers: &[&str]) -> Result<TenantId, HeaderFault> {
+    async fn tenant(headers: &[&str]) -> Result<TenantId, HeaderError> {
         let mut request = Request::builder();
         for value in headers {
             request = request.header(X_TENANT_ID, *value);
@@ -115,8 +115,8 @@ mod tests {
     #[tokio::test]
     async fn a_header_is_read_once_and_in_its_form() {
         assert_eq!(tenant(&["acme"]).await.unwrap().as_str(), "acme");
-        assert_eq!(tenant(&[]).await, Err(HeaderFault::Missing(X_TENANT_ID)));
-        assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderFault::Invalid(..))));
-        assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderFault::Invalid(..))));
+        assert_eq!(tenant(&[]).await, Err(HeaderError::Missing(X_TENANT_ID)));
+        assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
+        assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderError::Invalid(..))));
     }
 }

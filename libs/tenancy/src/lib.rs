@@ -8,7 +8,7 @@ mod scope;
 mod tenant_id;
 
 pub use headers::{
-    HeaderFault, SessionHeader, TenantHeader, UserHeader, X_SESSION_ID, X_TENANT_ID, X_USER_ID,
+    HeaderError, SessionHeader, TenantHeader, UserHeader, X_SESSION_ID, X_TENANT_ID, X_USER_ID,
 };
 pub use ids::{InviteId, KeyId, SessionId, UserId};
 pub use scope::TenantScope;

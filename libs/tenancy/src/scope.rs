@@ -29,7 +29,7 @@ impl TenantScope {
     }
 
     /// Any tenant, named by the operator.
-    pub fn of_operator(tenant_id: TenantId) -> Self {
+    pub fn of_platform_admin(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 

@@ -51,7 +51,7 @@ pub struct World {
     /// Where mails are written.
     pub mails: TempDir,
     /// The operator's token.
-    pub operator_token: String,
+    pub platform_token: String,
     /// The secret of the internal API.
     pub service_token: String,
     tasks: Tasks,
@@ -81,7 +81,7 @@ impl World {
         let mails = tempfile::tempdir()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let base_url = format!("http://{}", listener.local_addr()?);
-        let operator_token = operator_token();
+        let platform_token = platform_token();
         let service_token = Uuid::now_v7().to_string();
         let settings = Settings {
             public_url: base_url.clone(),
@@ -93,7 +93,7 @@ impl World {
                 ingest: nats.url.clone(),
             },
             service_token: service_token.clone(),
-            operator_token: operator_token.clone(),
+            platform_token: platform_token.clone(),
             limiter_key: Uuid::now_v7().to_string(),
             mail_dir: mails.path().to_string_lossy().into_owned(),
         };
@@ -102,9 +102,9 @@ impl World {
             ("SVC_ARGON2_TIME_COST", "1"),
             ("SVC_ARGON2_MEMORY_COST", "64"),
             ("SVC_HASH_WORKERS", "2"),
-            ("SVC_NATS_STREAM_MODE", "ensure"),
-            ("SVC_NATS_STREAM_REPLICAS", "1"),
-            ("SVC_NATS_STREAM_MAX_BYTES", "64MiB"),
+            ("SVC_STREAM_MODE", "ensure"),
+            ("SVC_STREAM_REPLICAS", "1"),
+            ("SVC_STREAM_MAX_BYTES", "64MiB"),
             ("SVC_NATS_DURABILITY", "dev"),
         ]);
         // Limits are about one address, and every client of a test has the same.
@@ -119,7 +119,7 @@ impl World {
         tasks.spawn("admin", service::http::serve(admin, asked, tasks.clone(), tasks.stopping().clone()));
         let router = contexts::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
         tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
-        let world = Self { base_url, admin_url, database, nats, mails, operator_token, service_token, tasks };
+        let world = Self { base_url, admin_url, database, nats, mails, platform_token, service_token, tasks };
         world.until_ready(&readiness).await;
         Ok(world)
     }
@@ -139,7 +139,7 @@ impl World {
 
     /// The operator.
     pub fn operator(&self) -> Client {
-        self.client().bearer(&self.operator_token)
+        self.client().bearer(&self.platform_token)
     }
 
     /// A new tenant with its administrator, logged in.
@@ -296,7 +296,7 @@ impl Drop for World {
 }
 
 /// A well-formed operator token; that it is known is no harm to a system that lives for one test.
-fn operator_token() -> String {
+fn platform_token() -> String {
     let entropy = hashing::SystemEntropy;
-    hashing::RawToken::generate(hashing::TokenKind::Operator, &entropy).expose().to_owned()
+    hashing::RawToken::generate(hashing::TokenKind::PlatformAdmin, &entropy).expose().to_owned()
 }

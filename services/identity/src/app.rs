@@ -19,7 +19,7 @@ pub(crate) mod standing;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use authn::{Authority, OperatorSecret, SessionClient};
+use authn::{CredentialVerifier, PlatformSecret, SessionClient};
 use axum::extract::FromRef;
 use chrono::TimeDelta;
 use database::Database;
@@ -49,7 +49,7 @@ pub(crate) struct App {
     pub(crate) invite_ttl: TimeDelta,
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
-    pub(crate) operator_secret: OperatorSecret,
+    pub(crate) platform_secret: PlatformSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: LimiterKeys,
@@ -58,14 +58,14 @@ pub(crate) struct App {
     pub(crate) resets_dropped: Counter,
 }
 
-impl FromRef<App> for Arc<dyn Authority> {
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::new(app.sessions.clone())
     }
 }
 
-impl FromRef<App> for OperatorSecret {
+impl FromRef<App> for PlatformSecret {
     fn from_ref(app: &App) -> Self {
-        app.operator_secret.clone()
+        app.platform_secret.clone()
     }
 }

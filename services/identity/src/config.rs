@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::{AUDIT_PERSONAL, Personal};
+use audit::{AUDIT_PERSONAL, PiiPolicy};
 use authn::{
-    OPERATOR_TOKEN, OPERATOR_TOKEN_PREVIOUS, OperatorSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS,
+    PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS,
     SESSION_URL,
 };
 use bus::NATS_URL;
@@ -16,7 +16,7 @@ use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
-use service::config::{Environment, Faults, Reader, Variable};
+use service::config::{Environment, ConfigErrors, Reader, Variable};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;
@@ -88,8 +88,8 @@ pub const VARIABLES: &[Variable] = &[
     SESSION_URL,
     SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS,
-    OPERATOR_TOKEN,
-    OPERATOR_TOKEN_PREVIOUS,
+    PLATFORM_TOKEN,
+    PLATFORM_TOKEN_PREVIOUS,
     NATS_URL,
     AUDIT_PERSONAL,
     TIME_COST,
@@ -135,9 +135,9 @@ pub struct Config {
     /// Session's internal API.
     pub session_url: Url,
     pub(crate) service_token: contract::Secret,
-    pub(crate) operator_secret: OperatorSecret,
+    pub(crate) platform_secret: PlatformSecret,
     pub(crate) nats_url: contract::Secret,
-    pub(crate) audit_personal: Personal,
+    pub(crate) audit_personal: PiiPolicy,
     pub(crate) argon2: Argon2Settings,
     pub(crate) pool_size: PoolSize,
     pub(crate) min_length: usize,
@@ -155,7 +155,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+    pub fn load(environment: &Environment) -> Result<Self, ConfigErrors> {
         let mut read = Reader::new(environment);
         let database_url = read.required(&DATABASE_URL);
         let public_url: Option<Url> = read.required(&PUBLIC_URL);
@@ -163,7 +163,7 @@ impl Config {
         let service_token = read.required_with(&SERVICE_TOKEN, |text| {
             authn::SharedSecret::service(text).map(|_| contract::Secret::new(text))
         });
-        let operator_secret = OperatorSecret::read(&mut read);
+        let platform_secret = PlatformSecret::read(&mut read);
         let nats_url = read.required::<String>(&NATS_URL).map(contract::Secret::new);
         let audit_personal = read.required(&AUDIT_PERSONAL);
         let argon2 = argon2(&mut read);
@@ -192,7 +192,7 @@ impl Config {
                 public_url: public_url?,
                 session_url: session_url?,
                 service_token: service_token?,
-                operator_secret: operator_secret?,
+                platform_secret: platform_secret?,
                 nats_url: nats_url?,
                 audit_personal: audit_personal?,
                 argon2,

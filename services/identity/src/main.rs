@@ -39,8 +39,8 @@ enum Subcommand {
     /// Make the file of breached passwords that `SVC_BREACH_FILE` names
     #[command(subcommand)]
     BreachSet(BreachSetCommand),
-    /// Print a fresh operator token, for `SVC_OPERATOR_TOKEN`
-    OperatorToken,
+    /// Print a fresh operator token, for `SVC_PLATFORM_TOKEN`
+    PlatformToken,
 }
 
 #[tokio::main]
@@ -53,8 +53,8 @@ async fn main() -> ExitCode {
         Some(Subcommand::Migrate(command)) => MIGRATIONS.execute(command, &environment).await,
         Some(Subcommand::Outbox(command)) => command.execute(&environment).await,
         Some(Subcommand::BreachSet(command)) => command.execute(),
-        Some(Subcommand::OperatorToken) => {
-            println!("{}", RawToken::generate(TokenKind::Operator, &SystemEntropy).expose());
+        Some(Subcommand::PlatformToken) => {
+            println!("{}", RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose());
             ExitCode::SUCCESS
         }
         None if arguments.check_config => process::check_config::<Identity>(&environment),

@@ -9,12 +9,12 @@ use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
-use database::outbox::{DELIVERY_LIMIT, Outbox, Patience, Relay};
+use database::outbox::{DELIVERY_TIMEOUT, Outbox, RetryPolicy, Relay};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{Environment, Faults, Variable};
+use service::config::{Environment, ConfigErrors, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -45,7 +45,7 @@ impl Program for Identity {
         VARIABLES.to_vec()
     }
 
-    fn load(environment: &Environment) -> Result<Config, Faults> {
+    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
         Config::load(environment)
     }
 
@@ -120,7 +120,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         // Bounded by the configuration to an hour.
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         can_mail: config.mail.route.is_some(),
-        operator_secret: config.operator_secret,
+        platform_secret: config.platform_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
         limiter: limiter.clone(),
         limiter_keys: config.limiter_keys,
@@ -136,16 +136,16 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     metrics.at_scrape(move || publisher.measure());
     // A mail is composed and settled too.
     let limit_of_mail = match &config.mail.route {
-        Some(Route::Smtp(smtp)) => smtp.limit + DELIVERY_LIMIT,
-        Some(Route::Folder(_)) | None => DELIVERY_LIMIT,
+        Some(Route::Smtp(smtp)) => smtp.limit + DELIVERY_TIMEOUT,
+        Some(Route::Folder(_)) | None => DELIVERY_TIMEOUT,
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
     let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.
     for (name, kinds, patience, limit) in [
-        ("outbox: mails", MAILS, Patience::Parks, limit_of_mail),
-        ("outbox: standing", TELLS, Patience::Never, DELIVERY_LIMIT),
+        ("outbox: mails", MAILS, RetryPolicy::DeadLetter, limit_of_mail),
+        ("outbox: standing", TELLS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
     ] {
         let relay = Relay {
             database: database.clone(),

@@ -6,7 +6,7 @@ pub(crate) mod ingest_event;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Authority, Caller};
+use authn::{CredentialVerifier, Caller};
 use axum::extract::FromRef;
 use bus::{Message, PublishError, Publisher, Request};
 use bytes::Bytes;
@@ -25,13 +25,13 @@ const PUBLISH_LIMIT: Duration = Duration::from_secs(5);
 /// What every use case works with. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct App {
-    pub(crate) authority: Arc<dyn Authority>,
+    pub(crate) authority: Arc<dyn CredentialVerifier>,
     pub(crate) publisher: Publisher,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Room,
 }
 
-impl FromRef<App> for Arc<dyn Authority> {
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::clone(&app.authority)
     }

@@ -3,21 +3,21 @@
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, SharedSecret};
 use bus::{Durability, NATS_URL, Profile};
 use contract::Secret;
-use service::config::{Environment, Faults, Reader, Variable, parse_bytes};
+use service::config::{Environment, ConfigErrors, Reader, Variable, parse_bytes};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;
 
 const STREAM_MODE: Variable = plain(
-    "SVC_NATS_STREAM_MODE",
+    "SVC_STREAM_MODE",
     "`verify` or `ensure`",
     "verify",
     "Whether a missing stream is an error, or is created.",
 );
 const REPLICAS: Variable =
-    plain("SVC_NATS_STREAM_REPLICAS", "number, 1 to 5", "3", "How many servers hold each event.");
+    plain("SVC_STREAM_REPLICAS", "number, 1 to 5", "3", "How many servers hold each event.");
 const MAX_BYTES: Variable = Variable {
-    name: "SVC_NATS_STREAM_MAX_BYTES",
+    name: "SVC_STREAM_MAX_BYTES",
     form: "size",
     default: None,
     secret: false,
@@ -77,7 +77,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+    pub fn load(environment: &Environment) -> Result<Self, ConfigErrors> {
         let mut read = Reader::new(environment);
         let public_url = read.required(&PUBLIC_URL);
         let proxies = TrustedProxies::read(&mut read);

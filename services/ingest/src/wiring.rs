@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{Cache, SessionClient};
-use bus::{Limits, PublishMetrics, Publisher, StreamFault, UDM_STREAM};
+use bus::{Limits, PublishMetrics, Publisher, StreamError, UDM_STREAM};
 use service::clock::SystemClock;
-use service::config::{Environment, Faults, Variable};
+use service::config::{Environment, ConfigErrors, Variable};
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -32,7 +32,7 @@ impl Program for Ingest {
         VARIABLES.to_vec()
     }
 
-    fn load(environment: &Environment) -> Result<Config, Faults> {
+    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
         Config::load(environment)
     }
 
@@ -118,7 +118,7 @@ async fn until_streams_fit(broker: &bus::Config, mode: StreamMode, profile: &bus
 async fn check_streams(broker: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
     let client = bus::connect(broker).await.map_err(|error| chain(&error))?;
     let context = async_nats::jetstream::new(client);
-    let checked: Result<(), StreamFault> = async {
+    let checked: Result<(), StreamError> = async {
         match mode {
             StreamMode::Verify => bus::verify(&context, &bus::events(profile)).await,
             StreamMode::Ensure => {

@@ -16,9 +16,9 @@ pub(crate) mod take_standing;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use authn::{Authority, Gather, ServiceSecret};
+use authn::{CredentialVerifier, IntrospectionBatcher, ServiceSecret};
 use axum::extract::FromRef;
-use bus::HintPublisher;
+use bus::InvalidationPublisher;
 use database::Database;
 use hashing::Entropy;
 use ratelimit::Limiter;
@@ -38,13 +38,13 @@ pub(crate) struct App {
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limits: Limits,
-    pub(crate) introspection: Gather,
-    pub(crate) hints: HintPublisher,
+    pub(crate) introspection: IntrospectionBatcher,
+    pub(crate) invalidations: InvalidationPublisher,
     /// The origin that people see, without a slash at its end.
     pub(crate) public_url: Arc<str>,
 }
 
-impl FromRef<App> for Arc<dyn Authority> {
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::new(app.introspection.clone())
     }

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use audit::{AUDIT_PERSONAL, Personal};
+use audit::{AUDIT_PERSONAL, PiiPolicy};
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, ServiceSecret};
 use bus::NATS_URL;
 use contract::Secret;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use ratelimit::{Limit, Rate};
-use service::config::{Environment, Faults, Reader, Variable};
+use service::config::{Environment, ConfigErrors, Reader, Variable};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 
@@ -77,7 +77,7 @@ pub struct Config {
     /// What lets the other services in.
     pub service_secret: ServiceSecret,
     pub(crate) nats_url: Secret,
-    pub(crate) audit_personal: Personal,
+    pub(crate) audit_personal: PiiPolicy,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) proxies: TrustedProxies,
     pub(crate) limits: Limits,
@@ -88,7 +88,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+    pub fn load(environment: &Environment) -> Result<Self, ConfigErrors> {
         let mut read = Reader::new(environment);
         let database_url = read.required(&DATABASE_URL);
         let public_url = read.required(&PUBLIC_URL);

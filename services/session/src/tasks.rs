@@ -1,5 +1,5 @@
 //! Periodic work.
 
-pub(crate) mod census;
+pub(crate) mod session_gauge;
 pub(crate) mod expiry;
 pub(crate) mod purge;

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use authn::Gather;
-use bus::{HintPublisher, PublishMetrics};
+use authn::IntrospectionBatcher;
+use bus::{InvalidationPublisher, PublishMetrics};
 use database::Database;
 use database::migrations::Migrations;
 use database::outbox::Outbox;
@@ -13,7 +13,7 @@ use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{Environment, Faults, Variable};
+use service::config::{Environment, ConfigErrors, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::app::introspect::LiveCredentials;
 use crate::config::{Config, VARIABLES};
 use crate::http;
-use crate::tasks::{census, expiry, purge};
+use crate::tasks::{session_gauge, expiry, purge};
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
@@ -41,7 +41,7 @@ impl Program for Session {
         VARIABLES.to_vec()
     }
 
-    fn load(environment: &Environment) -> Result<Config, Faults> {
+    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
         Config::load(environment)
     }
 
@@ -94,7 +94,7 @@ pub fn build(
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
-    let hints = HintPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
+    let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publisher =
         audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     telemetry.metrics().at_scrape(move || publisher.measure());
@@ -108,15 +108,15 @@ pub fn build(
         audit: AuditLog::new(outbox, config.audit_personal),
         limiter: limiter.clone(),
         limits: config.limits,
-        introspection: Gather::new(credentials, &tasks),
-        hints,
+        introspection: IntrospectionBatcher::new(credentials, &tasks),
+        invalidations,
         public_url: config.public_url.trim_end_matches('/').into(),
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
     tasks.spawn("expiry", expiry::run(app.clone(), tasks.clone()));
     let live = Gauge::default();
-    telemetry.metrics().register(|registry| census::register(&live, registry));
-    tasks.spawn("census", census::run(app.clone(), live, tasks.clone()));
+    telemetry.metrics().register(|registry| session_gauge::register(&live, registry));
+    tasks.spawn("session_gauge", session_gauge::run(app.clone(), live, tasks.clone()));
     Ok(Routers {
         public: edge.around(limiter.around(config.limits.other, http::COUNTED, http::public(app.clone()))),
         internal: Some(edge.around(http::internal(app))),

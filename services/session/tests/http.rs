@@ -8,5 +8,5 @@ mod auth_device;
 mod auth_session;
 #[path = "http/auth_sessions.rs"]
 mod auth_sessions;
-#[path = "http/hints.rs"]
-mod hints;
+#[path = "http/invalidations.rs"]
+mod invalidations;

@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand};
 /// Where a checkout keeps its data.
 #[cfg(feature = "services")]
 const USUAL_DATA: &str = ".dev/data";
-/// Where a checkout's run shows its facts.
+/// Where a checkout's run shows its run_file.
 #[cfg(feature = "services")]
 const USUAL_FACTS: &str = ".dev/standalone.json";
 
@@ -57,9 +57,9 @@ struct Up {
     /// Directory for all data
     #[arg(long, value_name = "DIR", default_value = USUAL_DATA)]
     data: PathBuf,
-    /// File that shows the facts of the run, for scripts
+    /// File that shows the run_file of the run, for scripts
     #[arg(long, value_name = "FILE", default_value = USUAL_FACTS)]
-    facts: PathBuf,
+    run_file: PathBuf,
     #[command(flatten)]
     tools: ToolsFile,
 }
@@ -67,7 +67,7 @@ struct Up {
 #[cfg(feature = "services")]
 #[derive(Debug, Args)]
 struct Down {
-    /// Directory for all data; without it, the usual one, and whichever run shows its facts in the usual file
+    /// Directory for all data; without it, the usual one, and whichever run shows its run_file in the usual file
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Also remove the data

@@ -32,7 +32,7 @@ pub struct Settings {
     /// The secret of the internal API.
     pub service_token: String,
     /// The operator's token.
-    pub operator_token: String,
+    pub platform_token: String,
     /// The key of the names under which failed logins are counted.
     pub limiter_key: String,
     /// Where mails are written, unless the environment names a mail server.
@@ -75,7 +75,7 @@ pub async fn start(
     let mut for_identity = common.clone().with([
         ("SVC_DATABASE_URL", &settings.identity_database_url),
         ("SVC_NATS_URL", &settings.nats_urls.identity),
-        ("SVC_OPERATOR_TOKEN", &settings.operator_token),
+        ("SVC_PLATFORM_TOKEN", &settings.platform_token),
         ("SVC_LIMITER_KEY", &settings.limiter_key),
     ]);
     if !sends_mails(environment) {

@@ -147,8 +147,8 @@ impl DataDir {
         self.root.join("lock")
     }
 
-    /// The facts of the run, while it runs.
-    pub fn facts(&self) -> PathBuf {
+    /// The run_file of the run, while it runs.
+    pub fn run_file(&self) -> PathBuf {
         self.root.join("standalone.json")
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct FirstTenant {
 }
 
 /// The operator's client of this installation.
-pub(crate) struct Operator {
+pub(crate) struct PlatformAdmin {
     http: reqwest::Client,
     base_url: String,
     token: String,
@@ -40,7 +40,7 @@ pub(crate) struct Operator {
     kept: PathBuf,
 }
 
-impl Operator {
+impl PlatformAdmin {
     pub(crate) fn new(base_url: &str, token: &str, kept: &Path) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build()?;
         Ok(Self { http, base_url: base_url.to_owned(), token: token.to_owned(), kept: kept.to_owned() })

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::facts::Facts;
+use crate::run_file::RunFile;
 
-/// The text for a run, made from its facts.
+/// The text for a run, made from its run_file.
 pub(crate) struct Greeting<'a> {
-    /// The facts.
-    pub(crate) facts: &'a Facts,
+    /// The run_file.
+    pub(crate) run_file: &'a RunFile,
     /// Where they can be read again.
     pub(crate) facts_file: &'a Path,
     /// The origin of the admin listener.
@@ -21,7 +21,7 @@ pub(crate) struct Greeting<'a> {
 
 impl fmt::Display for Greeting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { base_url, tenant, admin_email, .. } = self.facts;
+        let RunFile { base_url, tenant, admin_email, .. } = self.run_file;
         writeln!(f, "\nRunning.\n")?;
         writeln!(f, "  address  {base_url}/api/v1")?;
         writeln!(f, "  admin    {}/readyz", self.admin_url)?;
@@ -29,13 +29,13 @@ impl fmt::Display for Greeting<'_> {
         if self.sends_mails {
             writeln!(f, "  mails    sent by SVC_SMTP_URL")?;
         } else {
-            writeln!(f, "  mails    {}", self.facts.mail_dir.display())?;
+            writeln!(f, "  mails    {}", self.run_file.mail_dir.display())?;
         }
-        writeln!(f, "  facts    {}", self.facts_file.display())?;
+        writeln!(f, "  run_file    {}", self.facts_file.display())?;
         writeln!(f, "\nCtrl-C stops it; the data stay. To try it, type in another terminal:\n")?;
-        let svc = shell_word(&self.facts.svc.to_string_lossy());
+        let svc = shell_word(&self.run_file.svc.to_string_lossy());
         writeln!(f, "  export SVC_BASE_URL={base_url} SVC_TENANT={tenant}")?;
-        if let Some(token) = &self.facts.admin_invite_token {
+        if let Some(token) = &self.run_file.admin_invite_token {
             writeln!(f, "  {svc} users accept-invite {token}")?;
         }
         writeln!(f, "  {svc} auth login --email {admin_email} --tenant {tenant}")?;

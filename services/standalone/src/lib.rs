@@ -7,7 +7,7 @@
 #[cfg(feature = "services")]
 pub mod contexts;
 pub mod data_dir;
-pub mod facts;
+pub mod run_file;
 #[cfg(feature = "services")]
 mod first_tenant;
 #[cfg(feature = "services")]

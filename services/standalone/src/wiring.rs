@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::contexts::{self, NatsUrls, Settings};
 use crate::data_dir::DataDir;
-use crate::first_tenant::{FirstTenant, Operator};
+use crate::first_tenant::{FirstTenant, PlatformAdmin};
 use crate::secret;
 use crate::servers::{NatsUser, Role, Servers};
 
@@ -29,14 +29,14 @@ const READY_LIMIT: Duration = Duration::from_mins(1);
 
 /// What holds on one machine unless the environment says otherwise.
 const DEFAULTS: [(&str, &str); 4] = [
-    ("SVC_NATS_STREAM_MODE", "ensure"),
-    ("SVC_NATS_STREAM_REPLICAS", "1"),
-    ("SVC_NATS_STREAM_MAX_BYTES", "1GiB"),
+    ("SVC_STREAM_MODE", "ensure"),
+    ("SVC_STREAM_REPLICAS", "1"),
+    ("SVC_STREAM_MAX_BYTES", "1GiB"),
     ("SVC_NATS_DURABILITY", "dev"),
 ];
 
 /// What the services are put into.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StartContext<'a> {
     /// Postgres and the broker, answering, with roles and schemas made.
     pub(crate) servers: &'a Servers,
     /// Where secrets and mails lie.
@@ -58,13 +58,13 @@ pub(crate) struct Running {
 }
 
 /// The file of the operator's token.
-pub(crate) fn operator_token_file(data: &DataDir) -> PathBuf {
-    data.secrets().join("operator-token")
+pub(crate) fn platform_token_file(data: &DataDir) -> PathBuf {
+    data.secrets().join("platform-token")
 }
 
 /// Starts everything and returns once it answers.
-pub(crate) async fn start(surroundings: Surroundings<'_>, tasks: &Tasks) -> anyhow::Result<Running> {
-    let Surroundings { servers, data, environment, public, base_url } = surroundings;
+pub(crate) async fn start(surroundings: StartContext<'_>, tasks: &Tasks) -> anyhow::Result<Running> {
+    let StartContext { servers, data, environment, public, base_url } = surroundings;
     let settings = settings(servers, data, environment, base_url)?;
     migrate(identity::MIGRATIONS, &servers.database_url(Role::IdentityMigrator, DATABASE)).await?;
     migrate(session::MIGRATIONS, &servers.database_url(Role::SessionMigrator, DATABASE)).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn start(surroundings: Surroundings<'_>, tasks: &Tasks) -> anyh
     until_ready(&readiness, tasks).await?;
 
     let kept = data.secrets().join("first-invite");
-    let operator = Operator::new(base_url, &settings.operator_token, &kept)?;
+    let operator = PlatformAdmin::new(base_url, &settings.platform_token, &kept)?;
     let first = operator.first_tenant().await.context("the first tenant cannot be made")?;
     Ok(Running { first_tenant: keep_current(operator, first, tasks), admin_url })
 }
@@ -105,9 +105,9 @@ fn settings(
     environment: &Environment,
     base_url: &str,
 ) -> anyhow::Result<Settings> {
-    let fresh = || RawToken::generate(TokenKind::Operator, &SystemEntropy).expose().to_owned();
-    let operator_token =
-        secret::kept_or(&operator_token_file(data), fresh).context("cannot keep the operator's token")?;
+    let fresh = || RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
+    let platform_token =
+        secret::kept_or(&platform_token_file(data), fresh).context("cannot keep the operator's token")?;
     let service_token =
         secret::kept(&data.secrets().join("service-token")).context("cannot keep the service token")?;
     let limiter_key =
@@ -122,7 +122,7 @@ fn settings(
             ingest: servers.nats_url(NatsUser::Ingest),
         },
         service_token,
-        operator_token,
+        platform_token,
         limiter_key,
         mail_dir: data.mails().to_string_lossy().into_owned(),
     })
@@ -165,7 +165,7 @@ async fn until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Result<()>
 }
 
 /// Watches a pending invite until it is used.
-fn keep_current(operator: Operator, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
+fn keep_current(operator: PlatformAdmin, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
     let (told, seen) = watch::channel(first);
     if told.borrow().invite_token.is_some() {
         let stopping = tasks.stopping().clone();

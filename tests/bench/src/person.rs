@@ -23,7 +23,7 @@ pub(crate) struct Person {
 
 /// Accepts the invite that the system shows, and logs in.
 pub(crate) async fn first_admin(system: &System) -> anyhow::Result<Person> {
-    let token = system.facts.admin_invite_token.as_deref().context("a new system has an invite")?;
+    let token = system.run_file.admin_invite_token.as_deref().context("a new system has an invite")?;
     accept(system.address, Secret::new(token)).await
 }
 

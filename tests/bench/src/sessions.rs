@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use authn::{Known, LookUp, Unavailable};
+use authn::{Introspection, Introspector, Unavailable};
 use chrono::{DateTime, Utc};
 use contract::Role;
 use contract::identity::Quota;
@@ -64,8 +64,8 @@ impl Sessions {
 }
 
 #[async_trait::async_trait]
-impl LookUp for Sessions {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+impl Introspector for Sessions {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let asked: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
         let rows = sqlx::query("select * from session.introspect($1, now())")
             .bind(asked)
@@ -95,8 +95,8 @@ impl Answering {
 }
 
 #[async_trait::async_trait]
-impl LookUp for Answering {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+impl Introspector for Answering {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         self.0.fetch_add(digests.len(), Ordering::Relaxed);
         let tenant_id: TenantId = "bench".parse().map_err(Unavailable::because)?;
         let user_id = UserId(Uuid::now_v7());

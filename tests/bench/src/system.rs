@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use standalone::facts::Facts;
+use standalone::run_file::RunFile;
 use tempfile::TempDir;
 
 use crate::http::{Connection, request};
@@ -31,7 +31,7 @@ const LIMITS_OFF: [(&str, &str); 4] = [
 /// The running system. Dropping it stops it and removes its data.
 pub(crate) struct System {
     child: Child,
-    pub(crate) facts: Facts,
+    pub(crate) run_file: RunFile,
     pub(crate) address: SocketAddr,
     /// Removed last.
     _home: TempDir,
@@ -41,30 +41,30 @@ impl System {
     /// Starts it with its data in a new directory at that place.
     pub(crate) async fn start(program: &Path, tools: &Path, place: &Path) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("bench-").tempdir_in(place)?;
-        let shown = home.path().join("facts.json");
+        let shown = home.path().join("run_file.json");
         let mut child = Command::new(program)
             .args(["up", "--port", "0", "--data"])
             .arg(home.path().join("data"))
-            .arg("--facts")
+            .arg("--run_file")
             .arg(&shown)
             .arg("--tools")
             .arg(tools)
-            .env("SVC_NATS_STREAM_MAX_BYTES", STREAM_BYTES)
+            .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
             .envs(LIMITS_OFF)
             // The load says where it comes from, where that matters.
             .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;
-        let facts = match facts(&mut child, &shown).await {
-            Ok(facts) => facts,
+        let run_file = match run_file(&mut child, &shown).await {
+            Ok(run_file) => run_file,
             Err(error) => {
                 stop(&mut child);
                 return Err(error);
             }
         };
-        let address = facts.base_url.trim_start_matches("http://").parse()?;
-        let system = Self { child, facts, address, _home: home };
+        let address = run_file.base_url.trim_start_matches("http://").parse()?;
+        let system = Self { child, run_file, address, _home: home };
         system.takes_events().await?;
         Ok(system)
     }
@@ -88,14 +88,14 @@ impl System {
 }
 
 /// Waits until the system can be used.
-async fn facts(child: &mut Child, shown: &Path) -> anyhow::Result<Facts> {
+async fn run_file(child: &mut Child, shown: &Path) -> anyhow::Result<RunFile> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         if let Some(status) = child.try_wait()? {
             bail!("svc-standalone ended by itself: {status}");
         }
-        if let Ok(facts) = Facts::load(shown) {
-            return Ok(facts);
+        if let Ok(run_file) = RunFile::load(shown) {
+            return Ok(run_file);
         }
         tokio::time::sleep(POLL).await;
     }

@@ -4,7 +4,7 @@ mod approve;
 mod deny;
 
 use chrono::{DateTime, Utc};
-use contract::device::{AskingDevice, DecideDevice, Decision, InspectDevice};
+use contract::device::{DeviceRequest, DecideDevice, Decision, InspectDevice};
 use reqwest::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,14 +53,14 @@ async fn decide(context: &Context, user_code: String, decision: Decision) -> Res
         Ok(call.tenant(caller.tenant.as_ref()))
     };
     let inspect = InspectDevice { user_code: user_code.clone() };
-    let asking: AskingDevice = call("/auth/device/inspect")?.json(&inspect)?.fetch().await?;
+    let asking: DeviceRequest = call("/auth/device/inspect")?.json(&inspect)?.fetch().await?;
     context.prompt().confirm(&question(&asking, decision)).await?;
     call("/auth/device/decide")?.json(&DecideDevice { user_code, decision })?.done().await?;
-    let AskingDevice { client_name, ip, created_at } = asking;
+    let DeviceRequest { client_name, ip, created_at } = asking;
     context.out().print(&Decided { approved: decision == Decision::Approve, client_name, ip, created_at })
 }
 
-fn question(asking: &AskingDevice, decision: Decision) -> String {
+fn question(asking: &DeviceRequest, decision: Decision) -> String {
     let name = asking.client_name.as_deref().unwrap_or("without a name");
     let ip = asking.ip.as_deref().unwrap_or("an unknown address");
     let asks =

@@ -28,7 +28,7 @@ impl Command for List {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[("See who has not accepted yet", "svc invites list --status pending --all")],
             agent_notes: "Without --all or --limit it prints one page, and a warning on standard error when there are more. \
                           Tokens are not listed: nobody can see them again.",
@@ -47,7 +47,7 @@ impl Command for List {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         let filter = [("status", self.status.map(InviteStatus::as_str))];
         let api = context.api()?;
         let part = api.list_part("/users/invites", &filter, self.paging.into(), |call| {

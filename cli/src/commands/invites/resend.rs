@@ -32,7 +32,7 @@ impl Command for Resend {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[
                 ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
                 (
@@ -60,7 +60,7 @@ impl Command for Resend {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         let api = context.api()?;
         let path = format!("/users/invites/{}/resend", self.invite_id);
         let call = api.call(Method::POST, &path).bearer(&caller.bearer)?.tenant(caller.tenant.as_ref());

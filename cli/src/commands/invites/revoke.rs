@@ -43,7 +43,7 @@ impl Command for Revoke {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[
                 (
                     "Revoke an invite, and be asked first",
@@ -70,7 +70,7 @@ impl Command for Revoke {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         context.prompt().confirm(&format!("Revoke invite {}?", self.invite_id)).await?;
         let api = context.api()?;
         let call = api.call(Method::DELETE, &format!("/users/invites/{}", self.invite_id));

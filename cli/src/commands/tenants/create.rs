@@ -21,7 +21,7 @@ pub(crate) struct Create {
     /// What people call it [default: its id].
     #[arg(long, value_name = "NAME")]
     display_name: Option<String>,
-    /// Whom to invite as its first administrator.
+    /// AccountRef to invite as its first administrator.
     #[arg(long, value_name = "EMAIL")]
     admin_email: Option<String>,
     /// How that invite reaches them: by mail, or as a token in the answer for you to hand over.
@@ -39,12 +39,12 @@ impl Command for Create {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::Operator,
+            access: Access::PlatformAdmin,
             examples: &[(
                 "Create a tenant, and get the administrator's invite token to hand over",
                 "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response",
             )],
-            agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE; a session does not do. With --delivery \
+            agent_notes: "Needs SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; a session does not do. With --delivery \
                           response the output holds a credential, shown only this once.",
             see_also: &["tenants get", "users accept-invite", "users invite"],
             errors: &[

@@ -23,9 +23,9 @@ impl Command for Get {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::Operator,
+            access: Access::PlatformAdmin,
             examples: &[("See a tenant's standing and quota", "svc tenants get acme")],
-            agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE. Exit status 3 when there is no such tenant.",
+            agent_notes: "Needs SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status 3 when there is no such tenant.",
             see_also: &["tenants list", "tenants create", "tenants suspend"],
             errors: &[Failure::Api(ProblemKind::NotFound)],
             input_schema: None,

@@ -17,9 +17,9 @@ impl Command for List {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::Operator,
+            access: Access::PlatformAdmin,
             examples: &[("List the tenants, one JSON object a line", "svc tenants list --output ndjson")],
-            agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE. Reads all pages.",
+            agent_notes: "Needs SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all pages.",
             see_also: &["tenants get", "tenants create"],
             errors: &[],
             input_schema: None,

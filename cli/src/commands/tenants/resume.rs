@@ -23,9 +23,9 @@ impl Command for Resume {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::Operator,
+            access: Access::PlatformAdmin,
             examples: &[("Resume a tenant", "svc tenants resume acme")],
-            agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE. Its API keys work again; its people log in \
+            agent_notes: "Needs SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Its API keys work again; its people log in \
                           anew, because sessions that ended stay ended. Repeating it changes nothing.",
             see_also: &["tenants suspend", "tenants get"],
             errors: &[Failure::Api(ProblemKind::NotFound)],

@@ -25,12 +25,12 @@ impl Command for Suspend {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::Operator,
+            access: Access::PlatformAdmin,
             examples: &[
                 ("Suspend a tenant, and be asked first", "svc tenants suspend acme"),
                 ("The same from a script", "svc tenants suspend acme --yes"),
             ],
-            agent_notes: "Needs SVC_OPERATOR_TOKEN or SVC_OPERATOR_TOKEN_FILE, and --yes where nobody can be asked; pass it \
+            agent_notes: "Needs SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes where nobody can be asked; pass it \
                           only when the person you work for wants it. Everybody in the tenant is logged out and its \
                           producers are refused; events and users stay. Repeating it changes nothing.",
             see_also: &["tenants resume", "tenants get", "users disable"],

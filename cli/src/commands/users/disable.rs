@@ -25,7 +25,7 @@ impl Command for Disable {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[
                 (
                     "Disable a user, and be asked first",
@@ -53,7 +53,7 @@ impl Command for Disable {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         let question = format!("Disable user {} and end their sessions?", self.user_id);
         context.prompt().confirm(&question).await?;
         let disabled = PatchUser { status: Some(UserStatus::Disabled), ..PatchUser::default() };

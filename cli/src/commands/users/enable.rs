@@ -25,7 +25,7 @@ impl Command for Enable {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[("Enable a user", "svc users enable 01890a5d-ac96-774b-bcce-b302099a8057")],
             agent_notes: "The password stays as it was, and sessions that ended stay ended. It also ends a \
                           lock-out after too many failed logins. Repeating it changes nothing. Who has not accepted the \
@@ -45,7 +45,7 @@ impl Command for Enable {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         let active = PatchUser { status: Some(UserStatus::Active), ..PatchUser::default() };
         patch(context, &caller, self.user_id, &active).await
     }

@@ -17,7 +17,7 @@ use crate::error::{Fault, Result};
 /// `users:write` (members only, by mail only), or the operator's token together with a tenant.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
-    /// Whom to invite.
+    /// AccountRef to invite.
     #[arg(long, value_name = "EMAIL")]
     email: String,
     /// What they may do.
@@ -68,7 +68,7 @@ impl Command for InviteCommand {
     fn overlay() -> Overlay {
         Overlay {
             group: Group::Identity,
-            access: Access::CallerOrOperator,
+            access: Access::CallerOrPlatformAdmin,
             examples: &[
                 ("Invite a member by mail", "svc users invite --email bob@acme.example --tenant acme"),
                 (
@@ -78,7 +78,7 @@ impl Command for InviteCommand {
             ],
             agent_notes: "Not to be repeated blindly: a second invite of a pending one is refused with invite_pending. With \
                           --delivery response the output holds a credential, shown only this once. Where \
-                          SVC_OPERATOR_TOKEN is set and neither SVC_TOKEN nor SVC_API_KEY is, the operator invites.",
+                          SVC_PLATFORM_TOKEN is set and neither SVC_TOKEN nor SVC_API_KEY is, the operator invites.",
             see_also: &["users accept-invite", "invites list", "invites resend", "tenants create"],
             errors: &[
                 Failure::Local(Fault::InputNeeded),
@@ -98,7 +98,7 @@ impl Command for InviteCommand {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        let caller = context.caller_or_operator().await?;
+        let caller = context.caller_or_platform_admin().await?;
         let invite = InviteUser { email: self.email, role: self.role.into(), delivery: self.delivery.into() };
         let api = context.api()?;
         let call = api.call(Method::POST, "/users/invite").bearer(&caller.bearer)?;

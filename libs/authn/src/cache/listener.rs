@@ -1,9 +1,9 @@
-//! Brings hints to the cache, and tells it when some may be missing.
+//! Brings invalidations to the cache, and tells it when some may be missing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Heard, HintListener};
+use bus::{FeedEvent, InvalidationListener};
 use service::Clock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -15,22 +15,22 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Listens for ever.
 pub(super) async fn listen(cache: Cache, config: bus::Config, clock: Arc<dyn Clock>) {
-    let mut hints = match HintListener::start(&config).await {
-        Ok(hints) => hints,
+    let mut invalidations = match InvalidationListener::start(&config).await {
+        Ok(invalidations) => invalidations,
         // Nothing is lost but the promptness: no answer is believed for long.
-        Err(error) => return tracing::error!(error = ?error, "hints of revocations cannot be heard"),
+        Err(error) => return tracing::error!(error = ?error, "invalidations of revocations cannot be heard"),
     };
     let mut publishers = Publishers::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            heard = hints.next() => cache.0.take(heard, &mut publishers, &*clock),
+            heard = invalidations.next() => cache.0.take(heard, &mut publishers, &*clock),
             _ = look.tick() => {
                 let now = Instant::now();
                 cache.0.marks.forget(now);
                 if !publishers.forget_silent(now) {
-                    cache.0.distrust("a publisher of hints is silent");
+                    cache.0.distrust("a publisher of invalidations is silent");
                 }
             }
         }
@@ -38,15 +38,15 @@ pub(super) async fn listen(cache: Cache, config: bus::Config, clock: Arc<dyn Clo
 }
 
 impl Shared {
-    pub(super) fn take(&self, heard: Heard, publishers: &mut Publishers, clock: &dyn Clock) {
+    pub(super) fn take(&self, heard: FeedEvent, publishers: &mut Publishers, clock: &dyn Clock) {
         let now = Instant::now();
         match heard {
-            Heard::Connected => self.metrics.distrusted(self.trust.begin(now)),
-            Heard::Missed => {
+            FeedEvent::Connected => self.metrics.distrusted(self.trust.begin(now)),
+            FeedEvent::Missed => {
                 *publishers = Publishers::default();
-                self.distrust("hints of revocations may have been missed");
+                self.distrust("invalidations of revocations may have been missed");
             }
-            Heard::Hint(hint) => {
+            FeedEvent::InvalidationMessage(hint) => {
                 // First what it says: an answer that is good after this is good in any case.
                 if !hint.revoked.is_empty() {
                     self.marks.make(&hint.revoked, now);

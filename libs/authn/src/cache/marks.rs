@@ -1,4 +1,4 @@
-//! What hints said of late: an answer is good while no mark against it is younger than its question.
+//! What invalidations said of late: an answer is good while no mark against it is younger than its question.
 //!
 //! Marks are numbered. A question takes the latest number before it is put: a mark that is younger stands for a change whose
 //! commit the answer may have missed; one that is not was heard before, so the answer knows of the change.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
-use bus::Revoked;
+use bus::Invalidation;
 use contract::internal::Credential;
 use hashing::TokenDigest;
 use tenancy::{TenantId, UserId};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::BELIEVED;
 use super::slots::Slot;
-use crate::Known;
+use crate::Introspection;
 
 /// Longer than any answer is believed that a mark could be against.
 const KEPT: Duration = BELIEVED.saturating_mul(2);
@@ -50,20 +50,20 @@ impl Marks {
     }
 
     /// Marks what a hint says. After this no answer to an earlier question is good.
-    pub(super) fn make(&self, revoked: &[Revoked], now: Instant) {
+    pub(super) fn make(&self, revoked: &[Invalidation], now: Instant) {
         let mut made = self.write();
         let number = self.latest.load(Ordering::Relaxed) + 1;
         for revoked in revoked {
             match revoked {
-                Revoked::Credential(hex) => match TokenDigest::from_hex(hex) {
+                Invalidation::Credential(hex) => match TokenDigest::from_hex(hex) {
                     Some(digest) => made.credentials.mark(digest, number, now),
                     None => made.everything = number,
                 },
-                Revoked::User(user_id) => {
+                Invalidation::User(user_id) => {
                     made.users.mark(*user_id, number, now);
                     made.dead = number;
                 }
-                Revoked::Tenant(tenant_id) => {
+                Invalidation::Tenant(tenant_id) => {
                     made.tenants.mark(tenant_id.clone(), number, now);
                     made.dead = number;
                 }
@@ -84,7 +84,7 @@ impl Marks {
     }
 
     /// Whether no mark is against this answer. Costs one comparison while no mark was made since the last time.
-    pub(super) fn spare(&self, digest: TokenDigest, slot: &Slot, known: &Known) -> bool {
+    pub(super) fn spare(&self, digest: TokenDigest, slot: &Slot, known: &Introspection) -> bool {
         let latest = self.latest();
         let compared = slot.compared.load(Ordering::Relaxed);
         if compared == latest {
@@ -105,7 +105,7 @@ impl Marks {
 
 impl Made {
     /// The youngest mark against an answer; 0 without any.
-    fn youngest(&self, digest: TokenDigest, known: &Known) -> u64 {
+    fn youngest(&self, digest: TokenDigest, known: &Introspection) -> u64 {
         let of_credential = self.credentials.of(&digest).max(self.everything);
         let Some(subject) = known else { return of_credential.max(self.dead) };
         let of_user = match &subject.credential {

@@ -60,14 +60,14 @@ impl CacheMetrics {
         };
         registry.register("credential_checks", "Checks of credentials by how they were answered", checks);
         registry.register("credential_cache_entries", "Credentials that are remembered", entries);
-        let distrusted = "Time for which every check asked session, since hints may have been missed";
+        let distrusted = "Time for which every check asked session, since invalidations may have been missed";
         registry.register_with_unit(
             "credential_cache_distrusted",
             distrusted,
             Unit::Seconds,
             metrics.distrusted.clone(),
         );
-        let lag = "Time from a revocation's commit until it held here, by hints";
+        let lag = "Time from a revocation's commit until it held here, by invalidations";
         registry.register_with_unit("revocation_lag", lag, Unit::Seconds, metrics.lag.clone());
         metrics
     }

@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::BELIEVED;
-use crate::Known;
+use crate::Introspection;
 
 /// Parts with a lock each. Digests are spread evenly by themselves.
 const SHARDS: usize = 32;
@@ -23,7 +23,7 @@ pub(super) struct Slot {
     asked_at: Instant,
     /// The latest mark that the answer was compared with; at first the latest one before the question was put.
     pub(super) compared: AtomicU64,
-    pub(super) answer: OnceCell<Known>,
+    pub(super) answer: OnceCell<Introspection>,
 }
 
 impl Slot {

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bus::{Heard, Hint, Revoked};
+use bus::{FeedEvent, InvalidationMessage, Invalidation};
 use chrono::{DateTime, TimeDelta};
 use contract::Role;
 use contract::identity::Quota;
@@ -32,8 +32,8 @@ struct Session {
 }
 
 #[async_trait::async_trait]
-impl LookUp for Arc<Session> {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+impl Introspector for Arc<Session> {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         self.asked.fetch_add(digests.len(), Ordering::Relaxed);
         if *self.away.lock().unwrap() {
             return Err(Unavailable::because("away"));
@@ -79,7 +79,7 @@ fn subject(of: usize) -> Arc<Subject> {
 }
 
 impl Fixture {
-    /// Credentials 0, 1 and 2 are live, and hints are heard.
+    /// Credentials 0, 1 and 2 are live, and invalidations are heard.
     fn start() -> Self {
         let session = Arc::new(Session {
             live: Mutex::new((0..3).map(|of| (digest(of), subject(of))).collect()),
@@ -91,18 +91,18 @@ impl Fixture {
         let cache = Cache::new(Arc::clone(&session), &Tasks::default(), metrics);
         let clock = ManualClock::at(DateTime::UNIX_EPOCH);
         let mut fixture = Self { session, cache, publishers: Publishers::default(), clock, number: 0 };
-        fixture.hear(Heard::Connected);
+        fixture.hear(FeedEvent::Connected);
         fixture
     }
 
-    fn hear(&mut self, heard: Heard) {
+    fn hear(&mut self, heard: FeedEvent) {
         self.cache.0.take(heard, &mut self.publishers, &self.clock);
     }
 
-    fn hint(&mut self, revoked: Vec<Revoked>) {
+    fn hint(&mut self, revoked: Vec<Invalidation>) {
         self.number += 1;
         let (publisher, number, since) = (Uuid::from_u128(1), self.number, DateTime::UNIX_EPOCH);
-        self.hear(Heard::Hint(Hint { publisher, number, since, revoked, last: false }));
+        self.hear(FeedEvent::InvalidationMessage(InvalidationMessage { publisher, number, since, revoked, last: false }));
     }
 
     fn revoke(&self, of: usize) {
@@ -203,12 +203,12 @@ async fn what_has_ended_takes_no_room_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_ends_at_once_whom_it_is_about_and_nobody_else() {
-    let hints = [
-        Revoked::Credential(digest(1).to_hex()),
-        Revoked::User(user(1)),
-        Revoked::Tenant("tenant-1".parse().unwrap()),
+    let invalidations = [
+        Invalidation::Credential(digest(1).to_hex()),
+        Invalidation::User(user(1)),
+        Invalidation::Tenant("tenant-1".parse().unwrap()),
     ];
-    for revoked in hints {
+    for revoked in invalidations {
         let mut fixture = Fixture::start();
         assert!(fixture.lives(0).await && fixture.lives(1).await);
         fixture.asked();
@@ -227,13 +227,13 @@ async fn what_a_hint_brings_to_life_is_live_at_once() {
     assert!(!fixture.lives(3).await);
     fixture.session.live.lock().unwrap().insert(digest(3), subject(3));
     assert!(!fixture.lives(3).await);
-    fixture.hint(vec![Revoked::Tenant("tenant-3".parse().unwrap())]);
+    fixture.hint(vec![Invalidation::Tenant("tenant-3".parse().unwrap())]);
     assert!(fixture.lives(3).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_under_way_when_a_hint_comes_is_not_believed() {
-    for hint in [Revoked::Credential(digest(0).to_hex()), Revoked::User(user(0))] {
+    for hint in [Invalidation::Credential(digest(0).to_hex()), Invalidation::User(user(0))] {
         let mut fixture = Fixture::start();
         fixture.hold_answers().await;
         let checking = fixture.check_aside(0).await;
@@ -252,7 +252,7 @@ async fn a_storm_of_hints_ends_everything_rather_than_filling_the_memory() {
     let mut fixture = Fixture::start();
     assert!(fixture.lives(0).await && !fixture.lives(3).await);
     fixture.asked();
-    fixture.hint((10..70_000).map(|of| Revoked::Credential(digest(of).to_hex())).collect());
+    fixture.hint((10..70_000).map(|of| Invalidation::Credential(digest(of).to_hex())).collect());
     assert!(fixture.lives(0).await && !fixture.lives(3).await);
     assert_eq!(fixture.asked(), 2);
 }
@@ -265,7 +265,7 @@ async fn nothing_is_believed_for_five_seconds_after_hints_may_have_been_missed()
         assert!(fixture.lives(0).await);
         fixture.revoke(0);
         if missed {
-            fixture.hear(Heard::Missed);
+            fixture.hear(FeedEvent::Missed);
         } else {
             fixture.number += 1;
             fixture.hint(Vec::new());
@@ -342,7 +342,7 @@ proptest! {
                         let revocation = revoked.entry(of).or_insert((Instant::now(), false));
                         revocation.1 |= heard;
                         let hint =
-                            if by_user { Revoked::User(user(of)) } else { Revoked::Credential(digest(of).to_hex()) };
+                            if by_user { Invalidation::User(user(of)) } else { Invalidation::Credential(digest(of).to_hex()) };
                         if heard {
                             fixture.hint(vec![hint]);
                         }

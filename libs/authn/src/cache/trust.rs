@@ -1,10 +1,10 @@
-//! Whether the cache may be believed now: it may not while hints may be missing.
+//! Whether the cache may be believed now: it may not while invalidations may be missing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::Hint;
+use bus::InvalidationMessage;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Nothing yet: for a while it is waited for hints to be heard.
+    /// Nothing yet: for a while it is waited for invalidations to be heard.
     pub(super) fn none_yet() -> Self {
         let trust = Self { start: Instant::now(), from: AtomicU64::new(0) };
         trust.suspend(trust.start);
@@ -61,7 +61,7 @@ pub(super) struct Publishers(HashMap<Uuid, (u64, Instant)>);
 
 impl Publishers {
     /// Takes note of a message. Returns whether none was missed.
-    pub(super) fn hear(&mut self, hint: &Hint, now: Instant) -> bool {
+    pub(super) fn hear(&mut self, hint: &InvalidationMessage, now: Instant) -> bool {
         let expected = match self.0.get(&hint.publisher) {
             Some((number, _)) => number + 1,
             None => 1,
@@ -88,9 +88,9 @@ mod tests {
 
     use super::*;
 
-    fn hint(publisher: u128, number: u64) -> Hint {
+    fn hint(publisher: u128, number: u64) -> InvalidationMessage {
         let publisher = Uuid::from_u128(publisher);
-        Hint { publisher, number, since: DateTime::UNIX_EPOCH, revoked: Vec::new(), last: false }
+        InvalidationMessage { publisher, number, since: DateTime::UNIX_EPOCH, revoked: Vec::new(), last: false }
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let (mut publishers, now) = (Publishers::default(), Instant::now());
         publishers.hear(&hint(1, 1), now);
         publishers.hear(&hint(2, 1), now);
-        assert!(publishers.hear(&Hint { last: true, ..hint(2, 2) }, now));
+        assert!(publishers.hear(&InvalidationMessage { last: true, ..hint(2, 2) }, now));
         assert!(publishers.forget_silent(now + SILENCE / 2));
         assert!(!publishers.forget_silent(now + SILENCE));
         assert!(publishers.forget_silent(now + 2 * SILENCE));

@@ -1,4 +1,4 @@
-//! Known subjects, and the property that what is made can be read.
+//! Introspection subjects, and the property that what is made can be read.
 
 use proptest::prelude::*;
 

@@ -22,7 +22,7 @@ pub enum Access {
     /// Any API key of the tenant.
     AnyKey,
     /// The operator of the installation. Where the route reads `X-Tenant-ID`, it must name the tenant.
-    Operator,
+    PlatformAdmin,
 }
 
 impl Access {
@@ -43,7 +43,7 @@ impl fmt::Display for Access {
             Self::Admin => f.write_str("an administrator of the tenant, with a session"),
             Self::Key(scope) => write!(f, "an API key with `{scope}`"),
             Self::AnyKey => f.write_str("any API key"),
-            Self::Operator => f.write_str("the operator"),
+            Self::PlatformAdmin => f.write_str("the operator"),
         }
     }
 }
@@ -54,7 +54,7 @@ pub enum Header {
     /// `X-Tenant-ID`, needed.
     Tenant,
     /// `X-Tenant-ID`, needed from the operator only; from others it may name their own tenant.
-    TenantOfOperator,
+    TenantOfPlatformAdmin,
     /// `X-User-ID`, needed.
     User,
     /// `X-Session-ID`, the raw session token, needed.

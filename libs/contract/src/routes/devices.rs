@@ -3,7 +3,7 @@
 use super::{Access, Answer, Header, Route, routes};
 use crate::ProblemKind;
 use crate::device::{
-    AskingDevice, DecideDevice, DeviceCodes, DeviceRefusal, DeviceSession, InspectDevice, PollDevice,
+    DeviceRequest, DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceSession, InspectDevice, PollDevice,
     StartDevice,
 };
 
@@ -20,7 +20,7 @@ routes! {
         .takes_form::<StartDevice>()
         .answers(&[
             Answer::json::<DeviceCodes>(200, "What to show to a person, and what to ask for the session with."),
-            Answer::json::<DeviceRefusal>(400, "The request is at fault: `invalid_request`."),
+            Answer::json::<DeviceErrorResponse>(400, "The request is at fault: `invalid_request`."),
         ])
         .problems(&[ProblemKind::DependencyUnavailable]);
 
@@ -33,7 +33,7 @@ routes! {
         .takes_form::<PollDevice>()
         .answers(&[
             Answer::json::<DeviceSession>(200, "The session, as a login with a password answers it."),
-            Answer::json::<DeviceRefusal>(400, "There is no session, or not yet; `error` says why."),
+            Answer::json::<DeviceErrorResponse>(400, "There is no session, or not yet; `error` says why."),
         ]);
 
     /// See what asks under a device's code
@@ -42,7 +42,7 @@ routes! {
     INSPECT_DEVICE = Route::post("/auth/device/inspect")
         .access(&[Access::Member])
         .takes::<InspectDevice>()
-        .answers(&[Answer::json::<AskingDevice>(200, "What asks, and from where.")])
+        .answers(&[Answer::json::<DeviceRequest>(200, "What asks, and from where.")])
         .problems(&[ProblemKind::Forbidden, ProblemKind::NotFound]);
 
     /// Let a device in, or not

@@ -1,7 +1,7 @@
 //! `/events` and `/health`.
 
 use super::{Access, Answer, Body, Route, routes};
-use crate::events::{AcceptedEvent, BatchAnswer, Health};
+use crate::events::{AcceptedEvent, BatchResponse, Health};
 use crate::{ProblemKind, Scope};
 
 const WRITER: &[Access] = &[Access::Member, Access::Key(Scope::EventsWrite)];
@@ -34,11 +34,11 @@ routes! {
         .access(WRITER)
         .takes_body(Body::Events)
         .answers(&[
-            Answer::json::<BatchAnswer>(202, "The stream holds every event."),
-            Answer::json::<BatchAnswer>(207, "The stream holds some of the events."),
-            Answer::json::<BatchAnswer>(422, "None of the events can be taken as it is."),
-            Answer::json::<BatchAnswer>(429, "The quota holds every event back."),
-            Answer::json::<BatchAnswer>(503, "One passing fault holds every event back."),
+            Answer::json::<BatchResponse>(202, "The stream holds every event."),
+            Answer::json::<BatchResponse>(207, "The stream holds some of the events."),
+            Answer::json::<BatchResponse>(422, "None of the events can be taken as it is."),
+            Answer::json::<BatchResponse>(429, "The quota holds every event back."),
+            Answer::json::<BatchResponse>(503, "One passing fault holds every event back."),
         ])
         .problems(&[
             ProblemKind::EmptyBatch,

@@ -4,7 +4,7 @@ use super::{Access, Answer, Header, PAGING, Route, Type, routes};
 use crate::identity::{AcceptInvite, AcceptedInvite, Invite, InviteFilter, InviteUser, ResendInvite};
 use crate::{Page, ProblemKind, Scope};
 
-const INVITER: &[Access] = &[Access::Admin, Access::Key(Scope::UsersWrite), Access::Operator];
+const INVITER: &[Access] = &[Access::Admin, Access::Key(Scope::UsersWrite), Access::PlatformAdmin];
 
 routes! {
     "Invites", "How people come into a tenant: by a token that can be used once.":
@@ -15,7 +15,7 @@ routes! {
     /// invite members, and only by mail.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
-        .headers(&[Header::TenantOfOperator])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .takes::<InviteUser>()
         .answers(&[Answer::json::<Invite>(201, "The invite.")])
         .problems(&[
@@ -27,8 +27,8 @@ routes! {
 
     /// List the invites of the tenant
     LIST_INVITES = Route::get("/users/invites")
-        .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::Operator])
-        .headers(&[Header::TenantOfOperator])
+        .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, Type::of::<InviteFilter>()])
         .answers(&[Answer::json::<Page<Invite>>(200, "A page of invites, oldest first.")]);
 
@@ -38,7 +38,7 @@ routes! {
     /// by mail.
     RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
         .access(INVITER)
-        .headers(&[Header::TenantOfOperator])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .takes::<ResendInvite>()
         .answers(&[Answer::json::<Invite>(200, "The invite as it is now.")])
         .problems(&[ProblemKind::UserExists, ProblemKind::MailUnavailable]);
@@ -48,7 +48,7 @@ routes! {
     /// A key can only take back invites of members.
     REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
         .access(INVITER)
-        .headers(&[Header::TenantOfOperator])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .answers(&[Answer::empty(204, "The invite's token is dead.")])
         .problems(&[ProblemKind::UserExists]);
 

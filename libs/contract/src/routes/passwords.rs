@@ -39,7 +39,7 @@ routes! {
         .headers(&[Header::Tenant])
         .takes::<RequestReset>()
         .answers(&[Answer::empty(204, "Whatever was sent.")])
-        .tells_nothing();
+        .uniform_response();
 
     /// Set a new password with a reset token
     ///

@@ -55,7 +55,7 @@ pub struct Route {
     /// Whether the body holds a password to set, which the policy may refuse.
     sets_password: bool,
     /// Whether it answers the same whatever it is sent, so that nothing can be learned from it.
-    tells_nothing: bool,
+    uniform_response: bool,
     /// What of its own can go wrong, beside what follows from the rest.
     own_problems: &'static [ProblemKind],
 }
@@ -74,7 +74,7 @@ impl Route {
             body: None,
             answers: &[],
             sets_password: false,
-            tells_nothing: false,
+            uniform_response: false,
             own_problems: &[],
         }
     }
@@ -136,8 +136,8 @@ impl Route {
         Self { sets_password: true, ..self }
     }
 
-    pub(super) const fn tells_nothing(self) -> Self {
-        Self { tells_nothing: true, ..self }
+    pub(super) const fn uniform_response(self) -> Self {
+        Self { uniform_response: true, ..self }
     }
 
     pub(super) const fn problems(self, own_problems: &'static [ProblemKind]) -> Self {
@@ -187,24 +187,24 @@ impl Route {
     /// Whether a problem follows from what the route takes.
     fn implies(&self, kind: ProblemKind) -> bool {
         use ProblemKind as P;
-        if self.tells_nothing {
+        if self.uniform_response {
             return kind == P::Internal;
         }
         let (bearer, body) = (self.takes_bearer(), self.body.is_some());
         // Their own answers tell what is wrong with the request itself.
         let problems = !matches!(self.body, Some(Body::Form(_)));
         let by = |access| self.access.contains(&access);
-        let only_operator = self.access == [Access::Operator];
+        let only_platform_admin = self.access == [Access::PlatformAdmin];
         match kind {
             P::HeaderMissing => problems && !self.headers.is_empty(),
             P::HeaderInvalid => {
                 let names = self.headers.iter().any(|header| *header != Header::Session);
-                problems && (bearer && !only_operator || names)
+                problems && (bearer && !only_platform_admin || names)
             }
             P::Unauthenticated => bearer && !by(Access::Proof),
             P::CredentialInvalid => bearer,
-            P::Forbidden => (only_operator || by(Access::Admin)) && !by(Access::Owner),
-            P::TenantMismatch => bearer && !only_operator,
+            P::Forbidden => (only_platform_admin || by(Access::Admin)) && !by(Access::Owner),
+            P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
             P::BodyTimeout => body,

@@ -23,8 +23,8 @@ routes! {
     /// What is absent stays. Disabling ends the user's sessions at once; `active` also ends a lock-out after failed
     /// logins. The operator changes the status alone.
     UPDATE_USER = Route::patch("/users/{user_id}")
-        .access(&[Access::Admin, Access::Operator])
-        .headers(&[Header::TenantOfOperator])
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .takes::<PatchUser>()
         .answers(&[Answer::json::<User>(200, "The user as they are now.")])
         .problems(&[ProblemKind::UserInvited, ProblemKind::LastAdmin]);

@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Outbox, OutboxRow};
+use super::{Outbox, OutboxMessage};
 use crate::{Database, Error};
 
 /// How many rows are claimed at once, and how much longer the claim holds than all of them may take together.
 const BATCH: u8 = 4;
 const MARGIN: Duration = Duration::from_secs(20);
 /// How long an effect may take, where there is no reason for another limit.
-pub const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the relay looks without being woken: for rows of other processes and rows that are due again.
 const POLL: Duration = Duration::from_secs(1);
 /// How often the outbox is measured.
@@ -30,12 +30,12 @@ const MAX_WAIT: TimeDelta = TimeDelta::seconds(30);
 /// Brings one effect about. Delivery must be safe to repeat.
 pub trait Deliver: Send + Sync + 'static {
     /// Delivers; a dropped call counts as an attempt.
-    fn deliver(&self, row: &OutboxRow) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn deliver(&self, row: &OutboxMessage) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 }
 
 /// Why an effect did not come about.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum DeliveryError {
     /// It can succeed later.
     #[error("{0}")]
     Later(String),
@@ -46,7 +46,7 @@ pub enum Failure {
 
 /// Whether an effect that does not come about is given up in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum RetryPolicy {
     /// After five attempts the row is parked for a person to look at.
     Parks,
     /// It is tried for ever: what depends on it would be wrong without it.
@@ -63,7 +63,7 @@ pub struct Relay<D, C: ?Sized> {
     /// Which kinds of rows.
     pub kinds: &'static [&'static str],
     /// Whether they are given up in the end.
-    pub patience: Patience,
+    pub patience: RetryPolicy,
     /// How long one may take.
     pub limit: Duration,
     /// What brings the effects about.
@@ -82,7 +82,7 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
                 self.measure().await;
                 measured = Some(Instant::now());
             }
-            match self.work_off_once().await {
+            match self.process_batch().await {
                 Ok(0) => self.rest(&mut woken, &tasks).await,
                 Ok(_) => {}
                 Err(error) => {
@@ -127,18 +127,18 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     ///
     /// # Errors
     /// The database is not available; claimed rows come back when their lease ends.
-    pub async fn work_off_once(&self) -> Result<usize, Error> {
+    pub async fn process_batch(&self) -> Result<usize, Error> {
         let rows = self.claim().await?;
         for row in &rows {
             match row.origin() {
-                Some(origin) => origin.resume(self.work_off(row)).await,
-                None => self.work_off(row).await,
+                Some(origin) => origin.resume(self.process(row)).await,
+                None => self.process(row).await,
             }
         }
         Ok(rows.len())
     }
 
-    async fn work_off(&self, row: &OutboxRow) {
+    async fn process(&self, row: &OutboxMessage) {
         let settlement = match self.try_deliver(row).await {
             Ok(()) => Settlement::Done,
             Err(failure) => self.after(row, &failure),
@@ -150,32 +150,32 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     }
 
     /// One attempt, which neither hangs nor takes the process down.
-    async fn try_deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
-        if self.patience == Patience::Parks && row.attempts > MAX_ATTEMPTS {
-            return Err(Failure::Never("it was tried too often, and no attempt came to an end".to_owned()));
+    async fn try_deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
+        if self.patience == RetryPolicy::DeadLetter && row.attempts > MAX_ATTEMPTS {
+            return Err(DeliveryError::Permanent("it was tried too often, and no attempt came to an end".to_owned()));
         }
         let attempt = AssertUnwindSafe(self.deliver.deliver(row)).catch_unwind();
         match tokio::time::timeout(self.limit, attempt).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Failure::Later("the attempt panicked".to_owned())),
-            Err(_) => Err(Failure::Later("it took too long".to_owned())),
+            Ok(Err(_)) => Err(DeliveryError::Transient("the attempt panicked".to_owned())),
+            Err(_) => Err(DeliveryError::Transient("it took too long".to_owned())),
         }
     }
 
-    fn after(&self, row: &OutboxRow, failure: &Failure) -> Settlement {
-        let spent = matches!(failure, Failure::Never(_)) || row.attempts >= MAX_ATTEMPTS;
-        let park = spent && self.patience == Patience::Parks;
+    fn after(&self, row: &OutboxMessage, failure: &DeliveryError) -> Settlement {
+        let spent = matches!(failure, DeliveryError::Permanent(_)) || row.attempts >= MAX_ATTEMPTS;
+        let park = spent && self.patience == RetryPolicy::DeadLetter;
         tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
         let error = failure.to_string();
         if park {
             return Settlement::Parked { error };
         }
         let wait = back_off(row.attempts);
-        let wait = if self.patience == Patience::Never { wait.min(MAX_WAIT) } else { wait };
+        let wait = if self.patience == RetryPolicy::Unlimited { wait.min(MAX_WAIT) } else { wait };
         Settlement::Later { due_at: self.clock.now() + wait, error }
     }
 
-    async fn claim(&self) -> Result<Vec<OutboxRow>, Error> {
+    async fn claim(&self) -> Result<Vec<OutboxMessage>, Error> {
         let now = self.clock.now();
         let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5)", self.outbox.schema);
         let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
@@ -189,7 +189,7 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         Ok(rows)
     }
 
-    async fn settle(&self, row: &OutboxRow, settlement: Settlement) -> Result<(), Error> {
+    async fn settle(&self, row: &OutboxMessage, settlement: Settlement) -> Result<(), Error> {
         let delivered = &self.outbox.metrics.delivered;
         match settlement {
             Settlement::Done => delivered.done.inc(),

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Environment, Faults, Variable, parse_duration};
+use super::{Environment, ConfigErrors, Variable, parse_duration};
 
 /// Reads a configuration. Every read of a faulty variable returns `None`, and [`Reader::finish`] tells of all of them.
 pub struct Reader<'e> {
@@ -105,10 +105,10 @@ impl<'e> Reader<'e> {
     ///
     /// # Errors
     /// Every fault that was found.
-    pub fn finish<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, Faults> {
+    pub fn finish<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, ConfigErrors> {
         match build() {
             Some(config) if self.faults.is_empty() => Ok(config),
-            _ => Err(Faults(self.faults)),
+            _ => Err(ConfigErrors(self.faults)),
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
     const KEY: Variable =
         Variable { name: "SVC_KEY", form: "a number", default: None, secret: true, meaning: "A key." };
 
-    fn read(pairs: &[(&str, &str)]) -> Result<(u32, u64), Faults> {
+    fn read(pairs: &[(&str, &str)]) -> Result<(u32, u64), ConfigErrors> {
         let environment = Environment::from_pairs(pairs.iter().copied());
         let mut read = Reader::new(&environment);
         let (count, key) = (read.required(&COUNT), read.required(&KEY));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn all_faults_are_told_at_once_and_a_secret_is_never_quoted() {
-        let Faults(faults) = read(&[("SVC_COUNT", "many"), ("SVC_KEY", "hunter2")]).unwrap_err();
+        let ConfigErrors(faults) = read(&[("SVC_COUNT", "many"), ("SVC_KEY", "hunter2")]).unwrap_err();
         assert_eq!(
             faults,
             [
@@ -174,11 +174,11 @@ mod tests {
                 "SVC_KEY: not of the form a number"
             ]
         );
-        let Faults(faults) = read(&[("SVC_KEY", "")]).unwrap_err();
+        let ConfigErrors(faults) = read(&[("SVC_KEY", "")]).unwrap_err();
         assert_eq!(faults, ["SVC_KEY (or SVC_KEY_FILE) is not set: A key."]);
-        let Faults(faults) = read(&[("SVC_KEY", "1"), ("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
+        let ConfigErrors(faults) = read(&[("SVC_KEY", "1"), ("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
         assert_eq!(faults, ["SVC_KEY and SVC_KEY_FILE are both set: keep one of them"]);
-        let Faults(faults) = read(&[("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
+        let ConfigErrors(faults) = read(&[("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
         assert!(faults[0].starts_with("SVC_KEY_FILE: cannot read /nowhere"), "{faults:?}");
     }
 }

@@ -10,7 +10,7 @@ const CLIENT: [&str; 8] = [
     "SVC_API_KEY",
     "SVC_OUTPUT",
     "SVC_CONTEXT",
-    "SVC_OPERATOR_TOKEN",
+    "SVC_PLATFORM_TOKEN",
     "SVC_CONFIG_DIR",
 ];
 

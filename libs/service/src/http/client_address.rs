@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::PeerAddress;
 use crate::config::{Reader, Variable};
-use crate::seldom::Seldom;
+use crate::log_throttle::LogThrottle;
 
 /// Whose `X-Forwarded-For` is believed.
 pub const TRUSTED_PROXIES: Variable = Variable {
@@ -48,7 +48,7 @@ pub struct TrustedProxies(Arc<Networks>);
 #[derive(Debug, Default)]
 struct Networks {
     networks: Vec<IpNet>,
-    ignored: Seldom,
+    ignored: LogThrottle,
 }
 
 impl FromStr for TrustedProxies {
@@ -56,7 +56,7 @@ impl FromStr for TrustedProxies {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let networks = text.split(',').map(|network| network.trim().parse()).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Networks { networks, ignored: Seldom::default() })))
+        Ok(Self(Arc::new(Networks { networks, ignored: LogThrottle::default() })))
     }
 }
 

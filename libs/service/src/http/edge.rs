@@ -16,7 +16,7 @@ use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use opentelemetry_sdk::trace::SdkTracer;
-use tenancy::HeaderFault;
+use tenancy::HeaderError;
 use tower::Layer as _;
 use tower::layer::layer_fn;
 
@@ -160,7 +160,7 @@ fn problem_of(response: &Response) -> Option<Problem> {
     if let Some(problem) = extensions.get::<Problem>() {
         return Some(problem.clone());
     }
-    if let Some(fault) = extensions.get::<HeaderFault>() {
+    if let Some(fault) = extensions.get::<HeaderError>() {
         return Some(fault.clone().into());
     }
     // The framework answers in plain text, or with a bare status for a path or a method that nobody serves. Any other
@@ -217,7 +217,7 @@ mod tests {
         let router = Router::new()
             .route("/panic", get(async || -> () { panic!("secret cause") }))
             .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
-            .route("/header", get(async || HeaderFault::Missing(tenancy::X_TENANT_ID)))
+            .route("/header", get(async || HeaderError::Missing(tenancy::X_TENANT_ID)))
             .fallback(not_found);
         let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
         let router = Edge::new("https://svc.example/", "test", &telemetry).around(router);

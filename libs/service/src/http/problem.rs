@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use contract::{FieldError, ProblemKind};
 use http::StatusCode;
-use tenancy::HeaderFault;
+use tenancy::HeaderError;
 
 /// An error as the caller will see it, with its cause for the log.
 #[derive(Clone, Debug)]
@@ -79,11 +79,11 @@ impl From<ProblemKind> for Problem {
     }
 }
 
-impl From<HeaderFault> for Problem {
-    fn from(fault: HeaderFault) -> Self {
+impl From<HeaderError> for Problem {
+    fn from(fault: HeaderError) -> Self {
         let kind = match fault {
-            HeaderFault::Missing(_) => ProblemKind::HeaderMissing,
-            HeaderFault::Invalid(..) => ProblemKind::HeaderInvalid,
+            HeaderError::Missing(_) => ProblemKind::HeaderMissing,
+            HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
         };
         Self::new(kind).detail(fault.to_string())
     }

@@ -20,7 +20,7 @@ use reqwest::Url;
 use tokio::runtime::Handle;
 
 use super::TraceContext;
-use crate::config::{Environment, Faults, Reader, Variable};
+use crate::config::{Environment, ConfigErrors, Reader, Variable};
 use crate::http::RequestId;
 
 /// Where traces go.
@@ -64,7 +64,7 @@ impl TraceSettings {
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn load(environment: &Environment) -> Result<Self, Faults> {
+    pub fn load(environment: &Environment) -> Result<Self, ConfigErrors> {
         let mut read = Reader::new(environment);
         let endpoint = read.optional_with(&OTLP_ENDPOINT, collector);
         let ratio = read.required_with(&OTLP_RATIO, |text| match text.parse() {
@@ -201,7 +201,7 @@ fn parent(caller: Option<TraceContext>) -> Context {
 mod tests {
     use super::*;
 
-    fn load(pairs: &[(&str, &str)]) -> Result<TraceSettings, Faults> {
+    fn load(pairs: &[(&str, &str)]) -> Result<TraceSettings, ConfigErrors> {
         TraceSettings::load(&Environment::from_pairs(pairs.iter().copied()))
     }
 
@@ -223,7 +223,7 @@ mod tests {
             ("SVC_OTLP_RATIO", "1.1"),
             ("SVC_OTLP_RATIO", "NaN"),
         ] {
-            let Faults(faults) = load(&[(name, value)]).unwrap_err();
+            let ConfigErrors(faults) = load(&[(name, value)]).unwrap_err();
             assert!(faults[0].starts_with(&format!("{name}={value}: ")), "{faults:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use contract::Problem;
-use contract::events::{AcceptedEvent, BatchAnswer, EventResult};
+use contract::events::{AcceptedEvent, BatchResponse, EventResult};
 use reqwest::StatusCode;
 
 use crate::{TransportError, TransportErrorKind};
@@ -34,8 +34,8 @@ impl Answer {
 
     /// Of `POST /events/batch`, with this many events. When the list could be read the answer is its results, in the
     /// list's order, whatever the status; results that do not fit the list are not understood.
-    pub(super) fn batch(&self, events: usize) -> Result<BatchAnswer, TransportError> {
-        let mut answer: BatchAnswer = serde_json::from_slice(&self.body).map_err(|_| self.error())?;
+    pub(super) fn batch(&self, events: usize) -> Result<BatchResponse, TransportError> {
+        let mut answer: BatchResponse = serde_json::from_slice(&self.body).map_err(|_| self.error())?;
         answer.results.sort_by_key(|result| result.index);
         if answer.results.iter().map(|result| result.index).eq(0..events) {
             Ok(answer)

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use contract::events::{BatchAnswer, EventStatus};
+use contract::events::{BatchResponse, EventStatus};
 use udm::MAX_BATCH_EVENTS;
 
 use super::HttpTransport;
@@ -98,7 +98,7 @@ impl<'a> Delivery<'a> {
         &self,
         session: &Session,
         part: &mut Part<'a>,
-    ) -> Result<(Answer, BatchAnswer), TransportError> {
+    ) -> Result<(Answer, BatchResponse), TransportError> {
         let body = Body::list(part.places.iter().map(|place| &self.events[*place])).await;
         loop {
             part.retries.check_time()?;
@@ -118,7 +118,7 @@ impl<'a> Delivery<'a> {
         &mut self,
         places: &[usize],
         answer: &Answer,
-        results: BatchAnswer,
+        results: BatchResponse,
     ) -> Vec<(usize, TransportError)> {
         self.batch_id.get_or_insert_with(|| results.batch_id.to_string());
         let response_time_ms = milliseconds(self.transport.clock.now() - self.started);

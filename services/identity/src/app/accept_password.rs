@@ -12,13 +12,13 @@ use tenancy::TenantId;
 use super::App;
 use crate::breach_set::Entry;
 use crate::domain::email::EmailKey;
-use crate::domain::password::Refusal;
+use crate::domain::password::RateLimitError;
 
 /// Why a password is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PasswordError {
     #[error("the password was refused")]
-    Refused(Refusal),
+    Refused(RateLimitError),
     /// A password that may be a breached one is not taken.
     #[error("the breach set cannot be read")]
     Unchecked(#[source] io::Error),
@@ -31,7 +31,7 @@ impl PasswordError {
             Self::Refused(refusal) => {
                 let kind = refusal.kind();
                 let message = match refusal {
-                    Refusal::TooShort { least } => format!("at least {least} characters are needed"),
+                    RateLimitError::TooShort { least } => format!("at least {least} characters are needed"),
                     _ => kind.title().to_owned(),
                 };
                 Problem::new(kind).field(pointer, kind.code(), message)
@@ -59,7 +59,7 @@ impl App {
             });
             let found = found.await.map_err(io::Error::other).flatten();
             if found.map_err(PasswordError::Unchecked)? {
-                return Err(PasswordError::Refused(Refusal::Breached));
+                return Err(PasswordError::Refused(RateLimitError::Breached));
             }
         }
         Ok(password)

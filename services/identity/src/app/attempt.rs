@@ -12,13 +12,13 @@ use audit::{Actor, AuditEvent, EventName};
 use contract::ProblemKind;
 use database::TenantTx;
 use hashing::{Overloaded, Password, Verdict};
-use ratelimit::{Refusal, source};
+use ratelimit::{RateLimitError, source};
 use service::Problem;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::domain::account::Account;
-use crate::domain::attempt::{MOST_IN_A_ROW, Whom};
+use crate::domain::attempt::{LOCKOUT_THRESHOLD, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::store::attempt::{self, Origin};
@@ -36,7 +36,7 @@ pub(crate) enum AttemptError {
     #[error("the password is wrong, or there is nobody to whom it would belong")]
     Failed,
     #[error(transparent)]
-    Uncounted(#[from] Refusal),
+    Uncounted(#[from] RateLimitError),
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     #[error(transparent)]
@@ -81,7 +81,7 @@ impl App {
     /// Begins an attempt; [`Self::check_password`] says what comes of it. One too many at once is turned away.
     pub(crate) async fn begin_attempt(
         &self,
-        whom: Whom<'_>,
+        whom: AccountRef<'_>,
         address: IpAddr,
         purpose: Purpose,
     ) -> Result<Attempt, AttemptError> {
@@ -90,25 +90,25 @@ impl App {
         let decisions = self.limiter.decisions();
         let begun = attempt::begin(&self.database, &origin).await.map_err(|error| {
             decisions.unavailable(LIMIT);
-            Refusal::Unavailable(error)
+            RateLimitError::Unavailable(error)
         })?;
         let (counts, trusted) = (begun.admitted, begun.trusted);
-        let allowed = counts && (trusted || begun.in_a_row < MOST_IN_A_ROW);
+        let allowed = counts && (trusted || begun.in_a_row < LOCKOUT_THRESHOLD);
         if allowed && !begun.crowded {
             decisions.admitted(LIMIT);
         } else {
             decisions.refused(LIMIT);
         }
         if begun.crowded {
-            return Err(Refusal::Limited { retry_after: RETRY_AFTER }.into());
+            return Err(RateLimitError::Limited { retry_after: RETRY_AFTER }.into());
         }
-        let (Whom::Email(tenant_id, _) | Whom::User(tenant_id, _)) = whom;
+        let (AccountRef::Email(tenant_id, _) | AccountRef::User(tenant_id, _)) = whom;
         let email = match whom {
             // What no database takes as text is left out.
-            Whom::Email(_, email) => {
+            AccountRef::Email(_, email) => {
                 Some(email.as_str().to_owned()).filter(|email| !email.contains(char::is_control))
             }
-            Whom::User(..) => None,
+            AccountRef::User(..) => None,
         };
         let tenant_id = tenant_id.clone();
         Ok(Attempt { tenant_id, purpose, address, email, origin, counts, trusted, allowed })
@@ -165,7 +165,7 @@ impl App {
         if !succeeded {
             let of_user = user_id.is_some();
             let in_a_row = attempt::mark_failed(&mut tx, origin, *counts, of_user, now).await?;
-            locks = in_a_row == Some(MOST_IN_A_ROW);
+            locks = in_a_row == Some(LOCKOUT_THRESHOLD);
         }
         let exists = tenant::exists(&mut tx, tenant_id).await?;
         let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
@@ -187,7 +187,7 @@ impl App {
         tenant_id: &TenantId,
         email: &EmailKey,
     ) -> Result<(), database::Error> {
-        let account = self.limiter_keys.account(&Whom::Email(tenant_id, email));
+        let account = self.limiter_keys.account(&AccountRef::Email(tenant_id, email));
         attempt::delete(tx, &account, self.clock.now()).await
     }
 }

@@ -14,7 +14,7 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 use super::App;
 use super::accept_password::PasswordError;
 use super::attempt::{AttemptError, Purpose};
-use crate::domain::attempt::Whom;
+use crate::domain::attempt::AccountRef;
 use crate::store::{reset, user};
 
 /// Why a password was not changed.
@@ -61,7 +61,7 @@ impl App {
         };
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
         let email = found.as_ref().map(|account| &account.email);
-        let whom = email.map_or(Whom::User(tenant_id, user_id), |email| Whom::Email(tenant_id, email));
+        let whom = email.map_or(AccountRef::User(tenant_id, user_id), |email| AccountRef::Email(tenant_id, email));
         let attempt = self.begin_attempt(whom, address, Purpose::ChangePassword).await?;
         let account = self.check_password(&attempt, found, request.current_password.expose()).await?;
 
@@ -87,7 +87,7 @@ impl App {
         self.write_subject(&mut tx, tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, tenant_id, user_id, now).await?;
         tx.commit().await?;
-        self.settle_subject(tenant_id, user_id).await;
+        self.push_subject(tenant_id, user_id).await;
         Ok(())
     }
 }

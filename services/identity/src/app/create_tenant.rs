@@ -64,17 +64,17 @@ impl App {
         let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose()?;
 
         let now = self.clock.now();
-        let mut tx = self.database.tenant(&TenantScope::of_operator(request.tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_platform_admin(request.tenant_id.clone())).await?;
         tenant::insert(&mut tx, &request.tenant_id, name, &quota, now).await?;
         let created = AuditEvent {
             about: Some("tenant_created"),
-            ..AuditEvent::new(EventName::AuthzAdmin, Actor::Operator)
+            ..AuditEvent::new(EventName::AuthzAdmin, Actor::PlatformAdmin)
         };
         self.audit.record(&mut tx, &request.tenant_id, created, now).await?;
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
-                Some(self.invite_in(&mut tx, &request.tenant_id, Actor::Operator, &invitation).await?)
+                Some(self.invite_in(&mut tx, &request.tenant_id, Actor::PlatformAdmin, &invitation).await?)
             }
             None => None,
         };

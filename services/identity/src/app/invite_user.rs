@@ -13,7 +13,7 @@ use crate::domain::email::Email;
 use crate::store::invite::{self, NewInvite};
 use crate::store::{tenant, user};
 
-/// Whom to invite, as what, and how they learn of it.
+/// AccountRef to invite, as what, and how they learn of it.
 pub(crate) struct Invitation {
     pub(crate) email: Email,
     pub(crate) role: Role,

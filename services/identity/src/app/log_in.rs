@@ -11,7 +11,7 @@ use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
 use super::attempt::{AttemptError, Purpose};
-use crate::domain::attempt::Whom;
+use crate::domain::attempt::AccountRef;
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::store::user;
@@ -53,7 +53,7 @@ impl App {
         client: Client,
     ) -> Result<IssuedSession, LogInError> {
         let email = EmailKey::of_login(email);
-        let whom = Whom::Email(tenant_id, &email);
+        let whom = AccountRef::Email(tenant_id, &email);
         let attempt = self.begin_attempt(whom, client.address, Purpose::LogIn).await?;
         let found = user::find_account(&self.database, tenant_id, &email).await?;
         let account = self.check_password(&attempt, found, raw_password).await?;

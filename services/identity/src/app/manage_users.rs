@@ -72,7 +72,7 @@ impl App {
         self.write_subject(&mut tx, scope.tenant_id(), user_id, now).await?;
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
-        self.settle_subject(scope.tenant_id(), user_id).await;
+        self.push_subject(scope.tenant_id(), user_id).await;
         Ok(changed)
     }
 }

@@ -37,12 +37,12 @@ impl App {
             TenantStatus::Active => "tenant_resumed",
         };
         let event =
-            AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin, Actor::Operator) };
+            AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin, Actor::PlatformAdmin) };
         tenant::update(&mut tx, &changed, suspends, now).await.map_err(CreateTenantError::from)?;
         self.audit.record(&mut tx, scope.tenant_id(), event, now).await?;
         self.write_tenant(&mut tx, scope.tenant_id(), now).await?;
         tx.commit().await?;
-        self.settle_tenant(scope.tenant_id()).await;
+        self.push_tenant(scope.tenant_id()).await;
         Ok(changed)
     }
 }

@@ -130,7 +130,7 @@ impl App {
         self.write_subject(&mut tx, &tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, &tenant_id, user_id, now).await?;
         tx.commit().await?;
-        self.settle_subject(&tenant_id, user_id).await;
+        self.push_subject(&tenant_id, user_id).await;
         Ok(())
     }
 }

@@ -75,12 +75,12 @@ impl App {
     }
 
     /// After the commit: the quick way for a user.
-    pub(super) async fn settle_subject(&self, tenant_id: &TenantId, user_id: UserId) {
+    pub(super) async fn push_subject(&self, tenant_id: &TenantId, user_id: UserId) {
         self.settle(self.tell_subject(tenant_id, user_id)).await;
     }
 
     /// After the commit: the quick way for a tenant.
-    pub(super) async fn settle_tenant(&self, tenant_id: &TenantId) {
+    pub(super) async fn push_tenant(&self, tenant_id: &TenantId) {
         self.settle(self.tell_tenant(tenant_id)).await;
     }
 

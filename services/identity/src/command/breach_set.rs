@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::breach_set::{BreachSet, build};
 
 const BUFFER: usize = 1 << 20;
-/// Often enough to look alive, seldom enough to cost nothing.
+/// Often enough to look alive, log_throttle enough to cost nothing.
 const PAINT_EVERY: Duration = Duration::from_millis(200);
 const ASK_EVERY: u64 = 1 << 20;
 

@@ -88,11 +88,11 @@ fn hello(public_url: &Url) -> ClientId {
 
 #[cfg(test)]
 mod tests {
-    use service::config::{Environment, Faults};
+    use service::config::{Environment, ConfigErrors};
 
     use super::*;
 
-    fn route(pairs: &[(&str, &str)]) -> Result<Option<Route>, Faults> {
+    fn route(pairs: &[(&str, &str)]) -> Result<Option<Route>, ConfigErrors> {
         let environment = Environment::from_pairs(pairs.iter().copied());
         let mut reader = Reader::new(&environment);
         let url = "https://svc.example".parse().unwrap();

@@ -8,16 +8,16 @@ use tenancy::{TenantId, UserId};
 use super::email::EmailKey;
 
 /// Failures in a row, from anywhere, after which no password is taken until it is set anew, or an administrator says so.
-pub(crate) const MOST_IN_A_ROW: i32 = 100;
+pub(crate) const LOCKOUT_THRESHOLD: i32 = 100;
 
 /// Attempts at one account from one address that may be under way at once.
 pub(crate) const MOST_AT_ONCE: i32 = 8;
 
 /// How long an attempt is believed to be under way; then its process is gone, or whoever asked.
-pub(crate) const BELIEVED_FOR: TimeDelta = TimeDelta::seconds(30);
+pub(crate) const ATTEMPT_TIMEOUT: TimeDelta = TimeDelta::seconds(30);
 
 /// How long after a success an account cannot be locked where it came from.
-pub(crate) const TRUSTED_FOR: TimeDelta = TimeDelta::days(30);
+pub(crate) const TRUSTED_SOURCE_WINDOW: TimeDelta = TimeDelta::days(30);
 
 /// Seconds to wait after so many failures at one account from one address within a day: four are free, then the wait
 /// doubles up to a minute; from the fiftieth on it is a quarter of an hour.
@@ -59,10 +59,10 @@ impl LimiterKey {
         Hmac::new_from_slice(text.as_bytes()).map(Self).map_err(|_| WeakKey)
     }
 
-    fn name(&self, whom: &Whom<'_>) -> [u8; 32] {
+    fn name(&self, whom: &AccountRef<'_>) -> [u8; 32] {
         let (tenant_id, kind, name) = match whom {
-            Whom::Email(tenant_id, email) => (tenant_id, "email", email.as_str().to_owned()),
-            Whom::User(tenant_id, user_id) => (tenant_id, "user", user_id.to_string()),
+            AccountRef::Email(tenant_id, email) => (tenant_id, "email", email.as_str().to_owned()),
+            AccountRef::User(tenant_id, user_id) => (tenant_id, "user", user_id.to_string()),
         };
         // Neither a tenant's id nor the kind can hold a zero.
         let text = format!("{}\0{kind}\0{name}", tenant_id.as_str());
@@ -72,7 +72,7 @@ impl LimiterKey {
 
 /// Whose password is tried.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom<'a> {
+pub(crate) enum AccountRef<'a> {
     Email(&'a TenantId, &'a EmailKey),
     /// Somebody whose address is not known, who therefore does not exist.
     User(&'a TenantId, UserId),
@@ -94,7 +94,7 @@ pub(crate) struct AccountKey {
 }
 
 impl LimiterKeys {
-    pub(crate) fn account(&self, whom: &Whom<'_>) -> AccountKey {
+    pub(crate) fn account(&self, whom: &AccountRef<'_>) -> AccountKey {
         let previous = self.previous.as_ref().map(|key| key.name(whom));
         AccountKey { current: self.current.name(whom), previous }
     }
@@ -127,7 +127,7 @@ mod tests {
         #[test]
         fn an_account_keeps_its_name_through_a_rotation(email in "[a-z]{1,9}@[a-z]{1,9}") {
             let (tenant, email) = ("acme".parse().unwrap(), EmailKey::from_stored(email));
-            let whom = Whom::Email(&tenant, &email);
+            let whom = AccountRef::Email(&tenant, &email);
             let (before, after) = (keys("a", None).account(&whom), keys("b", Some("a")).account(&whom));
             prop_assert_eq!(after.previous, Some(before.current));
             prop_assert_ne!(after.current, before.current);
@@ -140,7 +140,7 @@ mod tests {
         ) {
             let [one, other] = [0, 1].map(|n| {
                 let (tenant, email) = (tenants[n].parse().unwrap(), EmailKey::from_stored(emails[n].clone()));
-                keys("a", None).account(&Whom::Email(&tenant, &email)).current
+                keys("a", None).account(&AccountRef::Email(&tenant, &email)).current
             });
             let same = tenants[0] == tenants[1] && emails[0] == emails[1];
             prop_assert_eq!(one == other, same);

@@ -23,7 +23,7 @@ pub(crate) struct PasswordPolicy {
 
 /// Why a password was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RateLimitError {
     TooShort { least: usize },
     TooLong,
     Common,
@@ -32,7 +32,7 @@ pub(crate) enum Refusal {
     Invalid,
 }
 
-impl Refusal {
+impl RateLimitError {
     pub(crate) fn kind(self) -> ProblemKind {
         match self {
             Self::TooShort { .. } => ProblemKind::PasswordTooShort,
@@ -58,28 +58,28 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
 
 impl PasswordPolicy {
     /// Prepares a new password, or says why it cannot be one.
-    pub(crate) fn accept(self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, Refusal> {
+    pub(crate) fn accept(self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, RateLimitError> {
         if raw.nfc().map(char::len_utf8).sum::<usize>() > MAX_BYTES {
-            return Err(Refusal::TooLong);
+            return Err(RateLimitError::TooLong);
         }
-        let password = prepare(raw).ok_or(Refusal::Invalid)?;
+        let password = prepare(raw).ok_or(RateLimitError::Invalid)?;
         let length = password.expose().chars().count();
         // Outer spaces are kept, but they make nothing harder to guess.
         if password.expose().trim().chars().count() < self.min_length {
-            return Err(Refusal::TooShort { least: self.min_length });
+            return Err(RateLimitError::TooShort { least: self.min_length });
         }
         if length > MAX_CODE_POINTS {
-            return Err(Refusal::TooLong);
+            return Err(RateLimitError::TooLong);
         }
         let folded: String = password.expose().trim().to_lowercase().nfc().collect();
         if is_context(&folded, email, tenant) {
-            return Err(Refusal::Context);
+            return Err(RateLimitError::Context);
         }
         if lists::is_common(&folded) {
-            return Err(Refusal::Common);
+            return Err(RateLimitError::Common);
         }
         if lists::is_breached(&folded) {
-            return Err(Refusal::Breached);
+            return Err(RateLimitError::Breached);
         }
         Ok(password)
     }
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn accept(raw: &str) -> Result<String, Refusal> {
+    fn accept(raw: &str) -> Result<String, RateLimitError> {
         let email = EmailKey::of_login("ada.lovelace@example.com");
         let policy = PasswordPolicy { min_length: 12 };
         policy.accept(raw, &email, &"acme".parse().unwrap()).map(|password| password.expose().to_owned())
@@ -110,19 +110,19 @@ mod tests {
     #[test]
     fn each_refusal_has_its_reason() {
         for (raw, refusal) in [
-            ("elevenchars", Refusal::TooShort { least: 12 }),
-            ("            ", Refusal::TooShort { least: 12 }),
-            ("  password  ", Refusal::TooShort { least: 12 }),
-            (&*"é".repeat(11), Refusal::TooShort { least: 12 }),
-            (&*"x7".repeat(65), Refusal::TooLong),
-            (&*"🦀".repeat(129), Refusal::TooLong),
-            ("correct horse\u{7}battery", Refusal::Invalid),
-            ("Password123456", Refusal::Common),
-            ("  1234567890123  ", Refusal::Common),
-            ("Ada.Lovelace@Example.com", Refusal::Context),
-            ("12ada.lovelace34", Refusal::Context),
-            ("123456acme!!", Refusal::Context),
-            ("!!!!!!!!!svc", Refusal::Context),
+            ("elevenchars", RateLimitError::TooShort { least: 12 }),
+            ("            ", RateLimitError::TooShort { least: 12 }),
+            ("  password  ", RateLimitError::TooShort { least: 12 }),
+            (&*"é".repeat(11), RateLimitError::TooShort { least: 12 }),
+            (&*"x7".repeat(65), RateLimitError::TooLong),
+            (&*"🦀".repeat(129), RateLimitError::TooLong),
+            ("correct horse\u{7}battery", RateLimitError::Invalid),
+            ("Password123456", RateLimitError::Common),
+            ("  1234567890123  ", RateLimitError::Common),
+            ("Ada.Lovelace@Example.com", RateLimitError::Context),
+            ("12ada.lovelace34", RateLimitError::Context),
+            ("123456acme!!", RateLimitError::Context),
+            ("!!!!!!!!!svc", RateLimitError::Context),
         ] {
             assert_eq!(accept(raw), Err(refusal), "{raw}");
         }

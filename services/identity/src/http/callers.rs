@@ -1,7 +1,7 @@
 //! Who may call what, as extractors: a handler's signature shows what it demands.
 
 use audit::Actor;
-use authn::{Bearer, Caller, Operator, bearer};
+use authn::{Bearer, Caller, PlatformAdmin, bearer};
 use axum::extract::FromRequestParts;
 use contract::identity::Delivery;
 use contract::{ProblemKind, Role, Scope};
@@ -15,7 +15,7 @@ use crate::app::App;
 
 /// The operator, or a caller who belongs to a tenant.
 pub(super) enum Anybody {
-    Operator,
+    PlatformAdmin,
     Caller(Caller),
 }
 
@@ -23,8 +23,8 @@ impl FromRequestParts<App> for Anybody {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match bearer(&parts.headers, &[TokenKind::Operator]) {
-            Bearer::Token(_) => Operator::from_request_parts(parts, app).await.map(|_| Self::Operator),
+        match bearer(&parts.headers, &[TokenKind::PlatformAdmin]) {
+            Bearer::Token(_) => PlatformAdmin::from_request_parts(parts, app).await.map(|_| Self::PlatformAdmin),
             Bearer::Missing | Bearer::Malformed => {
                 Caller::from_request_parts(parts, app).await.map(Self::Caller)
             }
@@ -61,10 +61,10 @@ impl FromRequestParts<App> for Inviter {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match Anybody::from_request_parts(parts, app).await? {
-            Anybody::Operator => {
+            Anybody::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let scope = TenantScope::of_operator(tenant_id);
-                Ok(Self { scope, highest_role: Role::Admin, sees_tokens: true, actor: Actor::Operator })
+                let scope = TenantScope::of_platform_admin(tenant_id);
+                Ok(Self { scope, highest_role: Role::Admin, sees_tokens: true, actor: Actor::PlatformAdmin })
             }
             Anybody::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
@@ -84,9 +84,9 @@ impl FromRequestParts<App> for InviteReader {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match Anybody::from_request_parts(parts, app).await? {
-            Anybody::Operator => {
+            Anybody::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                Ok(Self(TenantScope::of_operator(tenant_id)))
+                Ok(Self(TenantScope::of_platform_admin(tenant_id)))
             }
             Anybody::Caller(caller) => {
                 caller.require(Scope::UsersRead)?;
@@ -109,10 +109,10 @@ impl FromRequestParts<App> for UserManager {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match Anybody::from_request_parts(parts, app).await? {
-            Anybody::Operator => {
+            Anybody::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
-                let scope = TenantScope::of_operator(tenant_id);
-                Ok(Self { scope, may_change_role: false, actor: Actor::Operator })
+                let scope = TenantScope::of_platform_admin(tenant_id);
+                Ok(Self { scope, may_change_role: false, actor: Actor::PlatformAdmin })
             }
             Anybody::Caller(caller) if caller.is_admin() => {
                 Ok(Self { scope: caller.scope(), may_change_role: true, actor: Actor::from(&caller) })

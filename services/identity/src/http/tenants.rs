@@ -1,6 +1,6 @@
 //! `/tenants`.
 
-use authn::Operator;
+use authn::PlatformAdmin;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use crate::app::App;
 
 /// `POST`: the operator.
 pub(super) async fn create(
-    _: Operator,
+    _: PlatformAdmin,
     State(app): State<App>,
     JsonBody(request): JsonBody<CreateTenant>,
 ) -> Result<Response, Problem> {
@@ -29,7 +29,7 @@ pub(super) async fn create(
 
 /// `GET`: the operator.
 pub(super) async fn list(
-    _: Operator,
+    _: PlatformAdmin,
     State(app): State<App>,
     paging: Paging<TenantId>,
 ) -> Result<Json<Page<Tenant>>, Problem> {
@@ -43,7 +43,7 @@ pub(super) async fn read(
     Id(tenant_id): Id<TenantId>,
 ) -> Result<Json<Tenant>, Problem> {
     let scope = match caller {
-        Anybody::Operator => TenantScope::of_operator(tenant_id),
+        Anybody::PlatformAdmin => TenantScope::of_platform_admin(tenant_id),
         Anybody::Caller(caller) if caller.user_id().is_some() && *caller.tenant_id() == tenant_id => {
             caller.scope()
         }
@@ -54,10 +54,10 @@ pub(super) async fn read(
 
 /// `PATCH …/{tenant_id}`: the operator.
 pub(super) async fn patch(
-    _: Operator,
+    _: PlatformAdmin,
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
     JsonBody(request): JsonBody<PatchTenant>,
 ) -> Result<Json<Tenant>, Problem> {
-    Ok(Json(app.patch_tenant(&TenantScope::of_operator(tenant_id), &request).await?))
+    Ok(Json(app.patch_tenant(&TenantScope::of_platform_admin(tenant_id), &request).await?))
 }

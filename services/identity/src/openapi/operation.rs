@@ -45,7 +45,7 @@ fn security(access: &[Access]) -> Value {
             Access::Admin => ("session", vec!["admin".to_owned()]),
             Access::Key(scope) => ("api_key", vec![scope.to_string()]),
             Access::AnyKey => ("api_key", vec![]),
-            Access::Operator => ("operator", vec![]),
+            Access::PlatformAdmin => ("operator", vec![]),
         };
         // What any session may do needs no administrator's.
         let least = ways.entry(scheme).or_insert_with(|| needed.clone());
@@ -70,7 +70,7 @@ fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
     parameters.extend(route.headers.iter().map(|header| {
         let name = match header {
             Header::Tenant => "TenantId",
-            Header::TenantOfOperator => "TenantOfOperator",
+            Header::TenantOfPlatformAdmin => "TenantOfPlatformAdmin",
             Header::User => "UserId",
             Header::Session => "SessionToken",
         };

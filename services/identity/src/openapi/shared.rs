@@ -14,7 +14,7 @@ pub(super) fn parameters(components: &mut Components) -> Value {
             "name": "X-Tenant-ID", "in": "header", "required": true, "schema": tenant,
             "description": "The tenant that the call is about.",
         },
-        "TenantOfOperator": {
+        "TenantOfPlatformAdmin": {
             "name": "X-Tenant-ID", "in": "header", "required": false, "schema": tenant,
             "description": "The tenant that the call is about: needed from the operator. From others it may name their own \
                 tenant; the credential says which that is.",
@@ -60,6 +60,6 @@ pub(super) fn security_schemes() -> Value {
         "session": bearer("svc_st_…", "A person's session token: `session_id` in the answer to a login. Where `admin` is \
             named, only an administrator's will do."),
         "api_key": bearer("svc_ak_…", "An API key of a tenant, with the scope that is named."),
-        "operator": bearer("svc_op_…", "The operator's token, from `SVC_OPERATOR_TOKEN` of the installation."),
+        "operator": bearer("svc_pt_…", "The operator's token, from `SVC_PLATFORM_TOKEN` of the installation."),
     })
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 
 pub(crate) use self::forgotten::{delete, delete_before};
-use crate::domain::attempt::{AccountKey, BELIEVED_FOR, MOST_AT_ONCE, MOST_IN_A_ROW, TRUSTED_FOR, WAITS};
+use crate::domain::attempt::{AccountKey, ATTEMPT_TIMEOUT, MOST_AT_ONCE, LOCKOUT_THRESHOLD, TRUSTED_SOURCE_WINDOW, WAITS};
 
 /// One account from one source, since a time: what is counted.
 #[derive(Clone, Debug)]
@@ -67,9 +67,9 @@ pub(crate) async fn begin(database: &Database, origin: &Origin) -> Result<Begun,
         account.current.as_slice(),
         source,
         since,
-        *since - BELIEVED_FOR,
+        *since - ATTEMPT_TIMEOUT,
         MOST_AT_ONCE,
-        *since - TRUSTED_FOR
+        *since - TRUSTED_SOURCE_WINDOW
     )
     .fetch_one(database.pool())
     .await?;
@@ -172,7 +172,7 @@ pub(crate) async fn mark_succeeded(
         origin.source,
         origin.since,
         now,
-        MOST_IN_A_ROW,
+        LOCKOUT_THRESHOLD,
         trusted
     )
     .fetch_one(tx.connection())

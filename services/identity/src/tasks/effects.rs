@@ -1,7 +1,7 @@
 //! Works the outbox off: mails, and what session is told.
 
 use chrono::{DateTime, Utc};
-use database::outbox::{Deliver, Failure, OutboxRow};
+use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use service::chain;
@@ -53,7 +53,7 @@ struct OfNotice {
 }
 
 impl Deliver for Effects {
-    async fn deliver(&self, row: &OutboxRow) -> Result<(), Failure> {
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
         match row.kind.as_str() {
             TELL_SUBJECT => {
                 let OfUser { user_id } = payload(row)?;
@@ -70,7 +70,7 @@ impl Deliver for Effects {
 
 impl Effects {
     /// The mail that a row asks for; `None` when there is nothing to send any more.
-    async fn compose(&self, row: &OutboxRow) -> Result<Option<Mail>, Failure> {
+    async fn compose(&self, row: &OutboxMessage) -> Result<Option<Mail>, DeliveryError> {
         let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
         match row.kind.as_str() {
             MAIL_INVITE => {
@@ -89,15 +89,15 @@ impl Effects {
                 let composed = app.compose_notice(tenant_id, user_id, changed_at).await;
                 composed.map_err(|error| later(&error))
             }
-            kind => Err(Failure::Never(format!("the kind {kind} is not known here"))),
+            kind => Err(DeliveryError::Permanent(format!("the kind {kind} is not known here"))),
         }
     }
 }
 
-fn payload<T: DeserializeOwned>(row: &OutboxRow) -> Result<T, Failure> {
-    serde_json::from_value(row.payload.clone()).map_err(|error| Failure::Never(error.to_string()))
+fn payload<T: DeserializeOwned>(row: &OutboxMessage) -> Result<T, DeliveryError> {
+    serde_json::from_value(row.payload.clone()).map_err(|error| DeliveryError::Permanent(error.to_string()))
 }
 
-fn later(error: &dyn std::error::Error) -> Failure {
-    Failure::Later(chain(error))
+fn later(error: &dyn std::error::Error) -> DeliveryError {
+    DeliveryError::Transient(chain(error))
 }

@@ -37,14 +37,14 @@ impl Context {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (database, tasks) = (TestDatabase::create().await.unwrap(), Tasks::default());
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
-        let operator = RawToken::generate(TokenKind::Operator, &SystemEntropy).expose().to_owned();
+        let operator = RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
         let session_url = serve_session(&database, &clock, &tasks).await;
         let environment = Environment::from_pairs(LIMITS_OFF).with([
             ("SVC_DATABASE_URL", database.url("svc_identity").as_str()),
             ("SVC_SESSION_URL", &session_url),
             ("SVC_SERVICE_TOKEN", SECRET),
             ("SVC_NATS_URL", "nats://127.0.0.1:1"),
-            ("SVC_OPERATOR_TOKEN", &operator),
+            ("SVC_PLATFORM_TOKEN", &operator),
             ("SVC_LIMITER_KEY", SECRET),
             ("SVC_TRUSTED_PROXIES", "0.0.0.0/32"),
             ("SVC_ARGON2_TIME_COST", "1"),

@@ -57,7 +57,7 @@ async fn a_refused_password_says_why_and_does_not_spend_the_token() {
 async fn what_is_no_token_of_ours_gets_the_one_answer() {
     let world = World::start().await.unwrap();
     let unknown = "svc_iv_0000000000000000000000000000000000000000000_000000";
-    for token in ["", "nonsense", unknown, &world.operator_token] {
+    for token in ["", "nonsense", unknown, &world.platform_token] {
         let body = json!({ "token": token, "password": "short" });
         world.client().post("/users/accept-invite", &body).await.expect_problem(400, "token_invalid");
     }

@@ -55,7 +55,7 @@ async fn only_the_operator_creates_and_lists_tenants() {
     world.client().post("/tenants", &request).await.expect_problem(401, "unauthenticated");
     admin.client.post("/tenants", &request).await.expect_problem(403, "forbidden");
     admin.client.get("/tenants").await.expect_problem(403, "forbidden");
-    let stranger = world.client().bearer("svc_op_0000000000000000000000000000000000000000000_000000");
+    let stranger = world.client().bearer("svc_pt_0000000000000000000000000000000000000000000_000000");
     stranger.post("/tenants", &request).await.expect_problem(401, "credential_invalid");
 }
 

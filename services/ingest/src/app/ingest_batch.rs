@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use bus::{Ack, Message, PublishError};
 use bytes::Bytes;
 use contract::ProblemKind;
-use contract::events::{BatchAnswer, EventResult, EventStatus};
+use contract::events::{BatchResponse, EventResult, EventStatus};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use udm::{Event, Invalid, SplitError, split_lines, split_list};
@@ -63,7 +63,7 @@ impl App {
         sending: Sending,
         body: Bytes,
         format: Format,
-    ) -> Result<BatchAnswer, BatchError> {
+    ) -> Result<BatchResponse, BatchError> {
         let deadline = Instant::now() + PUBLISH_LIMIT;
         let tenant_id = sending.caller.tenant_id().clone();
         let aside = body.len() > PLAN_INLINE;
@@ -85,7 +85,7 @@ impl App {
             })
             .collect();
         let successful_events = results.iter().filter(|r| r.status == EventStatus::Accepted).count();
-        Ok(BatchAnswer {
+        Ok(BatchResponse {
             batch_id: Uuid::now_v7(),
             total_events: results.len(),
             successful_events,

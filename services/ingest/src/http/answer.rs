@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use contract::events::{BatchAnswer, EventResult, EventStatus};
+use contract::events::{BatchResponse, EventResult, EventStatus};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 const RETRY_SECONDS: u64 = 1;
 
 /// The answer as a response.
-pub(super) fn batch(answer: BatchAnswer) -> Response {
+pub(super) fn batch(answer: BatchResponse) -> Response {
     let status = status(&answer.results);
     let retry = answer.results.iter().any(|result| result.retryable == Some(true));
     let mut response = (status, Json(answer)).into_response();

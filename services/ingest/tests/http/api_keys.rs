@@ -1,6 +1,6 @@
 //! Events that are sent with an API key.
 
-use contract::events::{AcceptedEvent, BatchAnswer};
+use contract::events::{AcceptedEvent, BatchResponse};
 use serde_json::json;
 use testkit::World;
 
@@ -41,7 +41,7 @@ async fn a_key_with_sources_sends_for_these_alone() {
     send("/events", r#"{"source_id":"FW-1"}"#).await.expect_problem(403, "source_not_allowed");
 
     let mixed = r#"[{"source_id":"fw/2","event_id":"1"},{"source_id":"other","event_id":"2"}]"#;
-    let batch: BatchAnswer = send("/events/batch", mixed).await.expect(207);
+    let batch: BatchResponse = send("/events/batch", mixed).await.expect(207);
     let refused = &batch.results[1];
     assert_eq!((batch.successful_events, batch.failed_events), (1, 1));
     assert_eq!((refused.event_id.as_deref(), refused.retryable), (Some("2"), Some(false)));

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use contract::events::{BatchAnswer, EventStatus};
+use contract::events::{BatchResponse, EventStatus};
 use testkit::{Answer, World};
 
 use super::stream::{header, messages};
@@ -10,7 +10,7 @@ use super::stream::{header, messages};
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
-fn outcomes(answer: &BatchAnswer) -> Vec<String> {
+fn outcomes(answer: &BatchResponse) -> Vec<String> {
     let outcome = |result: &contract::events::EventResult| match (&result.code, result.duplicate) {
         (Some(code), _) => code.clone(),
         (None, Some(true)) => "duplicate".to_owned(),
@@ -32,7 +32,7 @@ async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
     let items: Vec<String> = items.collect();
     let (list, lines) = (format!("[{}]", items[..25].join(" ,\n")), items[25..].join("\r\n") + "\n\n");
     for (media_type, body) in [(JSON, list), (NDJSON, lines)] {
-        let answer: BatchAnswer =
+        let answer: BatchResponse =
             admin.client.post_bytes("/events/batch", media_type, body).await.expect(202);
         assert_eq!(outcomes(&answer), vec!["accepted"; 25]);
     }
@@ -49,14 +49,14 @@ async fn an_invalid_event_never_blocks_a_valid_one() {
     let admin = world.tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"}, {"event_id":"2"}, 3, {"source_id":"s","event_id":"4"}]"#;
     let answer = admin.client.post_bytes("/events/batch", JSON, body).await;
-    let batch: BatchAnswer = answer.expect(207);
+    let batch: BatchResponse = answer.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "validation_failed", "validation_failed", "accepted"]);
     assert_eq!(batch.results[1].event_id.as_deref(), Some("2"));
     assert_eq!(batch.results[1].pointer.as_deref(), Some("/source_id"));
     assert_eq!(batch.results[1].retryable, Some(false));
     assert!(!answer.headers.contains_key("retry-after"), "nothing here can be retried");
     let lines = "{\"source_id\":\"s\",\"event_id\":\"5\"}\n{broken\n";
-    let batch: BatchAnswer = admin.client.post_bytes("/events/batch", NDJSON, lines).await.expect(207);
+    let batch: BatchResponse = admin.client.post_bytes("/events/batch", NDJSON, lines).await.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "malformed_json"]);
     assert_eq!(messages(&world).await.len(), 3);
 }
@@ -66,9 +66,9 @@ async fn an_id_used_twice_in_a_batch_is_a_duplicate_or_a_conflict() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1","x":1}]"#;
-    let batch: BatchAnswer = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
+    let batch: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "duplicate", "event_id_conflict"]);
-    let batch: BatchAnswer = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
+    let batch: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
     assert_eq!(outcomes(&batch), ["duplicate", "duplicate", "event_id_conflict"]);
     assert_eq!(messages(&world).await.len(), 1);
 }
@@ -88,7 +88,7 @@ async fn what_never_became_a_list_gets_a_problem() {
     let many = format!("[{}1]", "1,".repeat(1000));
     send(JSON, many).await.expect_problem(413, "batch_too_large");
     send(JSON, " ".repeat(10 * 1024 * 1024 + 1)).await.expect_problem(413, "batch_too_large");
-    let none: BatchAnswer = send(JSON, "[1,2]".into()).await.expect(422);
+    let none: BatchResponse = send(JSON, "[1,2]".into()).await.expect(422);
     assert_eq!(outcomes(&none), ["validation_failed", "validation_failed"]);
 }
 
@@ -103,7 +103,7 @@ async fn a_compressed_batch_is_inflated_within_its_limits() {
     };
     let client = admin.client.clone().header("Content-Encoding", "gzip");
     let body = gzip(r#"[{"source_id":"s","event_id":"1"}]"#);
-    let batch: BatchAnswer = client.post_bytes("/events/batch", JSON, body).await.expect(202);
+    let batch: BatchResponse = client.post_bytes("/events/batch", JSON, body).await.expect(202);
     assert_eq!(outcomes(&batch), ["accepted"]);
     let bomb = gzip(&" ".repeat(64 * 1024 * 1024));
     client.post_bytes("/events/batch", JSON, bomb).await.expect_problem(413, "batch_too_large");

@@ -1,6 +1,6 @@
 //! `/health`, and what happens while the broker is away.
 
-use contract::events::{AcceptedEvent, BatchAnswer, Health, HealthStatus};
+use contract::events::{AcceptedEvent, BatchResponse, Health, HealthStatus};
 use testkit::World;
 use testkit::world::until;
 
@@ -24,7 +24,7 @@ async fn while_the_broker_is_away_senders_keep_their_events_and_then_it_goes_on(
     let body = r#"[{"source_id":"s","event_id":"3"},{"source_id":"s","event_id":"4"}]"#;
     let answer = admin.client.post_bytes("/events/batch", "application/json", body).await;
     assert_eq!(answer.headers["retry-after"], "1");
-    let batch: BatchAnswer = answer.expect(503);
+    let batch: BatchResponse = answer.expect(503);
     assert!(batch.results.iter().all(|result| result.retryable == Some(true)));
 
     world.nats.restart().await.unwrap();

@@ -7,7 +7,7 @@ use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
-use contract::device::{AskingDevice, DecideDevice, Decision, InspectDevice};
+use contract::device::{DeviceRequest, DecideDevice, Decision, InspectDevice};
 use contract::internal::Credential;
 use contract::session::SessionMethod;
 use database::TenantTx;
@@ -33,7 +33,7 @@ struct Pending {
     grant_id: Uuid,
     credential: String,
     grant: DeviceGrant<Standing>,
-    asking: AskingDevice,
+    asking: DeviceRequest,
     person: Standing,
 }
 
@@ -44,7 +44,7 @@ impl App {
         caller: &Caller,
         request: &InspectDevice,
         address: IpAddr,
-    ) -> Result<AskingDevice, Problem> {
+    ) -> Result<DeviceRequest, Problem> {
         let session_id = caller.session_id().ok_or(ProblemKind::Forbidden)?;
         let user_code = parse(&request.user_code)?;
         let inspect = async { Ok(self.pending_grant(caller, session_id, user_code).await?.asking) };

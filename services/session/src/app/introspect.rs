@@ -1,8 +1,8 @@
-//! Tell who stands behind credentials. Look-ups of concurrent requests are gathered into one statement (`authn::Gather`).
+//! Tell who stands behind credentials. Look-ups of concurrent requests are gathered into one statement (`authn::IntrospectionBatcher`).
 
 use std::sync::Arc;
 
-use authn::{Known, LookUp, Unavailable};
+use authn::{Introspection, Introspector, Unavailable};
 use database::Database;
 use hashing::TokenDigest;
 use service::Clock;
@@ -17,9 +17,9 @@ pub(crate) struct LiveCredentials {
 }
 
 #[async_trait::async_trait]
-impl LookUp for LiveCredentials {
+impl Introspector for LiveCredentials {
     /// One indexed look-up in the steady state; a use is noted once a minute.
-    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Known>, Unavailable> {
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let now = self.clock.now();
         let live = credential::introspect(&self.database, digests, now).await;
         let live = live.map_err(Unavailable::because)?;

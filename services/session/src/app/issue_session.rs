@@ -1,6 +1,6 @@
 //! Issue a session for a person who has just proven themselves to identity.
 
-use bus::Revoked;
+use bus::Invalidation;
 use contract::internal::IssueSession;
 use contract::session::IssuedSession;
 use tenancy::TenantScope;
@@ -29,10 +29,10 @@ impl App {
         let mut tx = self.database.tenant(&TenantScope::of_work(request.tenant.tenant_id.clone())).await?;
         let mut changed = Vec::new();
         if standing::take_tenant(&mut tx, &request.tenant).await? {
-            changed.push(Revoked::Tenant(request.tenant.tenant_id.clone()));
+            changed.push(Invalidation::Tenant(request.tenant.tenant_id.clone()));
         }
         if standing::take_subject(&mut tx, &request.subject).await? {
-            changed.push(Revoked::User(request.subject.user_id));
+            changed.push(Invalidation::User(request.subject.user_id));
         }
         let session = NewSession {
             standing: Standing {
@@ -48,9 +48,9 @@ impl App {
         let made = self.make_session(&mut tx, session).await?;
         // What was learned stays, also when there is no session.
         tx.commit().await?;
-        self.hints.publish(changed);
+        self.invalidations.publish(changed);
         let Made { session, surplus } = made.ok_or(IssueError::Overtaken)?;
-        self.hints.publish(surplus);
+        self.invalidations.publish(surplus);
         Ok(session)
     }
 }

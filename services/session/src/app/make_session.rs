@@ -1,7 +1,7 @@
 //! Make a session, however its user has proven themselves.
 
 use audit::{Actor, AuditEvent, EventName};
-use bus::Revoked;
+use bus::Invalidation;
 use contract::Secret;
 use contract::session::{IssuedSession, TokenType};
 use database::TenantTx;
@@ -19,7 +19,7 @@ const MOST_SESSIONS: i64 = 50;
 pub(super) struct Made {
     pub(super) session: IssuedSession,
     /// The sessions that gave way to it.
-    pub(super) surplus: Vec<Revoked>,
+    pub(super) surplus: Vec<Invalidation>,
 }
 
 impl App {
@@ -55,6 +55,6 @@ impl App {
             expires_at: expiry.expires_at,
             idle_expires_at: expiry.idle_expires_at,
         };
-        Ok(Some(Made { session, surplus: surplus.into_iter().map(Revoked::Credential).collect() }))
+        Ok(Some(Made { session, surplus: surplus.into_iter().map(Invalidation::Credential).collect() }))
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use contract::device::{DeviceError, DeviceSession};
 use contract::session::SessionMethod;
 use hashing::{RawToken, TokenKind};
-use ratelimit::{Refusal, source};
+use ratelimit::{RateLimitError, source};
 use tenancy::TenantScope;
 
 use super::App;
@@ -22,7 +22,7 @@ pub(crate) enum RedeemError {
     Refused(DeviceError),
     /// Its address has shown too many codes that never were, or nobody can tell.
     #[error(transparent)]
-    Uncounted(#[from] Refusal),
+    Uncounted(#[from] RateLimitError),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] database::Error),
@@ -66,7 +66,7 @@ impl App {
             return Err(invalid());
         }
         tx.commit().await?;
-        self.hints.publish(surplus);
+        self.invalidations.publish(surplus);
 
         let scopes: Vec<_> = session.role.scopes().iter().map(|scope| scope.as_str()).collect();
         Ok(DeviceSession {

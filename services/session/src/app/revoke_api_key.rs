@@ -2,7 +2,7 @@
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
-use bus::Revoked;
+use bus::Invalidation;
 use contract::ProblemKind;
 use service::Problem;
 use tenancy::KeyId;
@@ -25,7 +25,7 @@ impl App {
             self.audit.record(&mut tx, admin.tenant_id(), revoked, now).await?;
         }
         tx.commit().await?;
-        self.hints.publish([Revoked::Credential(key.digest)]);
+        self.invalidations.publish([Invalidation::Credential(key.digest)]);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
-use bus::Revoked;
+use bus::Invalidation;
 use contract::ProblemKind;
 use database::TenantTx;
 use hashing::{RawToken, TokenKind};
@@ -21,7 +21,7 @@ impl App {
         let mut tx = self.database.tenant(&TenantScope::of_token(tenant_id.clone())).await?;
         self.revoke_one(&mut tx, &tenant_id, Actor::User { user_id }, session_id, None).await?;
         tx.commit().await?;
-        self.hints.publish([Revoked::Credential(token.digest().to_hex())]);
+        self.invalidations.publish([Invalidation::Credential(token.digest().to_hex())]);
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl App {
         };
         self.audit.record(&mut tx, caller.tenant_id(), revoked, now).await?;
         tx.commit().await?;
-        self.hints.publish([Revoked::User(user_id)]);
+        self.invalidations.publish([Invalidation::User(user_id)]);
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl App {
         let revoked = self.revoke_one(&mut tx, caller.tenant_id(), actor, session_id, owner).await?;
         let digest = revoked.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
-        self.hints.publish([Revoked::Credential(digest)]);
+        self.invalidations.publish([Invalidation::Credential(digest)]);
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use contract::Secret;
-use contract::device::{AskingDevice, DeviceCodes, StartDevice};
+use contract::device::{DeviceRequest, DeviceCodes, StartDevice};
 use hashing::{RawToken, TokenKind};
-use ratelimit::{Refusal, source};
+use ratelimit::{RateLimitError, source};
 use tenancy::TenantId;
 
 use super::App;
@@ -18,7 +18,7 @@ use crate::store::device_grant::{self, NewGrant};
 pub(crate) enum StartError {
     /// Its address has asked too often, or nobody can tell.
     #[error(transparent)]
-    Uncounted(#[from] Refusal),
+    Uncounted(#[from] RateLimitError),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] database::Error),
@@ -36,7 +36,7 @@ impl App {
         let now = self.clock.now();
         let device_code = RawToken::generate(TokenKind::DeviceCode, &*self.entropy);
         let name = |text: &Option<String>| text.as_deref().and_then(shown_name);
-        let asking = AskingDevice {
+        let asking = DeviceRequest {
             client_name: name(&request.client_name).or_else(|| name(&request.client_id)),
             ip: Some(ip.to_string()),
             created_at: now,

@@ -1,7 +1,7 @@
 //! Take over what identity says of a user's or a tenant's standing. Records may arrive late, twice and out of order: an
 //! older version changes nothing. What changes something is hinted at everybody who remembers.
 
-use bus::Revoked;
+use bus::Invalidation;
 use contract::internal::{SubjectRecord, TenantRecord};
 use tenancy::TenantScope;
 
@@ -14,7 +14,7 @@ impl App {
         let changed = standing::take_subject(&mut tx, record).await?;
         tx.commit().await?;
         if changed {
-            self.hints.publish([Revoked::User(record.user_id)]);
+            self.invalidations.publish([Invalidation::User(record.user_id)]);
         }
         Ok(())
     }
@@ -24,7 +24,7 @@ impl App {
         let changed = standing::take_tenant(&mut tx, record).await?;
         tx.commit().await?;
         if changed {
-            self.hints.publish([Revoked::Tenant(record.tenant_id.clone())]);
+            self.invalidations.publish([Invalidation::Tenant(record.tenant_id.clone())]);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ pub(crate) struct UserCode([u8; LENGTH]);
 /// The text is no user code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a user code")]
-pub(crate) struct NotAUserCode;
+pub(crate) struct InvalidUserCode;
 
 impl UserCode {
     /// Makes a fresh code.
@@ -38,17 +38,17 @@ impl UserCode {
 }
 
 impl std::str::FromStr for UserCode {
-    type Err = NotAUserCode;
+    type Err = InvalidUserCode;
 
     /// Takes what somebody typed: case and whatever is neither letter nor digit do not matter.
-    fn from_str(typed: &str) -> Result<Self, NotAUserCode> {
+    fn from_str(typed: &str) -> Result<Self, InvalidUserCode> {
         let letters = typed.chars().filter(|c| c.is_alphanumeric()).map(|c| {
             let letter = u8::try_from(c.to_ascii_uppercase()).ok();
-            letter.filter(|letter| ALPHABET.contains(letter)).ok_or(NotAUserCode)
+            letter.filter(|letter| ALPHABET.contains(letter)).ok_or(InvalidUserCode)
         });
         // One more than fits is enough to see that it is too long.
         let letters: Vec<u8> = letters.take(LENGTH + 1).collect::<Result<_, _>>()?;
-        letters.try_into().map(Self).map_err(|_| NotAUserCode)
+        letters.try_into().map(Self).map_err(|_| InvalidUserCode)
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
         }
         for other in ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "BCDF-GHJ1", "BCDF-GHJ\u{212a}", "ßCDFGHJK"]
         {
-            assert_eq!(other.parse::<UserCode>(), Err(NotAUserCode), "{other}");
+            assert_eq!(other.parse::<UserCode>(), Err(InvalidUserCode), "{other}");
         }
     }
 

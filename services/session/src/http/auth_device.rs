@@ -5,13 +5,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use contract::device::{
-    AskingDevice, DecideDevice, DeviceError, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
+    DeviceRequest, DecideDevice, DeviceError, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
 };
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};
 use service::Problem;
 use service::http::{ClientAddress, JsonBody};
-use tenancy::{HeaderFault, TenantHeader};
+use tenancy::{HeaderError, TenantHeader};
 
 use super::oauth::{NOT_STORED, OAuthBody, Refused, invalid_request};
 use crate::app::App;
@@ -23,7 +23,7 @@ const MAX_USER_AGENT: usize = 256;
 
 /// `POST …/code`: any device that names a tenant.
 pub(super) async fn start(
-    tenant: Result<TenantHeader, HeaderFault>,
+    tenant: Result<TenantHeader, HeaderError>,
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     OAuthBody(request): OAuthBody<StartDevice>,
@@ -60,7 +60,7 @@ pub(super) async fn inspect(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     JsonBody(request): JsonBody<InspectDevice>,
-) -> Result<Json<AskingDevice>, Problem> {
+) -> Result<Json<DeviceRequest>, Problem> {
     Ok(Json(app.inspect_device_grant(&caller, &request, address).await?))
 }
 

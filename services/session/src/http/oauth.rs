@@ -4,13 +4,13 @@
 use axum::Json;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
-use contract::device::{DeviceError, DeviceRefusal};
+use contract::device::{DeviceError, DeviceErrorResponse};
 use http::header::{CACHE_CONTROL, PRAGMA};
 use http::{HeaderName, StatusCode};
 use serde::de::DeserializeOwned;
 use service::Problem;
 use service::http::body;
-use tenancy::HeaderFault;
+use tenancy::HeaderError;
 
 /// A body is small.
 const MOST: usize = 8192;
@@ -47,14 +47,14 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
 /// An answer other than the one that was hoped for.
 pub(super) enum Refused {
     /// In OAuth's words.
-    OAuth(DeviceRefusal),
+    OAuth(DeviceErrorResponse),
     /// As everywhere else: what no device can do anything about.
     Problem(Problem),
 }
 
 /// The request is at fault, in a way that the words say.
 pub(super) fn invalid_request(description: impl Into<String>) -> Refused {
-    Refused::OAuth(DeviceRefusal {
+    Refused::OAuth(DeviceErrorResponse {
         error: DeviceError::InvalidRequest,
         error_description: description.into(),
     })
@@ -66,8 +66,8 @@ impl From<DeviceError> for Refused {
     }
 }
 
-impl From<HeaderFault> for Refused {
-    fn from(fault: HeaderFault) -> Self {
+impl From<HeaderError> for Refused {
+    fn from(fault: HeaderError) -> Self {
         invalid_request(fault.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! Device grants. Only the digest of a device code is ever written.
 
 use chrono::{DateTime, Utc};
-use contract::device::AskingDevice;
+use contract::device::DeviceRequest;
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{TenantId, UserId};
@@ -16,7 +16,7 @@ pub(crate) struct NewGrant<'a> {
     pub(crate) tenant_id: &'a TenantId,
     pub(crate) digest: TokenDigest,
     pub(crate) user_code: UserCode,
-    pub(crate) asking: &'a AskingDevice,
+    pub(crate) asking: &'a DeviceRequest,
     pub(crate) interval_seconds: u32,
     pub(crate) expires_at: DateTime<Utc>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Found {
     /// The first hex digits of the device code's digest, as an audit event names a credential.
     pub(crate) credential: String,
     pub(crate) grant: DeviceGrant<Standing>,
-    pub(crate) asking: AskingDevice,
+    pub(crate) asking: DeviceRequest,
 }
 
 /// The grant under a user code.
@@ -119,7 +119,7 @@ pub(crate) async fn find(
         credential: row.credential,
         // Whoever types a code learns no more of a grant than whether it waits for them.
         grant: of_row(&row.status, None).at(now, row.expires_at),
-        asking: AskingDevice { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
+        asking: DeviceRequest { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
     }))
 }
 

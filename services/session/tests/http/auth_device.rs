@@ -1,7 +1,7 @@
 //! `/auth/device`, over the whole system.
 
 use contract::Role;
-use contract::device::{AskingDevice, DeviceCodes, DeviceSession, GRANT_TYPE};
+use contract::device::{DeviceRequest, DeviceCodes, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod, Whoami};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_
     assert_eq!(codes.verification_uri, format!("{}/api/v1/pages/device", world.base_url));
 
     let code = json!({"user_code": codes.user_code});
-    let asking: AskingDevice = ada.client.post("/auth/device/inspect", &code).await.expect(200);
+    let asking: DeviceRequest = ada.client.post("/auth/device/inspect", &code).await.expect(200);
     assert_eq!(
         (asking.client_name.as_deref(), asking.ip.as_deref()),
         (Some("Television"), Some("127.0.0.1"))

@@ -32,7 +32,7 @@ async fn what_is_no_live_credential_is_refused_before_or_after_the_look_up_alike
     let get = async |token: &str| world.client().bearer(token).get("/auth/session").await;
     world.client().get("/auth/session").await.expect_problem(401, "unauthenticated");
     let unknown = "svc_st_0000000000000000000000000000000000000000000_000000";
-    for token in ["", "nonsense", unknown, &world.operator_token] {
+    for token in ["", "nonsense", unknown, &world.platform_token] {
         let answer = get(token).await;
         answer.expect_problem(401, "credential_invalid");
         assert_eq!(answer.headers["www-authenticate"], "Bearer");

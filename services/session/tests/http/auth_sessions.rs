@@ -73,7 +73,7 @@ async fn the_raw_token_ends_its_session_as_often_as_it_is_sent() {
         .await
         .expect_problem(401, "credential_invalid");
     let unknown = "svc_st_0000000000000000000000000000000000000000000_000000";
-    for other in ["nonsense", unknown, &world.operator_token] {
+    for other in ["nonsense", unknown, &world.platform_token] {
         logout(other).await.expect_problem(404, "session_not_found");
     }
     world.client().post_bytes("/auth/sessions/logout", "", "").await.expect_problem(400, "header_missing");

@@ -1,7 +1,7 @@
 //! What a device and a person do in a device login.
 
 use contract::device::{
-    AskingDevice, Decision, DeviceCodes, DeviceError, DeviceRefusal, DeviceSession, GRANT_TYPE,
+    DeviceRequest, Decision, DeviceCodes, DeviceError, DeviceErrorResponse, DeviceSession, GRANT_TYPE,
 };
 use hashing::{RawToken, TokenKind};
 use http::{Method, Request, Response, StatusCode};
@@ -35,7 +35,7 @@ pub(crate) async fn poll(context: &Context, codes: &DeviceCodes) -> Result<Devic
         return Ok(serde_json::from_slice(answer.body()).unwrap());
     }
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
-    Err(serde_json::from_slice::<DeviceRefusal>(answer.body()).unwrap().error)
+    Err(serde_json::from_slice::<DeviceErrorResponse>(answer.body()).unwrap().error)
 }
 
 /// The token of a session that a device got.
@@ -59,7 +59,7 @@ pub(crate) async fn inspect(
     context: &Context,
     person: &RawToken,
     user_code: &str,
-) -> Result<AskingDevice, (StatusCode, String)> {
+) -> Result<DeviceRequest, (StatusCode, String)> {
     let body = json!({"user_code": user_code}).to_string();
     let (status, body) = context.ask(Method::POST, "/api/v1/auth/device/inspect", person, body).await;
     if status == StatusCode::OK {

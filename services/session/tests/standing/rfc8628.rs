@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use contract::device::{Decision, DeviceError, DeviceRefusal, GRANT_TYPE};
+use contract::device::{Decision, DeviceError, DeviceErrorResponse, GRANT_TYPE};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn expect_error(answer: &Response<Vec<u8>>, error: DeviceError) {
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
     assert_eq!(answer.headers()["content-type"], "application/json");
     expect_not_stored(answer);
-    let refusal: DeviceRefusal = serde_json::from_slice(answer.body()).unwrap();
+    let refusal: DeviceErrorResponse = serde_json::from_slice(answer.body()).unwrap();
     assert_eq!(refusal.error, error);
     assert!(!refusal.error_description.is_empty());
 }

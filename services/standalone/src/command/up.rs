@@ -1,4 +1,4 @@
-//! `svc-standalone up`: servers, then services, then the facts; at the end all of it backwards.
+//! `svc-standalone up`: servers, then services, then the run_file; at the end all of it backwards.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -15,14 +15,14 @@ use tokio::sync::watch;
 use super::Up;
 use crate::contexts;
 use crate::data_dir::{Claim, DataDir, Lock};
-use crate::facts::{Facts, FactsFiles};
+use crate::run_file::{RunFile, RunFiles};
 use crate::first_tenant::FirstTenant;
 use crate::greeting::Greeting;
 use crate::say::say;
 use crate::servers::{Durability, NatsUser, Role, Servers, ServersConfig, StartError};
 use crate::signals::EndSignals;
 use crate::tools::Tools;
-use crate::wiring::{self, DATABASE, Running, Surroundings};
+use crate::wiring::{self, DATABASE, Running, StartContext};
 
 pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     let environment = Environment::of_process();
@@ -43,7 +43,7 @@ pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     let listener = listen(options.port).await?;
     let tasks = Tasks::default();
     stop_at_signal(&tasks)?;
-    let (facts_files, _facts_lock) = facts_files(&data, &options.facts).await?;
+    let (facts_files, _facts_lock) = facts_files(&data, &options.run_file).await?;
     let config = ServersConfig {
         tools: Tools::load(&options.tools.path)?,
         data: data.clone(),
@@ -57,7 +57,7 @@ pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     };
     say("starting the services …");
     let served = serve(&servers, &data, &environment, listener, &tasks, &facts_files).await;
-    // Nobody shall find facts that no longer hold.
+    // Nobody shall find run_file that no longer hold.
     drop(facts_files);
     if served.is_err() {
         tasks.end().await;
@@ -74,18 +74,18 @@ async fn serve(
     environment: &Environment,
     public: TcpListener,
     tasks: &Tasks,
-    facts_files: &FactsFiles,
+    facts_files: &RunFiles,
 ) -> anyhow::Result<ExitCode> {
     let base_url = format!("http://{}", public.local_addr()?);
-    let operator_token_file = wiring::operator_token_file(data);
-    let surroundings = Surroundings { servers, data, environment, public, base_url: &base_url };
+    let platform_token_file = wiring::platform_token_file(data);
+    let surroundings = StartContext { servers, data, environment, public, base_url: &base_url };
     let Running { first_tenant, admin_url } = wiring::start(surroundings, tasks).await?;
     let program = std::env::current_exe()?;
-    let base = Facts {
+    let base = RunFile {
         base_url,
         nats_url: servers.nats_url(NatsUser::Administrator),
         database_url: servers.database_url(Role::Superuser, DATABASE),
-        operator_token_file,
+        platform_token_file,
         tenant: String::new(),
         admin_email: String::new(),
         admin_invite_token: None,
@@ -94,10 +94,10 @@ async fn serve(
         pid: std::process::id(),
         children: *servers.pids().borrow(),
     };
-    let facts = current(&base, servers, &first_tenant);
-    facts_files.show(&facts)?;
+    let run_file = current(&base, servers, &first_tenant);
+    facts_files.show(&run_file)?;
     say(Greeting {
-        facts: &facts,
+        run_file: &run_file,
         facts_file: facts_files.first(),
         data: data.root(),
         admin_url: &admin_url,
@@ -109,10 +109,10 @@ async fn serve(
     }
 }
 
-/// The facts as they are now.
-fn current(base: &Facts, servers: &Servers, first_tenant: &watch::Receiver<FirstTenant>) -> Facts {
+/// The run_file as they are now.
+fn current(base: &RunFile, servers: &Servers, first_tenant: &watch::Receiver<FirstTenant>) -> RunFile {
     let first = first_tenant.borrow().clone();
-    Facts {
+    RunFile {
         tenant: first.tenant,
         admin_email: first.admin_email,
         admin_invite_token: first.invite_token,
@@ -121,12 +121,12 @@ fn current(base: &Facts, servers: &Servers, first_tenant: &watch::Receiver<First
     }
 }
 
-/// Shows the facts again whenever one changes.
+/// Shows the run_file again whenever one changes.
 async fn keep_current(
-    base: Facts,
+    base: RunFile,
     servers: &Servers,
     mut first_tenant: watch::Receiver<FirstTenant>,
-    files: &FactsFiles,
+    files: &RunFiles,
 ) -> Infallible {
     let mut pids = servers.pids();
     loop {
@@ -137,7 +137,7 @@ async fn keep_current(
             else => std::future::pending().await,
         }
         if let Err(error) = files.show(&current(&base, servers, &first_tenant)) {
-            tracing::warn!(%error, "the facts cannot be shown");
+            tracing::warn!(%error, "the run_file cannot be shown");
         }
     }
 }
@@ -165,44 +165,44 @@ fn stop_at_signal(tasks: &Tasks) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files for this run's facts: its own below the data directory, and the usual one unless another run has it.
-async fn facts_files(data: &DataDir, usual: &Path) -> anyhow::Result<(FactsFiles, Option<Lock>)> {
+/// The files for this run's run_file: its own below the data directory, and the usual one unless another run has it.
+async fn facts_files(data: &DataDir, usual: &Path) -> anyhow::Result<(RunFiles, Option<Lock>)> {
     let usual = std::path::absolute(usual)?;
     if let Some(parent) = usual.parent() {
         std::fs::create_dir_all(parent)?;
     }
-    let own = data.facts();
+    let own = data.run_file();
     match Lock::claim(&lock_of(&usual)).await? {
-        Claim::Ours(lock) => Ok((FactsFiles::own(vec![usual, own]), Some(lock))),
+        Claim::Ours(lock) => Ok((RunFiles::own(vec![usual, own]), Some(lock))),
         Claim::Held { pid } => {
             let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
             say(format_args!(
-                "{} belongs to another run{pid}; this one's facts: {}",
+                "{} belongs to another run{pid}; this one's run_file: {}",
                 usual.display(),
                 own.display()
             ));
-            Ok((FactsFiles::own(vec![own]), None))
+            Ok((RunFiles::own(vec![own]), None))
         }
     }
 }
 
-/// The lock of whoever shows facts in that file.
-pub(super) fn lock_of(facts: &Path) -> PathBuf {
-    facts.with_extension("lock")
+/// The lock of whoever shows run_file in that file.
+pub(super) fn lock_of(run_file: &Path) -> PathBuf {
+    run_file.with_extension("lock")
 }
 
 fn tell_running(data: &DataDir, pid: Option<i32>, port: u16) {
     let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-    match Facts::load(&data.facts()) {
-        Ok(facts) => {
-            say(format_args!("already running at {}{pid}", facts.base_url));
-            if !facts.base_url.ends_with(&format!(":{port}")) {
+    match RunFile::load(&data.run_file()) {
+        Ok(run_file) => {
+            say(format_args!("already running at {}{pid}", run_file.base_url));
+            if !run_file.base_url.ends_with(&format!(":{port}")) {
                 say(format_args!(
                     "port {port} is not used: name other data too to run a second one (make up PORT=… DATA=…)"
                 ));
             }
             say(format_args!("  data   {}", data.root().display()));
-            say(format_args!("  facts  {}", data.facts().display()));
+            say(format_args!("  run_file  {}", data.run_file().display()));
             say("Stop it with Ctrl-C there or `make down` here.");
         }
         Err(_) => say(format_args!("already starting or stopping in {}{pid}", data.root().display())),

@@ -26,7 +26,7 @@ pub enum NatsUser {
     Administrator,
     /// Publishes events.
     Ingest,
-    /// Publishes audit events and revocation hints.
+    /// Publishes audit events and revocation invalidations.
     Session,
     /// Publishes audit events.
     Identity,

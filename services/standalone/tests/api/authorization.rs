@@ -24,10 +24,10 @@ async fn ask(world: &World, route: &Route, case: &Case, caller: &Caller, id: &st
     for header in route.headers {
         client = match header {
             Header::Tenant => client.header("X-Tenant-ID", caller.tenant_id),
-            Header::TenantOfOperator if caller.is_operator() => {
+            Header::TenantOfPlatformAdmin if caller.is_platform_admin() => {
                 client.header("X-Tenant-ID", caller.tenant_id)
             }
-            Header::TenantOfOperator => client,
+            Header::TenantOfPlatformAdmin => client,
             Header::User => client.header("X-User-ID", id),
             Header::Session => client.header("X-Session-ID", cases::UNKNOWN_SESSION),
         };
@@ -93,7 +93,7 @@ async fn a_credential_never_reaches_into_a_tenant_that_a_header_names() {
     let callers = callers::all(&world, &tenants).await;
     let named = world.client().header("X-Tenant-ID", callers::OTHER);
     let refused = Expected::Problem(ProblemKind::TenantMismatch);
-    for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::Operator]) {
+    for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::PlatformAdmin]) {
         let Some(case) = cases::of(route) else { continue };
         for caller in callers.iter().filter(|caller| caller.is_live() && caller.tenant_id == callers::HOME) {
             let kind = Kind::of(route);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use standalone::facts::Facts;
+use standalone::run_file::RunFile;
 use tempfile::TempDir;
 
 /// Far beyond what anything takes on a busy machine; only a defect lasts longer.
@@ -62,7 +62,7 @@ impl Installation {
     pub(crate) fn up_command(&self, data: &str, port: u16) -> Command {
         let mut command = binary();
         command.args(["up", "--port", &port.to_string(), "--data"]).arg(self.path(data));
-        command.arg("--facts").arg(self.path("standalone.json")).arg("--tools").arg(tools_file());
+        command.arg("--run_file").arg(self.path("standalone.json")).arg("--tools").arg(tools_file());
         command
     }
 
@@ -72,14 +72,14 @@ impl Installation {
         let file = File::create(&output).unwrap();
         let mut child =
             self.up_command(data, 0).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
-        let facts = self.path(data).join("standalone.json");
-        let ours = |child: &Child| Facts::load(&facts).is_ok_and(|facts| facts.pid == child.id());
+        let run_file = self.path(data).join("standalone.json");
+        let ours = |child: &Child| RunFile::load(&run_file).is_ok_and(|run_file| run_file.pid == child.id());
         wait_until("everything runs", || {
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "it ended:\n{}", std::fs::read_to_string(&output).unwrap());
             ours(&child)
         });
-        Run { facts: Facts::load(&facts).unwrap(), child }
+        Run { run_file: RunFile::load(&run_file).unwrap(), child }
     }
 
     pub(crate) fn down(&self, data: &str) -> String {
@@ -99,17 +99,17 @@ impl Drop for Installation {
 }
 
 pub(crate) struct Run {
-    pub(crate) facts: Facts,
+    pub(crate) run_file: RunFile,
     child: Child,
 }
 
 impl Run {
     pub(crate) fn processes(&self) -> [i32; 3] {
-        [i32::try_from(self.facts.pid).unwrap(), self.facts.children.postgres, self.facts.children.nats]
+        [i32::try_from(self.run_file.pid).unwrap(), self.run_file.children.postgres, self.run_file.children.nats]
     }
 
     pub(crate) fn send(&self, signal: Signal) {
-        send(i32::try_from(self.facts.pid).unwrap(), signal);
+        send(i32::try_from(self.run_file.pid).unwrap(), signal);
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {

@@ -8,7 +8,7 @@ use super::Bench;
 impl Bench<'_> {
     /// The broker as its administrator.
     pub(super) async fn broker(&mut self) -> anyhow::Result<Context> {
-        let config = bus::Config::new(&*self.system.facts.nats_url, "bench");
+        let config = bus::Config::new(&*self.system.run_file.nats_url, "bench");
         let context = jetstream::new(bus::connect(&config).await?);
         self.known_events = held(&context).await?;
         Ok(context)

@@ -42,7 +42,7 @@ impl Costs {
 }
 
 fn times(system: &System) -> [Duration; 3] {
-    let children = system.facts.children;
+    let children = system.run_file.children;
     let pid = |pid: i32| u32::try_from(pid).unwrap_or_default();
     [processor_time(system.pid()), processor_time(pid(children.nats)), family_time(pid(children.postgres))]
 }

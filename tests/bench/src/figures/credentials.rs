@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use authn::{Authority as _, Cache, Gather, Known, LookUp as _};
+use authn::{CredentialVerifier as _, Cache, IntrospectionBatcher, Introspection, Introspector as _};
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
 use service::Tasks;
@@ -33,7 +33,7 @@ const CHECKS: usize = 2_000_000;
 
 impl Bench<'_> {
     pub(crate) async fn credentials(&mut self) -> anyhow::Result<()> {
-        let sessions = Sessions::connect(&self.system.facts.database_url, self.person.user_id()).await?;
+        let sessions = Sessions::connect(&self.system.run_file.database_url, self.person.user_id()).await?;
         let before = sessions.bytes().await?;
         let digests: Vec<_> = (0..SESSIONS).map(|n| TokenDigest::of_text(&format!("bench-{n}"))).collect();
         sessions.insert(&digests).await?;
@@ -45,7 +45,7 @@ impl Bench<'_> {
     }
 
     async fn introspections(&mut self, sessions: &Sessions, digests: &[TokenDigest]) -> anyhow::Result<()> {
-        let gather = Gather::new(sessions.clone(), &Tasks::default());
+        let gather = IntrospectionBatcher::new(sessions.clone(), &Tasks::default());
         let (mut gathered, mut single, mut over_http) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
             let ours = rate(CALLERS, 1, digests, async |some| Ok(gather.introspect_all(some).await?)).await?;
@@ -69,11 +69,11 @@ impl Bench<'_> {
 
     async fn remembered(&mut self, digests: &[TokenDigest]) -> anyhow::Result<()> {
         let asked = Arc::new(AtomicUsize::new(0));
-        let hints = bus::Config::new(&*self.system.facts.nats_url, "bench");
+        let invalidations = bus::Config::new(&*self.system.run_file.nats_url, "bench");
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let answering = Answering::to(&asked);
-        let cache = Cache::start(answering, hints, Arc::new(SystemClock), &Tasks::default(), &telemetry);
-        // Nothing is remembered before hints are heard.
+        let cache = Cache::start(answering, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
+        // Nothing is remembered before invalidations are heard.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
             let before = asked.load(Ordering::Relaxed);
@@ -138,7 +138,7 @@ async fn rate(
     callers: usize,
     at_a_time: usize,
     digests: &[TokenDigest],
-    ask: impl AsyncFn(Vec<TokenDigest>) -> anyhow::Result<Vec<Known>>,
+    ask: impl AsyncFn(Vec<TokenDigest>) -> anyhow::Result<Vec<Introspection>>,
 ) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let asking = (0..callers).map(|caller| {

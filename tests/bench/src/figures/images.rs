@@ -70,20 +70,20 @@ impl Bench<'_> {
 
     /// A service over the system's own database and stream, at addresses of its own.
     fn service(&self, program: &Path, admin: SocketAddr) -> anyhow::Result<Command> {
-        let facts = &self.system.facts;
+        let run_file = &self.system.run_file;
         let mut command = Command::new(program);
         command
             .env_clear()
             .env("SVC_LISTEN", free_address()?.to_string())
             .env("SVC_LISTEN_INTERNAL", free_address()?.to_string())
             .env("SVC_LISTEN_ADMIN", admin.to_string())
-            .env("SVC_DATABASE_URL", &facts.database_url)
-            .env("SVC_OPERATOR_TOKEN_FILE", &facts.operator_token_file)
+            .env("SVC_DATABASE_URL", &run_file.database_url)
+            .env("SVC_PLATFORM_TOKEN_FILE", &run_file.platform_token_file)
             .env("SVC_SERVICE_TOKEN", SERVICE_TOKEN)
             .env("SVC_LIMITER_KEY", LIMITER_KEY)
-            .env("SVC_NATS_URL", &facts.nats_url)
-            .env("SVC_NATS_STREAM_REPLICAS", "1")
-            .env("SVC_NATS_STREAM_MAX_BYTES", STREAM_BYTES)
+            .env("SVC_NATS_URL", &run_file.nats_url)
+            .env("SVC_STREAM_REPLICAS", "1")
+            .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
             .env("SVC_NATS_DURABILITY", "dev")
             .stdout(Stdio::null());
         Ok(command)

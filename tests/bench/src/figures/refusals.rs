@@ -89,7 +89,7 @@ impl Bench<'_> {
     }
 
     async fn suspended_tenant(&self) -> anyhow::Result<()> {
-        let operator = std::fs::read_to_string(&self.system.facts.operator_token_file)?;
+        let operator = std::fs::read_to_string(&self.system.run_file.platform_token_file)?;
         let bearer = format!("Bearer {}", operator.trim());
         let headers = [("Authorization", bearer.as_str())];
         let create = CreateTenant {

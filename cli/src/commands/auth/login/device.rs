@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::device::{DeviceCodes, DeviceRefusal, DeviceSession, GRANT_TYPE, PollDevice, StartDevice};
+use contract::device::{DeviceCodes, DeviceErrorResponse, DeviceSession, GRANT_TYPE, PollDevice, StartDevice};
 use contract::identity::User;
 use contract::session::IssuedSession;
 use reqwest::{Method, StatusCode};
@@ -59,7 +59,7 @@ async fn ask(api: &Api, codes: &DeviceCodes) -> Result<Asked<IssuedSession>> {
     };
     let answer = api.call(Method::POST, "/auth/device/token").json(&poll)?.answer().await?;
     if answer.status() == StatusCode::BAD_REQUEST {
-        return Ok(Asked::Refused(answer.read::<DeviceRefusal>()?.error));
+        return Ok(Asked::Refused(answer.read::<DeviceErrorResponse>()?.error));
     }
     Ok(Asked::LetIn(answer.successful()?.read::<DeviceSession>()?.session))
 }

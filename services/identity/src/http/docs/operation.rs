@@ -119,7 +119,7 @@ fn curl(route: &Route, operation: &Value, document: &Value) -> String {
     }
     words.extend(route.headers.iter().filter_map(|header| match header {
         Header::Tenant => Some("-H 'X-Tenant-ID: acme'".to_owned()),
-        Header::TenantOfOperator => None,
+        Header::TenantOfPlatformAdmin => None,
         Header::User => Some("-H \"X-User-ID: $user_id\"".to_owned()),
         Header::Session => Some("-H \"X-Session-ID: $token\"".to_owned()),
     }));

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
 
-use crate::domain::attempt::{AccountKey, MOST_IN_A_ROW, TRUSTED_FOR};
+use crate::domain::attempt::{AccountKey, LOCKOUT_THRESHOLD, TRUSTED_SOURCE_WINDOW};
 
 /// Forgets every failure at an account, from anywhere; not where it was logged in to, else whoever locks it could do so
 /// again before its owner is back.
@@ -56,9 +56,9 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
         )
         select greatest((select count(*) from attempts), (select count(*) from failures)) as "deleted!""#,
         now,
-        now - TRUSTED_FOR,
+        now - TRUSTED_SOURCE_WINDOW,
         now - TimeDelta::days(30),
-        MOST_IN_A_ROW,
+        LOCKOUT_THRESHOLD,
         limit
     )
     .fetch_one(database.pool())

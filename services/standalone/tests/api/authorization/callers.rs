@@ -21,7 +21,7 @@ pub(super) enum Standing {
     Member,
     Admin,
     Key(Scope),
-    Operator,
+    PlatformAdmin,
     /// It stood for somebody once, or will again.
     Dead,
 }
@@ -52,8 +52,8 @@ impl Caller {
         Self { person: Some(own), ..Self::new(name, standing, person.session.session_id.expose()) }
     }
 
-    pub(super) fn is_operator(&self) -> bool {
-        self.standing == Standing::Operator
+    pub(super) fn is_platform_admin(&self) -> bool {
+        self.standing == Standing::PlatformAdmin
     }
 
     /// Whether it belongs to a tenant that takes it.
@@ -145,7 +145,7 @@ pub(super) async fn all(world: &World, tenants: &Tenants) -> Vec<Caller> {
         Caller::person("a member", Standing::Member, &member),
         Caller::person("an admin", Standing::Admin, admin),
         Caller { tenant_id: OTHER, ..other },
-        Caller::new("the operator", Standing::Operator, &world.operator_token),
+        Caller::new("the operator", Standing::PlatformAdmin, &world.platform_token),
     ];
     for scope in Scope::ALL {
         let key = key(world, admin, &[*scope]).await;

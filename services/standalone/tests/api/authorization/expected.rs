@@ -43,7 +43,7 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     if lists(Access::Proof) {
         return match standing {
             Standing::Nobody => case.let_in,
-            Standing::Operator | Standing::Dead => Expected::Problem(P::CredentialInvalid),
+            Standing::PlatformAdmin | Standing::Dead => Expected::Problem(P::CredentialInvalid),
             _ if object == Object::Own => case.let_in,
             _ => Expected::Problem(P::NotFound),
         };
@@ -56,7 +56,7 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
         Standing::Member => lists(Access::Member),
         Standing::Admin => lists(Access::Admin) || lists(Access::Member),
         Standing::Key(scope) => lists(Access::Key(scope)) || lists(Access::AnyKey),
-        Standing::Operator => lists(Access::Operator),
+        Standing::PlatformAdmin => lists(Access::PlatformAdmin),
     };
     let as_owner = lists(Access::Owner) && object == Object::Own;
     if !by_role && !as_owner {
@@ -73,11 +73,11 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
 fn refused_credential(route: &Route, standing: Standing) -> Option<ProblemKind> {
     match standing {
         Standing::Nobody => Some(ProblemKind::Unauthenticated),
-        Standing::Operator if !route.access.contains(&Access::Operator) => {
+        Standing::PlatformAdmin if !route.access.contains(&Access::PlatformAdmin) => {
             Some(ProblemKind::CredentialInvalid)
         }
         // No session and no key opens it, so none is looked up.
-        Standing::Dead if route.access == [Access::Operator] => Some(ProblemKind::Forbidden),
+        Standing::Dead if route.access == [Access::PlatformAdmin] => Some(ProblemKind::Forbidden),
         Standing::Dead => Some(ProblemKind::CredentialInvalid),
         _ => None,
     }
@@ -97,5 +97,5 @@ fn refused_role(route: &Route, standing: Standing) -> ProblemKind {
 
 /// The operator, where the route asks for no tenant to act in.
 fn sees_every_tenant(route: &Route, standing: Standing) -> bool {
-    standing == Standing::Operator && !route.headers.contains(&Header::TenantOfOperator)
+    standing == Standing::PlatformAdmin && !route.headers.contains(&Header::TenantOfPlatformAdmin)
 }
