@@ -28,7 +28,7 @@ pub use process::{Process, output_of};
 pub use producers::Producers;
 pub use proxy::Proxy;
 pub use services::{Service, Services};
-pub use standalone::{Away, RunFile, Installation, Pids, Run, Server};
+pub use standalone::{Away, Installation, Pids, Run, RunFile, Server};
 pub use stream::Broker;
 pub use svc::{Ran, Svc};
 pub use tree::{Frozen, descendants, is_alive, kill};

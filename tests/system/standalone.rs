@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use e2e::{
-    Broker, RunFile, Installation, PASSWORD, Svc, descendants, is_alive, kill, mail_to, output_of, raw_client,
+    Broker, Installation, PASSWORD, RunFile, Svc, descendants, is_alive, kill, mail_to, output_of, raw_client,
 };
 use e2e::{token_in, until};
 use rustix::process::Signal;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
 use database::Database;
-use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Outbox, OutboxMessage, RetryPolicy, Relay};
+use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Outbox, OutboxMessage, Relay, RetryPolicy};
 use serde_json::json;
 use service::{Clock, Tasks, telemetry};
 use tokio::time::Instant;
@@ -41,8 +41,8 @@ pub fn publish(
     let publisher =
         Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
     let deliver = PublishAudit { publisher: publisher.clone(), context };
-    let (patience, limit) = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT);
-    let relay = Relay { database, outbox, kinds: &[AUDIT], patience, limit, deliver, clock };
+    let (retry_policy, limit) = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT);
+    let relay = Relay { database, outbox, kinds: &[AUDIT], retry_policy, limit, deliver, clock };
     tasks.spawn("outbox: audit", relay.run(tasks.clone()));
     Ok(publisher)
 }
@@ -68,6 +68,8 @@ impl Deliver for PublishAudit {
         let message = self.message(row).map_err(DeliveryError::Permanent)?;
         let deadline = Instant::now() + ACK_LIMIT;
         let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
-        published.map(drop).map_err(|error| DeliveryError::Transient(format!("stream {AUDIT_STREAM}: {error}")))
+        published
+            .map(drop)
+            .map_err(|error| DeliveryError::Transient(format!("stream {AUDIT_STREAM}: {error}")))
     }
 }

@@ -21,7 +21,7 @@ use service::{Clock, Tasks};
 use tokio::time::{Instant, timeout};
 
 use crate::batcher::PATIENCE;
-use crate::{CredentialVerifier, IntrospectionBatcher, Introspection, Introspector, Unavailable};
+use crate::{CredentialVerifier, Introspection, IntrospectionBatcher, Introspector, Unavailable};
 
 use marks::Marks;
 use metrics::{CacheMetrics, Way};

@@ -3,16 +3,19 @@
 
 mod connect;
 mod digest;
+mod invalidations;
 mod message;
 mod publisher;
-mod invalidations;
 mod streams;
 mod subject;
 
 pub use connect::{Config, ConnectError, NATS_URL, connect};
+pub use invalidations::{
+    FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
+    InvalidationPublisher,
+};
 pub use message::{Message, Request};
 pub use publisher::{Ack, Limits, PublishError, PublishMetrics, Publisher};
-pub use invalidations::{FeedEvent, InvalidationMessage, InvalidationListener, InvalidationPublisher, INVALIDATION_SUBJECT, Invalidation};
 pub use streams::{
     Durability, Profile, StreamDefinition, StreamError, audit, dead_letters, ensure, events, verify,
 };

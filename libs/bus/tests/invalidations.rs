@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Config, FeedEvent, InvalidationMessage, InvalidationListener, InvalidationPublisher, Invalidation};
+use bus::{
+    Config, FeedEvent, Invalidation, InvalidationListener, InvalidationMessage, InvalidationPublisher,
+};
 use service::Tasks;
 use service::clock::SystemClock;
 use tenancy::UserId;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use service::config::{EXIT_CONFIG, Environment, ConfigErrors, Reader, Variable};
+use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable};
 use service::health::Readiness;
 use service::process::refuse;
 use service::{Tasks, chain};

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 pub use self::admin::Pending;
 use self::metrics::{Families, OutboxMetrics};
-pub use relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, RetryPolicy, Relay};
+pub use relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
 
 use crate::{Error, TenantTx};
 

@@ -27,13 +27,19 @@ pub enum TokenKind {
     /// A device code (RFC 8628).
     DeviceCode,
     /// The operator's bearer credential.
-    Operator,
+    PlatformAdmin,
 }
 
 impl TokenKind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Session, Self::ApiKey, Self::Invite, Self::PasswordReset, Self::DeviceCode, Self::PlatformAdmin];
+    pub const ALL: [Self; 6] = [
+        Self::Session,
+        Self::ApiKey,
+        Self::Invite,
+        Self::PasswordReset,
+        Self::DeviceCode,
+        Self::PlatformAdmin,
+    ];
 
     /// What every token of the kind begins with.
     pub const fn prefix(self) -> &'static str {

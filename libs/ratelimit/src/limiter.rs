@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
 use database::Database;
 use service::telemetry::Metrics;
-use service::{Clock, Problem, LogThrottle, Tasks, chain};
+use service::{Clock, LogThrottle, Problem, Tasks, chain};
 
 use crate::refused::Refused;
 use crate::{Decisions, Limit, Rate};
@@ -48,8 +48,12 @@ impl From<RateLimitError> for Problem {
     /// 429, or 503: what a route answers that proves credentials. Others let the request pass when it cannot be counted.
     fn from(refusal: RateLimitError) -> Self {
         match refusal {
-            RateLimitError::Limited { retry_after } => Self::new(ProblemKind::RateLimited).retry_after(retry_after),
-            RateLimitError::Unavailable(_) => Self::new(ProblemKind::DependencyUnavailable).caused_by(refusal),
+            RateLimitError::Limited { retry_after } => {
+                Self::new(ProblemKind::RateLimited).retry_after(retry_after)
+            }
+            RateLimitError::Unavailable(_) => {
+                Self::new(ProblemKind::DependencyUnavailable).caused_by(refusal)
+            }
         }
     }
 }

@@ -7,8 +7,8 @@ pub mod config;
 pub mod health;
 pub mod http;
 pub mod lifecycle;
-pub mod process;
 mod log_throttle;
+pub mod process;
 pub mod telemetry;
 
 pub use chain::chain;

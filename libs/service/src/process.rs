@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use axum::Router;
 use tokio::net::TcpListener;
 
-use crate::config::{EXIT_CONFIG, Environment, ConfigErrors, Reader, Variable, unknown_names};
+use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, unknown_names};
 use crate::health::{self, Readiness};
 use crate::telemetry::{self, LOG, OTLP_ENDPOINT, OTLP_RATIO, Telemetry, TraceSettings};
 use crate::{Tasks, http};

@@ -16,7 +16,7 @@ use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
-use service::config::{Environment, ConfigErrors, Reader, Variable};
+use service::config::{ConfigErrors, Environment, Reader, Variable};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;

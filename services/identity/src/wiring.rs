@@ -9,12 +9,12 @@ use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::Migrations;
-use database::outbox::{DELIVERY_TIMEOUT, Outbox, RetryPolicy, Relay};
+use database::outbox::{DELIVERY_TIMEOUT, Outbox, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{Environment, ConfigErrors, Variable};
+use service::config::{ConfigErrors, Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -143,7 +143,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.
-    for (name, kinds, patience, limit) in [
+    for (name, kinds, retry_policy, limit) in [
         ("outbox: mails", MAILS, RetryPolicy::DeadLetter, limit_of_mail),
         ("outbox: standing", TELLS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
     ] {
@@ -151,7 +151,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
             database: database.clone(),
             outbox: outbox.clone(),
             kinds,
-            patience,
+            retry_policy,
             limit,
             deliver: effects.clone(),
             clock: Arc::clone(&clock),

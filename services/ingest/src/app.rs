@@ -6,7 +6,7 @@ pub(crate) mod ingest_event;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{CredentialVerifier, Caller};
+use authn::{Caller, CredentialVerifier};
 use axum::extract::FromRef;
 use bus::{Message, PublishError, Publisher, Request};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 use authn::{SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, SharedSecret};
 use bus::{Durability, NATS_URL, Profile};
 use contract::Secret;
-use service::config::{Environment, ConfigErrors, Reader, Variable, parse_bytes};
+use service::config::{ConfigErrors, Environment, Reader, Variable, parse_bytes};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 use url::Url;

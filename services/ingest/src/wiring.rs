@@ -7,7 +7,7 @@ use std::time::Duration;
 use authn::{Cache, SessionClient};
 use bus::{Limits, PublishMetrics, Publisher, StreamError, UDM_STREAM};
 use service::clock::SystemClock;
-use service::config::{Environment, ConfigErrors, Variable};
+use service::config::{ConfigErrors, Environment, Variable};
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};

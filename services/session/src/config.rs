@@ -10,7 +10,7 @@ use contract::Secret;
 use database::DATABASE_URL;
 use database::migrations::MIGRATOR_DATABASE_URL;
 use ratelimit::{Limit, Rate};
-use service::config::{Environment, ConfigErrors, Reader, Variable};
+use service::config::{ConfigErrors, Environment, Reader, Variable};
 use service::http::{TRUSTED_PROXIES, TrustedProxies};
 use service::process::PUBLIC_URL;
 

@@ -1,5 +1,5 @@
 //! Periodic work.
 
-pub(crate) mod session_gauge;
 pub(crate) mod expiry;
 pub(crate) mod purge;
+pub(crate) mod session_gauge;

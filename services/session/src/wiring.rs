@@ -13,7 +13,7 @@ use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{Environment, ConfigErrors, Variable};
+use service::config::{ConfigErrors, Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::app::introspect::LiveCredentials;
 use crate::config::{Config, VARIABLES};
 use crate::http;
-use crate::tasks::{session_gauge, expiry, purge};
+use crate::tasks::{expiry, purge, session_gauge};
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };

@@ -7,11 +7,11 @@
 #[cfg(feature = "services")]
 pub mod contexts;
 pub mod data_dir;
-pub mod run_file;
 #[cfg(feature = "services")]
 mod first_tenant;
 #[cfg(feature = "services")]
 mod greeting;
+pub mod run_file;
 mod say;
 mod secret;
 pub mod servers;

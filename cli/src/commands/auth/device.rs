@@ -4,7 +4,7 @@ mod approve;
 mod deny;
 
 use chrono::{DateTime, Utc};
-use contract::device::{DeviceRequest, DecideDevice, Decision, InspectDevice};
+use contract::device::{DecideDevice, Decision, DeviceRequest, InspectDevice};
 use reqwest::Method;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -38,7 +38,10 @@ async fn settle() {
 }
 
 /// Asks for one after the other, each in a task of its own.
-async fn ask_each(gather: &IntrospectionBatcher, numbers: std::ops::Range<usize>) -> JoinSet<Result<Introspection, Unavailable>> {
+async fn ask_each(
+    gather: &IntrospectionBatcher,
+    numbers: std::ops::Range<usize>,
+) -> JoinSet<Result<Introspection, Unavailable>> {
     let mut asking = JoinSet::new();
     for number in numbers {
         let gather = gather.clone();

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bus::{FeedEvent, InvalidationMessage, Invalidation};
+use bus::{FeedEvent, Invalidation, InvalidationMessage};
 use chrono::{DateTime, TimeDelta};
 use contract::Role;
 use contract::identity::Quota;
@@ -102,7 +102,13 @@ impl Fixture {
     fn hint(&mut self, revoked: Vec<Invalidation>) {
         self.number += 1;
         let (publisher, number, since) = (Uuid::from_u128(1), self.number, DateTime::UNIX_EPOCH);
-        self.hear(FeedEvent::InvalidationMessage(InvalidationMessage { publisher, number, since, revoked, last: false }));
+        self.hear(FeedEvent::InvalidationMessage(InvalidationMessage {
+            publisher,
+            number,
+            since,
+            revoked,
+            last: false,
+        }));
     }
 
     fn revoke(&self, of: usize) {

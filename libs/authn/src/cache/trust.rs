@@ -90,7 +90,13 @@ mod tests {
 
     fn hint(publisher: u128, number: u64) -> InvalidationMessage {
         let publisher = Uuid::from_u128(publisher);
-        InvalidationMessage { publisher, number, since: DateTime::UNIX_EPOCH, revoked: Vec::new(), last: false }
+        InvalidationMessage {
+            publisher,
+            number,
+            since: DateTime::UNIX_EPOCH,
+            revoked: Vec::new(),
+            last: false,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use async_nats::{Event, Subscriber};
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
-use super::{InvalidationMessage, INVALIDATION_SUBJECT};
+use super::{INVALIDATION_SUBJECT, InvalidationMessage};
 use crate::connect::{self, Config, ConnectError};
 
 /// What a listener learns.

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{InvalidationMessage, INVALIDATION_SUBJECT, Invalidation};
+use super::{INVALIDATION_SUBJECT, Invalidation, InvalidationMessage};
 use crate::connect::{self, Config, ConnectError};
 
 /// How often something is said.
@@ -55,7 +55,9 @@ impl InvalidationPublisher {
                     let voice = Voice { client, clock: clock_here, publisher: Uuid::now_v7(), number: 0 };
                     voice.speak(waiting, &lost_here, &stop).await;
                 }
-                Err(error) => tracing::error!(error = ?error, "no invalidations of revocations will be published"),
+                Err(error) => {
+                    tracing::error!(error = ?error, "no invalidations of revocations will be published")
+                }
             }
         });
         Ok(Self { changes, lost, clock })
@@ -121,7 +123,8 @@ impl Voice {
         self.number += 1;
         let since = changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.clock.now());
         let revoked = changes.drain(..).map(|change| change.revoked).collect();
-        let hint = InvalidationMessage { publisher: self.publisher, number: self.number, since, revoked, last };
+        let hint =
+            InvalidationMessage { publisher: self.publisher, number: self.number, since, revoked, last };
         if !connected {
             return;
         }

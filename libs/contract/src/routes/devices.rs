@@ -3,7 +3,7 @@
 use super::{Access, Answer, Header, Route, routes};
 use crate::ProblemKind;
 use crate::device::{
-    DeviceRequest, DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceSession, InspectDevice, PollDevice,
+    DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceRequest, DeviceSession, InspectDevice, PollDevice,
     StartDevice,
 };
 

@@ -38,19 +38,19 @@ pub trait Deliver: Send + Sync + 'static {
 pub enum DeliveryError {
     /// It can succeed later.
     #[error("{0}")]
-    Later(String),
+    Transient(String),
     /// It can never succeed: the row is parked for a person to look at.
     #[error("{0}")]
-    Never(String),
+    Permanent(String),
 }
 
 /// Whether an effect that does not come about is given up in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// After five attempts the row is parked for a person to look at.
-    Parks,
+    DeadLetter,
     /// It is tried for ever: what depends on it would be wrong without it.
-    Never,
+    Unlimited,
 }
 
 /// Works some kinds of an outbox's rows off until the process stops. Kinds that must not wait for each other have a relay
@@ -63,7 +63,7 @@ pub struct Relay<D, C: ?Sized> {
     /// Which kinds of rows.
     pub kinds: &'static [&'static str],
     /// Whether they are given up in the end.
-    pub patience: RetryPolicy,
+    pub retry_policy: RetryPolicy,
     /// How long one may take.
     pub limit: Duration,
     /// What brings the effects about.
@@ -151,8 +151,10 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
 
     /// One attempt, which neither hangs nor takes the process down.
     async fn try_deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
-        if self.patience == RetryPolicy::DeadLetter && row.attempts > MAX_ATTEMPTS {
-            return Err(DeliveryError::Permanent("it was tried too often, and no attempt came to an end".to_owned()));
+        if self.retry_policy == RetryPolicy::DeadLetter && row.attempts > MAX_ATTEMPTS {
+            return Err(DeliveryError::Permanent(
+                "it was tried too often, and no attempt came to an end".to_owned(),
+            ));
         }
         let attempt = AssertUnwindSafe(self.deliver.deliver(row)).catch_unwind();
         match tokio::time::timeout(self.limit, attempt).await {
@@ -164,14 +166,14 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
 
     fn after(&self, row: &OutboxMessage, failure: &DeliveryError) -> Settlement {
         let spent = matches!(failure, DeliveryError::Permanent(_)) || row.attempts >= MAX_ATTEMPTS;
-        let park = spent && self.patience == RetryPolicy::DeadLetter;
+        let park = spent && self.retry_policy == RetryPolicy::DeadLetter;
         tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
         let error = failure.to_string();
         if park {
             return Settlement::Parked { error };
         }
         let wait = back_off(row.attempts);
-        let wait = if self.patience == RetryPolicy::Unlimited { wait.min(MAX_WAIT) } else { wait };
+        let wait = if self.retry_policy == RetryPolicy::Unlimited { wait.min(MAX_WAIT) } else { wait };
         Settlement::Later { due_at: self.clock.now() + wait, error }
     }
 

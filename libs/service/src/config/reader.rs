@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Environment, ConfigErrors, Variable, parse_duration};
+use super::{ConfigErrors, Environment, Variable, parse_duration};
 
 /// Reads a configuration. Every read of a faulty variable returns `None`, and [`Reader::finish`] tells of all of them.
 pub struct Reader<'e> {

@@ -67,8 +67,8 @@ async fn serve_readers(
                 continue;
             }
         };
-        let patience = header_timeout(places.available_permits());
-        let connection = connection(stream, peer, router.clone(), patience);
+        let retry_policy = header_timeout(places.available_permits());
+        let connection = connection(stream, peer, router.clone(), retry_policy);
         let watched = graceful.watch(connection);
         tasks.spawn_short(async move {
             // A connection that breaks is the client's affair.

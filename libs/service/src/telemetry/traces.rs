@@ -20,7 +20,7 @@ use reqwest::Url;
 use tokio::runtime::Handle;
 
 use super::TraceContext;
-use crate::config::{Environment, ConfigErrors, Reader, Variable};
+use crate::config::{ConfigErrors, Environment, Reader, Variable};
 use crate::http::RequestId;
 
 /// Where traces go.

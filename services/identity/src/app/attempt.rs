@@ -18,7 +18,7 @@ use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::domain::account::Account;
-use crate::domain::attempt::{LOCKOUT_THRESHOLD, AccountRef};
+use crate::domain::attempt::{AccountRef, LOCKOUT_THRESHOLD};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::store::attempt::{self, Origin};

@@ -61,7 +61,8 @@ impl App {
         };
         let found = user::find_account_by_id(&self.database, tenant_id, user_id).await?;
         let email = found.as_ref().map(|account| &account.email);
-        let whom = email.map_or(AccountRef::User(tenant_id, user_id), |email| AccountRef::Email(tenant_id, email));
+        let whom =
+            email.map_or(AccountRef::User(tenant_id, user_id), |email| AccountRef::Email(tenant_id, email));
         let attempt = self.begin_attempt(whom, address, Purpose::ChangePassword).await?;
         let account = self.check_password(&attempt, found, request.current_password.expose()).await?;
 

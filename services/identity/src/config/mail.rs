@@ -88,7 +88,7 @@ fn hello(public_url: &Url) -> ClientId {
 
 #[cfg(test)]
 mod tests {
-    use service::config::{Environment, ConfigErrors};
+    use service::config::{ConfigErrors, Environment};
 
     use super::*;
 

@@ -58,7 +58,12 @@ pub(crate) fn prepare(raw: &str) -> Option<Password> {
 
 impl PasswordPolicy {
     /// Prepares a new password, or says why it cannot be one.
-    pub(crate) fn accept(self, raw: &str, email: &EmailKey, tenant: &TenantId) -> Result<Password, RateLimitError> {
+    pub(crate) fn accept(
+        self,
+        raw: &str,
+        email: &EmailKey,
+        tenant: &TenantId,
+    ) -> Result<Password, RateLimitError> {
         if raw.nfc().map(char::len_utf8).sum::<usize>() > MAX_BYTES {
             return Err(RateLimitError::TooLong);
         }

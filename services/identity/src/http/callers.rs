@@ -24,7 +24,9 @@ impl FromRequestParts<App> for Anybody {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match bearer(&parts.headers, &[TokenKind::PlatformAdmin]) {
-            Bearer::Token(_) => PlatformAdmin::from_request_parts(parts, app).await.map(|_| Self::PlatformAdmin),
+            Bearer::Token(_) => {
+                PlatformAdmin::from_request_parts(parts, app).await.map(|_| Self::PlatformAdmin)
+            }
             Bearer::Missing | Bearer::Malformed => {
                 Caller::from_request_parts(parts, app).await.map(Self::Caller)
             }

@@ -6,7 +6,9 @@ use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 
 pub(crate) use self::forgotten::{delete, delete_before};
-use crate::domain::attempt::{AccountKey, ATTEMPT_TIMEOUT, MOST_AT_ONCE, LOCKOUT_THRESHOLD, TRUSTED_SOURCE_WINDOW, WAITS};
+use crate::domain::attempt::{
+    ATTEMPT_TIMEOUT, AccountKey, LOCKOUT_THRESHOLD, MOST_AT_ONCE, TRUSTED_SOURCE_WINDOW, WAITS,
+};
 
 /// One account from one source, since a time: what is counted.
 #[derive(Clone, Debug)]

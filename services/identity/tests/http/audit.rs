@@ -46,7 +46,7 @@ async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it(
     world.operator().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
 
     let administrator = json!({ "type": "user", "user_id": admin.user.user_id });
-    let (bob, operator) = (json!(member.user.user_id), json!({ "type": "operator" }));
+    let (bob, operator) = (json!(member.user.user_id), json!({ "type": "platform_admin" }));
     let changed = of(&world, "audit.v1.acme.identity.privilege_permissions_changed").await;
     assert_eq!(changed.len(), 1);
     let expected = json!({

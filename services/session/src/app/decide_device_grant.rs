@@ -7,7 +7,7 @@ use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
-use contract::device::{DeviceRequest, DecideDevice, Decision, InspectDevice};
+use contract::device::{DecideDevice, Decision, DeviceRequest, InspectDevice};
 use contract::internal::Credential;
 use contract::session::SessionMethod;
 use database::TenantTx;

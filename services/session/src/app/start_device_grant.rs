@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use contract::Secret;
-use contract::device::{DeviceRequest, DeviceCodes, StartDevice};
+use contract::device::{DeviceCodes, DeviceRequest, StartDevice};
 use hashing::{RawToken, TokenKind};
 use ratelimit::{RateLimitError, source};
 use tenancy::TenantId;

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use contract::device::{
-    DeviceRequest, DecideDevice, DeviceError, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
+    DecideDevice, DeviceError, DeviceRequest, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
 };
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use authn::MOST_AT_ONCE;
+use authn::MAX_BATCH;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -38,7 +38,7 @@ pub(super) async fn introspect(
     let digests: Option<Vec<TokenDigest>> =
         question.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
     let digests =
-        digests.filter(|digests| digests.len() <= MOST_AT_ONCE).ok_or(ProblemKind::ValidationFailed)?;
+        digests.filter(|digests| digests.len() <= MAX_BATCH).ok_or(ProblemKind::ValidationFailed)?;
     let subjects = app.introspection.introspect_all(digests).await?;
     Ok(Json(Introspected {
         subjects: subjects.into_iter().map(|known| known.map(Arc::unwrap_or_clone)).collect(),

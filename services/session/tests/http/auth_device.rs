@@ -1,7 +1,7 @@
 //! `/auth/device`, over the whole system.
 
 use contract::Role;
-use contract::device::{DeviceRequest, DeviceCodes, DeviceSession, GRANT_TYPE};
+use contract::device::{DeviceCodes, DeviceRequest, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod, Whoami};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What a device and a person do in a device login.
 
 use contract::device::{
-    DeviceRequest, Decision, DeviceCodes, DeviceError, DeviceErrorResponse, DeviceSession, GRANT_TYPE,
+    Decision, DeviceCodes, DeviceError, DeviceErrorResponse, DeviceRequest, DeviceSession, GRANT_TYPE,
 };
 use hashing::{RawToken, TokenKind};
 use http::{Method, Request, Response, StatusCode};

@@ -54,11 +54,11 @@ impl ServerProcess {
 
     /// Ends it: each signal in turn, as far as needed, then the whole group by force.
     pub(super) async fn stop(mut self, steps: &[Step]) {
-        for (signal, patience) in steps {
+        for (signal, retry_policy) in steps {
             if matches!(self.child.try_wait(), Ok(None)) {
                 // It is still ours to wait for, so the id cannot have become somebody else's.
                 let _ = kill_process(self.pid, *signal);
-                let _ = tokio::time::timeout(*patience, self.child.wait()).await;
+                let _ = tokio::time::timeout(*retry_policy, self.child.wait()).await;
             }
         }
         if matches!(self.child.try_wait(), Ok(None)) {

@@ -33,9 +33,9 @@ pub(super) async fn clear(pid_file: &Path, mark: &str, steps: &[Step]) -> io::Re
 }
 
 async fn stop(pid: Pid, mark: &str, steps: &[Step]) -> io::Result<()> {
-    for (signal, patience) in steps {
+    for (signal, retry_policy) in steps {
         let _ = kill_process(pid, *signal);
-        if gone_within(pid, mark, *patience).await {
+        if gone_within(pid, mark, *retry_policy).await {
             return Ok(());
         }
     }
@@ -47,10 +47,10 @@ async fn stop(pid: Pid, mark: &str, steps: &[Step]) -> io::Result<()> {
     Err(io::Error::other(format!("process {} of an earlier run cannot be stopped", pid.as_raw_pid())))
 }
 
-async fn gone_within(pid: Pid, mark: &str, patience: Duration) -> bool {
+async fn gone_within(pid: Pid, mark: &str, retry_policy: Duration) -> bool {
     let start = Instant::now();
     while is_marked(pid, mark) {
-        if start.elapsed() > patience {
+        if start.elapsed() > retry_policy {
             return false;
         }
         tokio::time::sleep(POLL).await;

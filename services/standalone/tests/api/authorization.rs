@@ -93,7 +93,8 @@ async fn a_credential_never_reaches_into_a_tenant_that_a_header_names() {
     let callers = callers::all(&world, &tenants).await;
     let named = world.client().header("X-Tenant-ID", callers::OTHER);
     let refused = Expected::Problem(ProblemKind::TenantMismatch);
-    for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::PlatformAdmin]) {
+    for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::PlatformAdmin])
+    {
         let Some(case) = cases::of(route) else { continue };
         for caller in callers.iter().filter(|caller| caller.is_live() && caller.tenant_id == callers::HOME) {
             let kind = Kind::of(route);

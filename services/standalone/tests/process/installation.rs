@@ -105,7 +105,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn processes(&self) -> [i32; 3] {
-        [i32::try_from(self.run_file.pid).unwrap(), self.run_file.children.postgres, self.run_file.children.nats]
+        [
+            i32::try_from(self.run_file.pid).unwrap(),
+            self.run_file.children.postgres,
+            self.run_file.children.nats,
+        ]
     }
 
     pub(crate) fn send(&self, signal: Signal) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use database::outbox::{DELIVERY_TIMEOUT, Deliver, Failure, Outbox, OutboxMessage, RetryPolicy, Relay};
+use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Outbox, OutboxMessage, Relay, RetryPolicy};
 use service::Tasks;
 use service::clock::SystemClock;
 use service::telemetry::Metrics;
@@ -13,7 +13,7 @@ use testkit::world::until;
 struct Nothing;
 
 impl Deliver for Nothing {
-    async fn deliver(&self, row: &OutboxMessage) -> Result<(), Failure> {
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
         unreachable!("{row:?}")
     }
 }
@@ -36,7 +36,7 @@ async fn the_relay_shows_how_long_effects_wait_and_how_many_are_parked() {
         database: world.database.pool("svc_identity").unwrap(),
         outbox: Outbox::new("identity").measured(&metrics),
         kinds: &[],
-        patience: RetryPolicy::DeadLetter,
+        retry_policy: RetryPolicy::DeadLetter,
         limit: DELIVERY_TIMEOUT,
         deliver: Nothing,
         clock: Arc::new(SystemClock),

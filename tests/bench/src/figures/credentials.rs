@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use authn::{CredentialVerifier as _, Cache, IntrospectionBatcher, Introspection, Introspector as _};
+use authn::{Cache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _};
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
 use service::Tasks;
@@ -72,7 +72,8 @@ impl Bench<'_> {
         let invalidations = bus::Config::new(&*self.system.run_file.nats_url, "bench");
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let answering = Answering::to(&asked);
-        let cache = Cache::start(answering, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
+        let cache =
+            Cache::start(answering, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
         // Nothing is remembered before invalidations are heard.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use contract::device::{DeviceCodes, DeviceErrorResponse, DeviceSession, GRANT_TYPE, PollDevice, StartDevice};
+use contract::device::{
+    DeviceCodes, DeviceErrorResponse, DeviceSession, GRANT_TYPE, PollDevice, StartDevice,
+};
 use contract::identity::User;
 use contract::session::IssuedSession;
 use reqwest::{Method, StatusCode};
