@@ -12,7 +12,7 @@ import monitoring
 
 PROMTOOL = chart.TOOLS.get("promtool")
 TESTS = Path(__file__).with_name("alerts")
-HEADINGS = ["## What it means", "## How to look", "## What to do"]
+HEADINGS = ["## Meaning", "## Diagnosis", "## Action"]
 
 
 def names_in(directory, suffix):
