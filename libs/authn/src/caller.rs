@@ -8,7 +8,8 @@ use contract::{ProblemKind, Role, Scope};
 use hashing::TokenKind;
 use http::request::Parts;
 use service::Problem;
-use tenancy::{SessionId, TenantHeader, TenantId, TenantScope, UserId};
+use service::http::TenantHeader;
+use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use crate::{CredentialVerifier, bearer};
 

@@ -31,7 +31,7 @@ pub struct CreateTenant {
     /// What people call the tenant, 1 to 200 characters.
     #[schemars(length(min = 1, max = 200))]
     pub display_name: String,
-    /// AccountRef to invite as its first administrator.
+    /// The e-mail address of the first administrator to invite.
     #[schemars(email)]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub admin_email: Option<String>,
@@ -80,7 +80,7 @@ pub struct Tenant {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "email": "ben@acme.example", "role": "member" }))]
 pub struct InviteUser {
-    /// AccountRef to invite.
+    /// The e-mail address to invite.
     #[schemars(email)]
     pub email: String,
     /// What they may do.

@@ -1,4 +1,4 @@
-//! UUID ids, one type a kind. New ones are version 7 (RFC 9562), so that they sort by time of creation.
+//! UUID ids, one type per kind. New ids are version 7 (RFC 9562) and therefore sort by creation time.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -7,14 +7,14 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema, sqlx::Type,
+            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
         )]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
         #[serde(transparent)]
-        #[sqlx(transparent)]
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// Makes a fresh id. Ids are names, not secrets: their randomness needs no injection.
+            /// Returns a new id. Ids are not secrets, so their randomness is not injected.
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
@@ -37,18 +37,30 @@ macro_rules! id {
 }
 
 id!(
-    /// A user of one tenant.
+    /// Id of a user. A user belongs to one tenant.
     UserId
 );
 id!(
-    /// An invitation of one person into one tenant.
+    /// Id of an invite.
     InviteId
 );
 id!(
-    /// The listed id of a session. It is no credential; the session token is.
+    /// Id of a password reset.
+    ResetId
+);
+id!(
+    /// Public id of a session. The credential is the session token, not this id.
     SessionId
 );
 id!(
-    /// The listed id of an API key. It is no credential; the key itself is.
+    /// Public id of an API key. The credential is the key, not this id.
     KeyId
+);
+id!(
+    /// Id of a device authorization grant (RFC 8628).
+    DeviceGrantId
+);
+id!(
+    /// Id of an outbox message.
+    OutboxId
 );

@@ -1,15 +1,21 @@
-//! Typed ids of tenants, users and what they own, and the request headers that name them.
+//! Typed ids, and the names of the request headers that carry them.
 //!
-//! An id of one kind can never stand where another is meant. A header names something; it never grants anything.
+//! An id of one kind cannot be used where another kind is expected. The crate has no server dependencies; the feature
+//! `sqlx` adds the database encoding of the ids.
 
-mod headers;
 mod ids;
 mod scope;
 mod tenant_id;
 
-pub use headers::{
-    HeaderError, SessionHeader, TenantHeader, UserHeader, X_SESSION_ID, X_TENANT_ID, X_USER_ID,
-};
-pub use ids::{InviteId, KeyId, SessionId, UserId};
+use http::HeaderName;
+
+pub use ids::{DeviceGrantId, InviteId, KeyId, OutboxId, ResetId, SessionId, UserId};
 pub use scope::TenantScope;
 pub use tenant_id::{InvalidTenantId, TenantId};
+
+/// Names the tenant that a request acts on.
+pub const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
+/// Names the user that a request acts on.
+pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
+/// Carries the raw session token to revoke.
+pub const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");

@@ -1,44 +1,43 @@
-//! The right to touch one tenant's rows.
+//! The tenant that a database transaction is limited to.
 
 use crate::TenantId;
 
-/// A tenant whose rows may be touched, because somebody has proven a right to it. Each constructor names a proof; a
-/// header alone is none.
+/// A tenant id with the reason for accessing its rows. A constructor documents the reason; it does not verify anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantScope(TenantId);
 
 impl TenantScope {
-    /// The tenant that a live bearer credential belongs to.
+    /// The tenant of a verified bearer credential.
     pub fn of_credential(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// The tenant of a single-use token that was just looked up by its digest.
+    /// The tenant of a single-use token that was found by its digest.
     pub fn of_token(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// The tenant of a user who has just proven their password.
+    /// The tenant of a user whose password was verified.
     pub fn of_password(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// The tenant that a request names and nothing has proven: for telling what was tried there, and no more.
-    pub fn of_claim(tenant_id: TenantId) -> Self {
+    /// The tenant named by an unauthenticated request. Use it only to record the attempt.
+    pub fn of_unverified_header(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// Any tenant, named by the operator.
+    /// The tenant named by the platform administrator, who may access every tenant.
     pub fn of_platform_admin(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// The tenant of a row of our own that is worked off: an outbox row, or another context's record.
-    pub fn of_work(tenant_id: TenantId) -> Self {
+    /// The tenant of an outbox message, or of a record that another service sent.
+    pub fn of_outbox(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 
-    /// Which tenant.
+    /// Returns the tenant id.
     pub fn tenant_id(&self) -> &TenantId {
         &self.0
     }

@@ -1,35 +1,26 @@
-//! The name of a tenant: a DNS label (RFC 1123), the same string in header, option, subject and Kubernetes resource.
+//! Tenant id: a DNS label (RFC 1123), used unchanged in headers, CLI options, NATS subjects and Kubernetes resources.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A tenant's id: 1 to 63 of `a-z 0-9 -`, no hyphen first or last. Chosen at creation, immutable.
+/// Id of a tenant: 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. Chosen at creation,
+/// immutable.
 #[derive(
-    Clone,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-    sqlx::Type,
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
 #[serde(try_from = "String", into = "String")]
 #[schemars(!try_from, !into, transparent)]
-#[sqlx(transparent)]
 pub struct TenantId(#[schemars(pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))] String);
 
-/// The text is no tenant id.
+/// The text is not a valid tenant id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a tenant id is 1 to 63 of a-z, 0-9 and '-', with no hyphen first or last")]
+#[error("a tenant id has 1 to 63 characters of a-z, 0-9 and '-', without a leading or trailing hyphen")]
 pub struct InvalidTenantId;
 
 impl TenantId {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -48,11 +39,11 @@ impl TryFrom<String> for TenantId {
 
     fn try_from(s: String) -> Result<Self, Self::Error> {
         let label = s.as_bytes();
-        let fits = (1..=63).contains(&label.len())
+        let is_valid = (1..=63).contains(&label.len())
             && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
             && label.first() != Some(&b'-')
             && label.last() != Some(&b'-');
-        if fits { Ok(Self(s)) } else { Err(InvalidTenantId) }
+        if is_valid { Ok(Self(s)) } else { Err(InvalidTenantId) }
     }
 }
 
@@ -75,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_taken_and_everything_else_is_refused() {
+    fn accepts_dns_labels_only() {
         for good in ["a", "acme", "0", "a-b", &"x".repeat(63)] {
             assert!(good.parse::<TenantId>().is_ok(), "{good}");
         }
@@ -86,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_reads_back_as_the_same_text(s in "[a-z0-9-]{0,70}") {
+        fn text_and_json_round_trip(s in "[a-z0-9-]{0,70}") {
             if let Ok(id) = s.parse::<TenantId>() {
                 prop_assert_eq!(id.to_string(), s.clone());
                 prop_assert_eq!(serde_json::from_value::<TenantId>(serde_json::json!(s)).unwrap(), id);

@@ -16,7 +16,6 @@ use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use opentelemetry_sdk::trace::SdkTracer;
-use tenancy::HeaderError;
 use tower::Layer as _;
 use tower::layer::layer_fn;
 
@@ -156,12 +155,8 @@ fn problem_of(response: &Response) -> Option<Problem> {
     if !status.is_client_error() && !status.is_server_error() {
         return None;
     }
-    let extensions = response.extensions();
-    if let Some(problem) = extensions.get::<Problem>() {
+    if let Some(problem) = response.extensions().get::<Problem>() {
         return Some(problem.clone());
-    }
-    if let Some(fault) = extensions.get::<HeaderError>() {
-        return Some(fault.clone().into());
     }
     // The framework answers in plain text, or with a bare status for a path or a method that nobody serves. Any other
     // bare status is a handler's own.
@@ -211,6 +206,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::http::HeaderError;
     use crate::telemetry::TraceSettings;
 
     async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {

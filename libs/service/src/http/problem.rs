@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use contract::{FieldError, ProblemKind};
 use http::StatusCode;
-use tenancy::HeaderError;
+
+use super::HeaderError;
 
 /// An error as the caller will see it, with its cause for the log.
 #[derive(Clone, Debug)]
@@ -80,12 +81,12 @@ impl From<ProblemKind> for Problem {
 }
 
 impl From<HeaderError> for Problem {
-    fn from(fault: HeaderError) -> Self {
-        let kind = match fault {
+    fn from(error: HeaderError) -> Self {
+        let kind = match error {
             HeaderError::Missing(_) => ProblemKind::HeaderMissing,
             HeaderError::Invalid(..) => ProblemKind::HeaderInvalid,
         };
-        Self::new(kind).detail(fault.to_string())
+        Self::new(kind).detail(error.to_string())
     }
 }
 

@@ -159,7 +159,7 @@ impl App {
     ) -> Result<bool, database::Error> {
         let Attempt { tenant_id, origin, counts, trusted, .. } = attempt;
         let now = self.clock.now();
-        let mut tx = self.database.tenant(&TenantScope::of_claim(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_unverified_header(tenant_id.clone())).await?;
         let succeeded = right && attempt::mark_succeeded(&mut tx, origin, *trusted, now).await?;
         let mut locks = false;
         if !succeeded {

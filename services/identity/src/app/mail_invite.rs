@@ -56,7 +56,7 @@ impl App {
         invite_id: InviteId,
         expires_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, ComposeError> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(tenant_id.clone())).await?;
         let tenant = tenant::find(&mut tx, tenant_id).await?;
         if tenant.is_some_and(|tenant| tenant.status == TenantStatus::Suspended) {
             return Err(ComposeError::Suspended);

@@ -35,7 +35,7 @@ impl App {
         user_id: UserId,
         changed_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, Error> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(tenant_id.clone())).await?;
         let Some(user) = user::find(&mut tx, user_id).await? else { return Ok(None) };
         Ok(Some(Mail { to: user.email, letter: letter(tenant_id, changed_at), token: None }))
     }

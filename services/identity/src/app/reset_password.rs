@@ -66,7 +66,7 @@ impl App {
         email: &EmailKey,
     ) -> Result<Option<Mail>, Error> {
         let now = self.clock.now();
-        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(tenant_id.clone())).await?;
         let Some((user_id, email)) = user::find_active(&mut tx, email).await? else {
             self.resets_dropped.inc();
             return Ok(None);

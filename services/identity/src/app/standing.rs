@@ -54,7 +54,7 @@ impl App {
 
     /// Tells session how a user stands now.
     pub(crate) async fn tell_subject(&self, tenant_id: &TenantId, user_id: UserId) -> Result<(), TellError> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(tenant_id.clone())).await?;
         let record = user::record(&mut tx, user_id).await?;
         drop(tx);
         if let Some(record) = record {
@@ -65,7 +65,7 @@ impl App {
 
     /// Tells session how a tenant stands now.
     pub(crate) async fn tell_tenant(&self, tenant_id: &TenantId) -> Result<(), TellError> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(tenant_id.clone())).await?;
         let record = tenant::record(&mut tx, tenant_id).await?;
         drop(tx);
         if let Some(record) = record {

@@ -8,8 +8,7 @@ use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
 use http::header::{CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use service::Problem;
-use service::http::ClientAddress;
-use tenancy::{TenantHeader, UserHeader};
+use service::http::{ClientAddress, TenantHeader, UserHeader};
 
 use super::callers::OptionalCaller;
 use super::counted::{LoginBody, ResetBody, TokenBody};

@@ -9,7 +9,8 @@ use hashing::TokenKind;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
-use tenancy::{TenantHeader, TenantScope};
+use service::http::TenantHeader;
+use tenancy::TenantScope;
 
 use crate::app::App;
 

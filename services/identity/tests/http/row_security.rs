@@ -14,7 +14,7 @@ async fn the_runtime_role_sees_one_tenant_at_most() {
         let unscoped =
             sqlx::query(sqlx::AssertSqlSafe(select.clone())).fetch_all(database.pool()).await.unwrap();
         assert_eq!(unscoped.len(), 0, "{table}");
-        let mut tx = database.tenant(&TenantScope::of_work("acme".parse().unwrap())).await.unwrap();
+        let mut tx = database.tenant(&TenantScope::of_outbox("acme".parse().unwrap())).await.unwrap();
         let rows = sqlx::query(sqlx::AssertSqlSafe(select)).fetch_all(tx.connection()).await.unwrap();
         assert!(!rows.is_empty() && rows.iter().all(|row| row.get::<String, _>(0) == "acme"), "{table}");
     }
@@ -36,7 +36,7 @@ async fn the_runtime_role_neither_writes_for_another_tenant_nor_changes_the_sche
         "select * from session.sessions",
         "delete from identity.users",
     ] {
-        let mut tx = database.tenant(&TenantScope::of_work("acme".parse().unwrap())).await.unwrap();
+        let mut tx = database.tenant(&TenantScope::of_outbox("acme".parse().unwrap())).await.unwrap();
         let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
         let code =
             refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();

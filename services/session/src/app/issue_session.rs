@@ -26,7 +26,7 @@ impl App {
     /// Takes over what is newer of both records, then issues, all in one transaction: so nothing depends on the order
     /// in which records arrive, and a login in flight across a change yields no session.
     pub(crate) async fn issue_session(&self, request: IssueSession) -> Result<IssuedSession, IssueError> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(request.tenant.tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(request.tenant.tenant_id.clone())).await?;
         let mut changed = Vec::new();
         if standing::take_tenant(&mut tx, &request.tenant).await? {
             changed.push(Invalidation::Tenant(request.tenant.tenant_id.clone()));

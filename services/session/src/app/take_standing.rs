@@ -10,7 +10,7 @@ use crate::store::standing;
 
 impl App {
     pub(crate) async fn take_subject(&self, record: &SubjectRecord) -> Result<(), database::Error> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(record.tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(record.tenant_id.clone())).await?;
         let changed = standing::take_subject(&mut tx, record).await?;
         tx.commit().await?;
         if changed {
@@ -20,7 +20,7 @@ impl App {
     }
 
     pub(crate) async fn take_tenant(&self, record: &TenantRecord) -> Result<(), database::Error> {
-        let mut tx = self.database.tenant(&TenantScope::of_work(record.tenant_id.clone())).await?;
+        let mut tx = self.database.tenant(&TenantScope::of_outbox(record.tenant_id.clone())).await?;
         let changed = standing::take_tenant(&mut tx, record).await?;
         tx.commit().await?;
         if changed {

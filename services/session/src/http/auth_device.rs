@@ -10,8 +10,7 @@ use contract::device::{
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};
 use service::Problem;
-use service::http::{ClientAddress, JsonBody};
-use tenancy::{HeaderError, TenantHeader};
+use service::http::{ClientAddress, HeaderError, JsonBody, TenantHeader};
 
 use super::oauth::{NOT_STORED, OAuthBody, Refused, invalid_request};
 use crate::app::App;

@@ -9,7 +9,8 @@ use http::StatusCode;
 use service::Problem;
 use service::http::page::Paging;
 use service::http::path::Id;
-use tenancy::{SessionHeader, SessionId, UserHeader};
+use service::http::{SessionHeader, UserHeader};
+use tenancy::SessionId;
 
 use crate::app::App;
 

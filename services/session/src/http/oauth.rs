@@ -9,8 +9,7 @@ use http::header::{CACHE_CONTROL, PRAGMA};
 use http::{HeaderName, StatusCode};
 use serde::de::DeserializeOwned;
 use service::Problem;
-use service::http::body;
-use tenancy::HeaderError;
+use service::http::{HeaderError, body};
 
 /// A body is small.
 const MOST: usize = 8192;

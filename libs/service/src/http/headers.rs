@@ -1,50 +1,41 @@
-//! Extractors for the three naming headers. A rejection is a bare 400 that carries its [`HeaderError`] as a response
-//! extension; the `service` library turns that into the problem document that the caller sees.
+//! Extractors for `X-Tenant-ID`, `X-User-ID` and `X-Session-ID`.
 
 use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::response::{IntoResponse, Response};
+use http::HeaderName;
 use http::request::Parts;
-use http::{HeaderName, StatusCode};
+use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 
-use crate::{TenantId, UserId};
+use super::problem::Problem;
 
-/// Names the tenant that a call is about.
-pub const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
-/// Names the user that a call is about.
-pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
-/// Carries the raw session token that is to be revoked.
-pub const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
-
-/// Why a naming header was refused.
+/// A request header is missing or malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// The route needs the header, and it was not sent.
+    /// The route requires the header.
     #[error("the header {0} is required")]
     Missing(HeaderName),
-    /// The header was sent twice, or its value has the wrong form.
+    /// The header occurs more than once, or its value is malformed.
     #[error("the header {0} is malformed: {1}")]
     Invalid(HeaderName, String),
 }
 
 impl IntoResponse for HeaderError {
     fn into_response(self) -> Response {
-        let mut response = StatusCode::BAD_REQUEST.into_response();
-        response.extensions_mut().insert(self);
-        response
+        Problem::from(self).into_response()
     }
 }
 
-/// `X-Tenant-ID`, parsed.
+/// The tenant id in `X-Tenant-ID`.
 #[derive(Clone, Debug)]
 pub struct TenantHeader(pub TenantId);
 
-/// `X-User-ID`, parsed.
+/// The user id in `X-User-ID`.
 #[derive(Clone, Copy, Debug)]
 pub struct UserHeader(pub UserId);
 
-/// `X-Session-ID` as it was sent. It holds a credential: it has no `Debug`, and only the session service reads it.
+/// The unparsed value of `X-Session-ID`. It is a credential, so the type does not implement `Debug`.
 pub struct SessionHeader(pub String);
 
 macro_rules! extractor {
@@ -69,17 +60,18 @@ macro_rules! extractor {
 
 extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
 extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
+
 impl<S: Sync> FromRequestParts<S> for SessionHeader {
     type Rejection = HeaderError;
 
-    /// Any value will do: what is no token of ours is answered like one that never was.
+    /// Accepts every value: a malformed token gets the same response as an unknown one.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let value = parts.headers.get(X_SESSION_ID).ok_or(HeaderError::Missing(X_SESSION_ID))?;
         Ok(Self(String::from_utf8_lossy(value.as_bytes()).into_owned()))
     }
 }
 
-/// Reads a header that may stand once at most.
+/// Parses a header that may occur at most once.
 fn single<T>(
     parts: &Parts,
     name: &HeaderName,
@@ -89,9 +81,9 @@ fn single<T>(
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let invalid = |why: String| HeaderError::Invalid(name.clone(), why);
+    let invalid = |reason: String| HeaderError::Invalid(name.clone(), reason);
     if values.next().is_some() {
-        return Err(invalid("it may be sent once".to_owned()));
+        return Err(invalid("send it only once".to_owned()));
     }
     let text = value.to_str().map_err(|_| invalid("it must be visible ASCII".to_owned()))?;
     parse(text).map(Some).map_err(invalid)
@@ -113,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_is_read_once_and_in_its_form() {
+    async fn rejects_missing_malformed_and_repeated_headers() {
         assert_eq!(tenant(&["acme"]).await.unwrap().as_str(), "acme");
         assert_eq!(tenant(&[]).await, Err(HeaderError::Missing(X_TENANT_ID)));
         assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
