@@ -1,8 +1,7 @@
-//! A mounted set of passwords known from breaches, larger than the built-in one: a file of sorted digests, read where a
-//! search needs it and nowhere else.
+//! The mounted breach set (`SVC_BREACH_FILE`): a file of sorted digests, searched in place.
 //!
-//! Passwords are compared as people type them. An entry is the first eight bytes of the SHA-1 of a password: among a
-//! thousand million entries, a password that is none of them is refused with a probability of one in 18 thousand million.
+//! Passwords are compared in their exact case. An entry is the first eight bytes of the SHA-1 digest of a password. With
+//! 10^9 entries, the false-positive rate is about 1 in 18 billion.
 
 mod build;
 mod header;
@@ -17,43 +16,43 @@ use sha1::{Digest as _, Sha1};
 pub(crate) use self::build::build;
 use self::header::{DATA_START, HEADER_LEN, Header, WIDTH};
 
-/// How many entries are read at once: a page of the machine.
+/// Entries per read: 4 KiB, one memory page.
 const BLOCK: u64 = 512;
-/// How many entries are looked at when the file is opened.
+/// Number of entries that [`BreachSet::open`] checks.
 const SAMPLES: u64 = 1024;
-/// After so many guesses that did not hit, the search halves what is left: a file whose digests are not spread evenly takes
-/// longer, and never long.
-const GUESSES: u32 = 3;
+/// Number of interpolation steps before the search falls back to bisection, so that unevenly distributed digests are also
+/// found in logarithmic time.
+const INTERPOLATION_STEPS: u32 = 3;
 
-/// An open file.
+/// An open breach set file.
 #[derive(Debug)]
 pub(crate) struct BreachSet {
     file: File,
     header: Header,
 }
 
-/// The file cannot be used.
+/// Why a breach set file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error("{0}")]
     Read(#[from] io::Error),
-    #[error("it is no breach set; `svc-identity breach-set build` makes one")]
-    NotASet,
-    #[error("it is a breach set of version {0}, which this binary does not know; build it anew")]
+    #[error("not a breach set file; create one with `svc-identity breach-set build`")]
+    NotABreachSet,
+    #[error("breach set version {0} is not supported by this binary; rebuild the file")]
     Version(u32),
-    #[error("it has {found} bytes where it should have {expected}: it was cut off; copy or build it anew")]
+    #[error("the file has {found} bytes, expected {expected}; copy or build it again")]
     Length { found: u64, expected: u64 },
-    #[error("it is damaged: its entries are not in order; copy or build it anew")]
+    #[error("the file is corrupt: its entries are not sorted; copy or build it again")]
     Damaged,
 }
 
 impl BreachSet {
-    /// Opens a file and looks at its header, its length, and at entries here and there.
+    /// Opens a file and checks its header, its length and a sample of its entries.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         if length < DATA_START {
-            return Err(OpenError::NotASet);
+            return Err(OpenError::NotABreachSet);
         }
         let mut bytes = [0; HEADER_LEN];
         file.read_exact_at(&mut bytes, 0)?;
@@ -67,19 +66,19 @@ impl BreachSet {
         Ok(set)
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub(crate) fn count(&self) -> u64 {
         self.header.count
     }
 
-    /// Whether it has an entry.
+    /// Returns whether the set contains the entry.
     pub(crate) fn contains(&self, entry: Entry) -> io::Result<bool> {
         let (mut low, mut high) = (0, self.header.count);
         let (mut low_entry, mut high_entry) = (self.header.first, self.header.last);
         let mut steps = 0;
         while low < high && (low_entry..=high_entry).contains(&entry) {
-            let middle = if steps < GUESSES {
-                low + share(entry.0 - low_entry.0, high_entry.0 - low_entry.0, high - low)
+            let middle = if steps < INTERPOLATION_STEPS {
+                low + interpolate(entry.0 - low_entry.0, high_entry.0 - low_entry.0, high - low)
             } else {
                 low + (high - low) / 2
             };
@@ -98,13 +97,13 @@ impl BreachSet {
     fn check_samples(&self) -> Result<(), OpenError> {
         let Header { count, first, last } = self.header;
         let step = (count / SAMPLES).max(1);
-        let mut before = None;
+        let mut previous = None;
         for position in (0..count).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             let entry = self.entry(position)?;
-            if before.is_some_and(|before| entry <= before) || !(first..=last).contains(&entry) {
+            if previous.is_some_and(|previous| entry <= previous) || !(first..=last).contains(&entry) {
                 return Err(OpenError::Damaged);
             }
-            before = Some(entry);
+            previous = Some(entry);
         }
         if self.entry(0)? != first || self.entry(count - 1)? != last {
             return Err(OpenError::Damaged);
@@ -126,12 +125,11 @@ impl BreachSet {
     }
 }
 
-/// What a password is looked up by.
+/// The search key of a password: the first eight bytes of its SHA-1 digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry(u64);
 
 impl Entry {
-    /// The entry that a password would have.
     pub(crate) fn of_password(password: &str) -> Self {
         Self::of_digest(Sha1::digest(password.as_bytes()).into())
     }
@@ -143,11 +141,11 @@ impl Entry {
     }
 }
 
-/// `whole * part / of`, or less than `whole` in any case: where among `whole` evenly spread entries one would stand.
-fn share(part: u64, of: u64, whole: u64) -> u64 {
-    let place = u128::from(whole) * u128::from(part) / (u128::from(of) + 1);
-    // Not above `whole`, which is a `u64`.
-    u64::try_from(place).unwrap_or(whole)
+/// Returns the expected position of an entry among `whole` evenly distributed entries: `whole * part / of`, below `whole`.
+fn interpolate(part: u64, of: u64, whole: u64) -> u64 {
+    let position = u128::from(whole) * u128::from(part) / (u128::from(of) + 1);
+    // At most `whole`, which is a `u64`.
+    u64::try_from(position).unwrap_or(whole)
 }
 
 #[cfg(test)]

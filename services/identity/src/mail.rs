@@ -1,11 +1,11 @@
-//! Outgoing mail: what a mail says, what it is on the wire, and the two ways it leaves by.
+//! Outgoing mail: content, MIME message, and the two delivery methods (SMTP, files in a directory).
 
-pub(crate) mod folder;
 mod letter;
 mod message;
 pub(crate) mod smtp;
 
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use hashing::TokenDigest;
 use lettre::message::Mailbox;
@@ -14,31 +14,48 @@ pub(crate) use self::letter::{Action, Letter, one_line, origin};
 pub(crate) use self::message::{Stamp, message};
 use self::smtp::Smtp;
 
-/// A mail to one person. It may hold a token.
+/// A mail to one recipient. It can contain a token.
 pub(crate) struct Mail {
-    /// The address, as the person typed it.
+    /// The recipient's address as typed.
     pub(crate) to: String,
-    /// What it says.
+    /// The content.
     pub(crate) letter: Letter,
-    /// The digest of its token. Each try to send makes a token of its own, so that a second try is another mail: whoever
-    /// stores mails must not take it for the first, whose token is dead.
+    /// The digest of the token in the mail. Each delivery attempt creates a new token and is a different mail, so the digest is
+    /// part of the message id: a mail store must not drop the second mail as a duplicate of the first.
     pub(crate) token: Option<TokenDigest>,
 }
 
-/// How mails leave.
+/// The delivery method.
 #[derive(Clone)]
-pub(crate) enum Route {
-    /// As files in a directory.
-    Folder(PathBuf),
-    /// Through a mail server.
+pub(crate) enum Delivery {
+    /// Files in a directory, for local use and tests.
+    Directory(PathBuf),
+    /// An SMTP server.
     Smtp(Box<Smtp>),
 }
 
-/// What the configuration says of mail.
+/// The mail configuration.
 #[derive(Clone)]
 pub(crate) struct MailSettings {
-    /// Who mails come from.
+    /// The sender.
     pub(crate) from: Mailbox,
-    /// How they leave; without a route no mail can be sent.
-    pub(crate) route: Option<Route>,
+    /// The delivery method; `None` if mail is not configured.
+    pub(crate) delivery: Option<Delivery>,
+}
+
+/// Writes a mail to a file that only its owner can read. The file appears complete or not at all.
+pub(crate) async fn write_file(directory: PathBuf, name: String, bytes: Vec<u8>) -> io::Result<()> {
+    let written = tokio::task::spawn_blocking(move || write_file_blocking(&directory, &name, &bytes));
+    written.await.map_err(io::Error::other)?
+}
+
+fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let partial = directory.join(format!(".{name}.partial"));
+    // Created new and never followed: another user of the directory could have placed a link.
+    let _ = std::fs::remove_file(&partial);
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&partial, directory.join(name))
 }

@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::config::{Config, VARIABLES};
 use crate::domain::password::PasswordPolicy;
 use crate::http;
-use crate::mail::Route;
+use crate::mail::Delivery;
 use crate::tasks::effects::{Effects, MAILS, TELLS};
 use crate::tasks::mailer::Mailer;
 use crate::tasks::purge;
@@ -88,7 +88,7 @@ pub struct Parts {
 /// A client or the hash pool cannot be made, or the directory of mails cannot be used.
 pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
-    if let Some(Route::Folder(directory)) = &config.mail.route {
+    if let Some(Delivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
@@ -119,7 +119,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
         // Bounded by the configuration to an hour.
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
-        can_mail: config.mail.route.is_some(),
+        can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
         limiter: limiter.clone(),
@@ -135,9 +135,9 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     metrics.at_scrape(move || publisher.measure());
     // A mail is composed and settled too.
-    let limit_of_mail = match &config.mail.route {
-        Some(Route::Smtp(smtp)) => smtp.limit + DELIVERY_TIMEOUT,
-        Some(Route::Folder(_)) | None => DELIVERY_TIMEOUT,
+    let limit_of_mail = match &config.mail.delivery {
+        Some(Delivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,
+        Some(Delivery::Directory(_)) | None => DELIVERY_TIMEOUT,
     };
     tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
     let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };

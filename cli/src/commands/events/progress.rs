@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::output::Output;
 
-/// Often enough to look alive, log_throttle enough to cost nothing.
+/// Often enough to look alive, rarely enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// A line that is painted over itself. It leaves nothing behind.

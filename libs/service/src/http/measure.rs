@@ -22,7 +22,7 @@ const CLIENT_GONE: u16 = 499;
 /// Methods are labels, so there are only so many: these, and `other`.
 const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
-/// Handles of so many statuses are kept at a route; it log_throttle gives more, and then they are looked up.
+/// Handles of so many statuses are kept at a route; it rarely has more, and then they are looked up.
 const STATUSES: usize = 8;
 /// Upper bounds in seconds: from an event that is acknowledged at once to a client that is about to give up.
 const BUCKETS: [f64; 14] =

@@ -12,13 +12,13 @@ use tenancy::TenantId;
 use super::App;
 use crate::breach_set::Entry;
 use crate::domain::email::EmailKey;
-use crate::domain::password::RateLimitError;
+use crate::domain::password::PolicyViolation;
 
 /// Why a password is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PasswordError {
     #[error("the password was refused")]
-    Refused(RateLimitError),
+    Rejected(PolicyViolation),
     /// A password that may be a breached one is not taken.
     #[error("the breach set cannot be read")]
     Unchecked(#[source] io::Error),
@@ -28,10 +28,10 @@ impl PasswordError {
     /// The problem, at the field that held the password.
     pub(super) fn at(self, pointer: &str) -> Problem {
         match self {
-            Self::Refused(refusal) => {
+            Self::Rejected(refusal) => {
                 let kind = refusal.kind();
                 let message = match refusal {
-                    RateLimitError::TooShort { least } => format!("at least {least} characters are needed"),
+                    PolicyViolation::TooShort { min } => format!("use at least {min} characters"),
                     _ => kind.title().to_owned(),
                 };
                 Problem::new(kind).field(pointer, kind.code(), message)
@@ -49,7 +49,7 @@ impl App {
         email: &EmailKey,
         tenant_id: &TenantId,
     ) -> Result<Password, PasswordError> {
-        let password = self.policy.accept(raw, email, tenant_id).map_err(PasswordError::Refused)?;
+        let password = self.policy.accept(raw, email, tenant_id).map_err(PasswordError::Rejected)?;
         if let Some(set) = &self.breach_set {
             // Outer spaces make nothing harder to guess.
             let entries = [password.expose(), password.expose().trim()].map(Entry::of_password);
@@ -59,7 +59,7 @@ impl App {
             });
             let found = found.await.map_err(io::Error::other).flatten();
             if found.map_err(PasswordError::Unchecked)? {
-                return Err(PasswordError::Refused(RateLimitError::Breached));
+                return Err(PasswordError::Rejected(PolicyViolation::Breached));
             }
         }
         Ok(password)

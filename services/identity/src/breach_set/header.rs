@@ -1,18 +1,18 @@
-//! The first bytes of a breach set, all numbers big-endian: magic, version, width of an entry, how many there are, the
-//! first and the last of them, and a checksum (CRC-32) of all that.
+//! The header of a breach set file, all numbers big-endian: magic, version, entry width, number of entries, first entry, last
+//! entry, CRC-32 of the preceding bytes.
 
 use super::{Entry, OpenError};
 
-/// How long the header is; entries begin after it.
+/// Length of the header in bytes. The entries follow it.
 pub(super) const HEADER_LEN: usize = 48;
 pub(super) const DATA_START: u64 = HEADER_LEN as u64;
-/// How long an entry is.
+/// Length of an entry in bytes.
 pub(super) const WIDTH: u64 = 8;
 
 const MAGIC: &[u8; 12] = b"svc-breached";
 const VERSION: u32 = 1;
 
-/// What a header says.
+/// The variable part of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) count: u64,
@@ -41,9 +41,10 @@ impl Header {
             u64::from_be_bytes(number)
         };
         if bytes[..12] != *MAGIC {
-            return Err(OpenError::NotASet);
+            return Err(OpenError::NotABreachSet);
         }
-        // Version and width, side by side.
+        // Version and entry width are adjacent 32-bit numbers.
+
         let version = u32::try_from(number(12) >> 32).unwrap_or(u32::MAX);
         if version != VERSION {
             return Err(OpenError::Version(version));

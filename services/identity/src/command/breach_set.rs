@@ -1,4 +1,4 @@
-//! `svc-identity breach-set`: makes the file that `SVC_BREACH_FILE` names.
+//! `svc-identity breach-set`: builds the file for `SVC_BREACH_FILE`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Write as _};
@@ -9,29 +9,30 @@ use std::time::{Duration, Instant};
 use crate::breach_set::{BreachSet, build};
 
 const BUFFER: usize = 1 << 20;
-/// Often enough to look alive, log_throttle enough to cost nothing.
-const PAINT_EVERY: Duration = Duration::from_millis(200);
-const ASK_EVERY: u64 = 1 << 20;
+/// Interval between progress updates.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
+/// Bytes between two reads of the clock, so that progress costs nothing per line.
+const BYTES_PER_CLOCK_READ: u64 = 1 << 20;
 
-/// The subcommands.
+/// Subcommands of `svc-identity breach-set`.
 #[derive(Debug, clap::Subcommand)]
 pub enum BreachSetCommand {
-    /// Make it from a download of Have I Been Pwned
+    /// Build a breach set from a Have I Been Pwned download
     ///
-    /// The download is the one of SHA-1 hashes, ordered by hash, as one file (some 40 GB); it is read once, in little memory.
-    /// The set takes 8 bytes a password. What was at its place is replaced when the new one is whole.
+    /// Use the download of SHA-1 hashes, sorted by hash, as one file (about 40 GB). It is read as a stream. The breach set has
+    /// 8 bytes per password. An existing file is replaced when the new one is complete.
     Build {
-        /// The download: lines `SHA1:COUNT`; `-` is standard input
+        /// The download: lines `SHA1:COUNT`; `-` for standard input
         #[arg(long, value_name = "FILE|-")]
         from: PathBuf,
-        /// Where the set goes
+        /// The breach set file to write
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
 }
 
 impl BreachSetCommand {
-    /// Carries it out.
+    /// Runs the subcommand.
     pub fn execute(self) -> ExitCode {
         let Self::Build { from, to } = self;
         match try_build(&from, &to) {
@@ -59,47 +60,47 @@ fn try_build(from: &Path, to: &Path) -> Result<u64, Box<dyn std::error::Error>> 
     let built = build(source, to, |bytes| progress.advance(bytes));
     progress.clear();
     built?;
-    // Read as the service will read it.
+    // Opened as the service opens it, so that an unusable file is reported here.
     Ok(BreachSet::open(to)?.count())
 }
 
-/// A line on the terminal that is painted over itself and leaves nothing behind.
+/// A progress line on a terminal, erased at the end.
 struct Progress {
     size: Option<u64>,
     done: u64,
-    asked: u64,
-    painted: Option<Instant>,
-    paints: bool,
+    clock_read_at: u64,
+    updated: Option<Instant>,
+    is_terminal: bool,
 }
 
 impl Progress {
     fn new(size: Option<u64>) -> Self {
-        Self { size, done: 0, asked: 0, painted: None, paints: io::stderr().is_terminal() }
+        Self { size, done: 0, clock_read_at: 0, updated: None, is_terminal: io::stderr().is_terminal() }
     }
 
     fn advance(&mut self, bytes: u64) {
         self.done += bytes;
-        if !self.paints || self.done - self.asked < ASK_EVERY {
+        if !self.is_terminal || self.done - self.clock_read_at < BYTES_PER_CLOCK_READ {
             return;
         }
-        self.asked = self.done;
-        if self.painted.is_none_or(|at| at.elapsed() >= PAINT_EVERY) {
-            self.painted = Some(Instant::now());
-            let share =
+        self.clock_read_at = self.done;
+        if self.updated.is_none_or(|at| at.elapsed() >= UPDATE_INTERVAL) {
+            self.updated = Some(Instant::now());
+            let percent =
                 self.size.map(|size| format!(", {} %", self.done * 100 / size.max(1))).unwrap_or_default();
-            paint(&format!("{} MB read{share}", self.done / 1_000_000));
+            write_line(&format!("{} MB read{percent}", self.done / 1_000_000));
         }
     }
 
     fn clear(&self) {
-        if self.painted.is_some() {
-            paint("");
+        if self.updated.is_some() {
+            write_line("");
         }
     }
 }
 
-/// Where painting fails, there is nobody left to look.
-fn paint(text: &str) {
+/// Replaces the progress line. An error means that the terminal is closed, and is ignored.
+fn write_line(text: &str) {
     let mut err = io::stderr().lock();
     let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
 }

@@ -1,31 +1,31 @@
-//! E-mail addresses: kept as typed, compared trimmed, in NFC, with the domain in its ASCII form and all in lower case.
+//! E-mail addresses: stored as typed, compared trimmed, in NFC, with the domain in ASCII form and both parts in lower case.
 
 use std::str::FromStr;
 
 use unicode_normalization::UnicodeNormalization as _;
 
-/// RFC 5321, section 4.5.3.1: octets of the local part, and of the whole path without its brackets.
+/// RFC 5321, section 4.5.3.1: maximum octets of the local part, and of the address.
 const MAX_LOCAL: usize = 64;
 const MAX_ADDRESS: usize = 254;
 
-/// An address that mail can be sent to.
+/// A valid e-mail address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Email {
     typed: String,
     key: EmailKey,
 }
 
-/// What addresses are compared by.
+/// The normalized form by which addresses are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EmailKey(String);
 
-/// The text is no address.
+/// The text is not a valid e-mail address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an e-mail address is needed: name@example.com")]
+#[error("must be an e-mail address such as name@example.com")]
 pub(crate) struct InvalidEmail;
 
 impl Email {
-    /// As typed, without outer white space.
+    /// Returns the address as typed, trimmed.
     pub(crate) fn typed(&self) -> &str {
         &self.typed
     }
@@ -52,7 +52,7 @@ impl FromStr for Email {
         }
         let domain = idna::domain_to_ascii_strict(domain).map_err(|_| InvalidEmail)?;
         let key = format!("{}@{}", local.to_lowercase(), domain.to_lowercase());
-        // What the mailer could not send to would wait for ever.
+        // An address that the mailer cannot parse could never receive its mail.
         let sendable = format!("{local}@{domain}").parse::<lettre::Address>().is_ok();
         let longest = local.len().max(local.to_lowercase().len());
         if !sendable
@@ -67,19 +67,19 @@ impl FromStr for Email {
     }
 }
 
-/// Characters that change how text around them is shown, so that an address could look like another.
+/// Returns whether a character is invisible or changes the direction of text, so that one address could look like another.
 fn is_formatting(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl EmailKey {
-    /// A key as the database keeps it.
+    /// Wraps a key that was read from the database.
     pub(crate) fn from_stored(key: String) -> Self {
         Self(key)
     }
 
-    /// The key of whatever somebody typed at a login: what is no address has a key that no account has, so that the
-    /// login takes the same path.
+    /// Returns the key for the input of a login. Invalid input maps to a key that no account has, so that the login takes the
+    /// same path.
     pub(crate) fn of_login(text: &str) -> Self {
         text.parse::<Email>().map_or_else(|_| Self("unusable".to_owned()), |email| email.key)
     }
@@ -88,7 +88,7 @@ impl EmailKey {
         &self.0
     }
 
-    /// The part before the `@`.
+    /// Returns the part before the `@`.
     pub(crate) fn local_part(&self) -> &str {
         self.0.split('@').next().unwrap_or_default()
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_people_take_for_the_same_are_the_same() {
+    fn equivalent_spellings_have_the_same_key() {
         let key = |text: &str| text.parse::<Email>().unwrap().key;
         assert_eq!(key(" Ada@Example.COM "), key("ada@example.com"));
         assert_eq!(key("ada@bücher.example"), key("ada@xn--bcher-kva.example"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_has_nobodys_key() {
+    fn rejects_invalid_addresses_and_maps_them_to_an_unused_key() {
         let long = format!("{}@example.com", "a".repeat(65));
         for bad in [
             "",
@@ -134,13 +134,14 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_key_is_its_own_key_and_never_holds_a_control_character(text in "\\PC{0,40}@?\\PC{0,40}") {
-            if let Ok(email) = text.parse::<Email>() {
-                let key = email.key().as_str().to_owned();
-                prop_assert!(!key.contains(char::is_control));
-                prop_assert_eq!(EmailKey::of_login(&key), email.key);
+            #[test]
+            fn a_key_normalizes_to_itself_and_contains_no_control_character
+    (text in "\\PC{0,40}@?\\PC{0,40}") {
+                if let Ok(email) = text.parse::<Email>() {
+                    let key = email.key().as_str().to_owned();
+                    prop_assert!(!key.contains(char::is_control));
+                    prop_assert_eq!(EmailKey::of_login(&key), email.key);
+                }
             }
         }
-    }
 }

@@ -1,29 +1,29 @@
-//! What a mail says, once: as text and as HTML that reads well on a phone, in light and in dark.
+//! The content of a mail, rendered as plain text and as HTML (responsive, light and dark).
 
 use askama::Template;
 use url::Url;
 
-/// The words of a mail.
+/// The content of a mail.
 pub(crate) struct Letter {
-    /// The subject, also the heading.
+    /// The subject and heading.
     pub(crate) subject: String,
-    /// Paragraphs before what is to be done.
+    /// Paragraphs before the action.
     pub(crate) lead: Vec<String>,
-    /// What the person can do.
+    /// What the recipient can do.
     pub(crate) action: Option<Action>,
-    /// Paragraphs after it.
+    /// Paragraphs after the action.
     pub(crate) closing: Vec<String>,
 }
 
-/// A link, and the same as a command.
+/// A link, and the equivalent command.
 pub(crate) struct Action {
-    /// What the link is for, as in "Open this link to accept".
+    /// Completes the sentence "Open this link …".
     pub(crate) purpose: String,
-    /// What the button says.
+    /// The text of the button.
     pub(crate) label: String,
-    /// The link; the token stands in its fragment, which no server ever sees.
+    /// The link. The token is in the fragment, which clients do not send to a server.
     pub(crate) link: String,
-    /// What does the same on the command line.
+    /// The equivalent `svc` command.
     pub(crate) command: String,
 }
 
@@ -36,26 +36,25 @@ struct Text<'a>(&'a Letter);
 struct Html<'a>(&'a Letter);
 
 impl Letter {
-    /// As text.
+    /// Renders plain text.
     pub(crate) fn text(&self) -> Result<String, askama::Error> {
         Text(self).render()
     }
 
-    /// As HTML.
+    /// Renders HTML.
     pub(crate) fn html(&self) -> Result<String, askama::Error> {
         Html(self).render()
     }
 }
 
-/// The origin without its last slash, as links and commands begin with it.
+/// Returns the public URL without a trailing slash, the prefix of links.
 pub(crate) fn origin(public_url: &Url) -> &str {
     public_url.as_str().trim_end_matches('/')
 }
 
-/// Somebody's words on one line: what they typed must not become a line of ours.
-pub(crate) fn one_line(words: &str) -> String {
-    words
-        .chars()
+/// Replaces line breaks and control characters by spaces, so that user input cannot add lines to a mail.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars()
         .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! A mail as it is on the wire (RFC 5322, MIME): text and HTML, one of them to be shown.
+//! The MIME message of a mail (RFC 5322): `multipart/alternative` with plain text and HTML.
 
 use chrono::{DateTime, Utc};
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
@@ -8,34 +8,34 @@ use uuid::Uuid;
 
 use super::Mail;
 
-/// No mail can be made of it, now or ever.
+/// Why no message can be built. The error is permanent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unsendable {
-    #[error("mail cannot be sent to this address")]
+pub(crate) enum MessageError {
+    #[error("the recipient's address cannot receive mail")]
     Address,
-    #[error("the mail cannot be written")]
+    #[error("failed to render the mail")]
     Template(#[from] askama::Error),
-    #[error("the mail cannot be written")]
+    #[error("failed to build the message")]
     Message(#[from] lettre::error::Error),
 }
 
-/// What tells a mail from all others.
+/// The identity of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp {
-    /// The outbox row that asked for it.
+    /// The id of the outbox message.
     pub(crate) mail_id: Uuid,
-    /// When it is sent.
+    /// The time of the delivery attempt.
     pub(crate) date: DateTime<Utc>,
 }
 
-/// Puts a mail together. Its id is the same at each try, unless the mail is not: see [`Mail::token`].
-pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Message, Unsendable> {
+/// Builds the message. The message id is the same at each attempt, except if the mail contains a token (see [`Mail::token`]).
+pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Message, MessageError> {
     let (Stamp { mail_id, date }, domain) = (stamp, from.email.domain());
     let message_id = match mail.token {
         Some(digest) => format!("<{mail_id}.{digest:?}@{domain}>"),
         None => format!("<{mail_id}@{domain}>"),
     };
-    // RFC 3834, section 5: nobody's holiday shall answer it.
+    // RFC 3834, section 5: prevents automatic replies.
     let automatic =
         HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".to_owned());
     let (text, html) = (mail.letter.text()?, mail.letter.html()?);
@@ -53,15 +53,16 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
     Ok(message)
 }
 
-/// The address with its domain as DNS has it, so that the mail server need not know of other scripts.
-fn address(typed: &str) -> Result<Address, Unsendable> {
-    let (local, domain) = typed.rsplit_once('@').ok_or(Unsendable::Address)?;
-    let domain = idna::domain_to_ascii_strict(domain).map_err(|_| Unsendable::Address)?;
-    Address::new(local, domain).map_err(|_| Unsendable::Address)
+/// Returns the address with its domain in ASCII form (IDNA), so that the mail server needs no SMTPUTF8 for the domain.
+fn address(typed: &str) -> Result<Address, MessageError> {
+    let (local, domain) = typed.rsplit_once('@').ok_or(MessageError::Address)?;
+    let domain = idna::domain_to_ascii_strict(domain).map_err(|_| MessageError::Address)?;
+    Address::new(local, domain).map_err(|_| MessageError::Address)
 }
 
-/// ASCII goes out as it is, in lines as long as they are (RFC 5322 lets them have 998 characters): a link that an encoding
-/// breaks in two can neither be read nor copied from a file.
+/// Sends ASCII unencoded in lines of up to 998 characters (RFC 5322, section 2.1.1). Quoted-printable would split long links,
+/// which then cannot be copied from a mail file.
+
 fn part(content_type: ContentType, content: String) -> SinglePart {
     let plain = content.is_ascii() && content.lines().all(|line| line.len() <= 998);
     let body = if plain {

@@ -1,7 +1,7 @@
-//! Mails through a mail server (RFC 5321), as a client of its submission service.
+//! SMTP client (RFC 5321) for a submission service.
 //!
-//! A conversation a mail, over TLS unless told otherwise. What the server has accepted is sent, however the conversation
-//! ends after that; whatever happens before counts as not sent.
+//! One connection per mail, over TLS unless configured otherwise. A mail counts as sent when the server has accepted its
+//! data, and as not sent after every earlier error.
 
 mod server;
 
@@ -16,62 +16,62 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 
 pub(crate) use self::server::{Encryption, Server};
 
-/// How long the server may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// How much of what a server says is kept.
-const MOST_SAID: usize = 200;
+/// Timeout of QUIT.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length of a server reply in a log message.
+const MAX_REPLY: usize = 200;
 
-/// A mail server, and how to talk to it.
+/// A client for one mail server.
 #[derive(Clone)]
 pub(crate) struct Smtp {
-    /// Where it is.
+    /// Address, encryption and credentials of the server.
     pub(crate) server: Server,
-    /// Who we say we are.
+    /// The name in EHLO.
     pub(crate) hello: ClientId,
-    /// How long a mail may take, from the connection until the server has accepted it.
-    pub(crate) limit: Duration,
+    /// Timeout of one mail, from connecting until the server has accepted it.
+    pub(crate) timeout: Duration,
 }
 
 /// Why a mail was not sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SmtpError {
-    /// The server cannot be reached or will not talk to us: nothing that this mail could help.
-    #[error("the mail server cannot be used: {0}")]
+    /// The server cannot be reached or rejects the session. The cause is not this mail.
+    #[error("mail server unavailable: {0}")]
     Server(String),
-    /// The server does not want our user or password; what it says may repeat them.
-    #[error("the mail server refused the user or the password")]
+    /// The server rejects the credentials. Its reply is omitted because it can repeat them.
+    #[error("the mail server rejected the user name or password; check SVC_SMTP_URL")]
     Credentials,
-    /// Refused for now.
-    #[error("the mail server refused the mail for now: {0}")]
+    /// A transient rejection (4yz).
+    #[error("the mail server deferred the mail: {0}")]
     Deferred(String),
-    /// Refused for ever: the address is unknown, or the mail is not wanted.
-    #[error("the mail server refused the mail: {0}")]
-    Refused(String),
-    /// Only for addresses in other scripts before the `@`.
-    #[error("the mail server takes no addresses beyond ASCII (SMTPUTF8)")]
-    Script,
-    /// It did not answer; whether it has the mail is not known.
-    #[error("the mail server took longer than {0:?}")]
-    Slow(Duration),
+    /// A permanent rejection (5yz).
+    #[error("the mail server rejected the mail: {0}")]
+    Rejected(String),
+    /// The local part of the address is not ASCII and the server does not support it.
+    #[error("the mail server does not support addresses outside ASCII (SMTPUTF8)")]
+    Utf8Address,
+    /// The server did not reply in time. The server may have accepted the mail.
+    #[error("the mail server did not reply within {0:?}")]
+    Timeout(Duration),
 }
 
 impl SmtpError {
-    /// Whether it is of no use to try again.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Script)
+    /// Returns whether a retry cannot succeed.
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(self, Self::Rejected(_) | Self::Utf8Address)
     }
 }
 
 impl Smtp {
     /// Sends a mail.
     pub(crate) async fn send(&self, message: &Message) -> Result<(), SmtpError> {
-        let sending = tokio::time::timeout(self.limit, self.converse(message));
-        let mut connection = sending.await.map_err(|_| SmtpError::Slow(self.limit))??;
-        let _ = tokio::time::timeout(GOODBYE, connection.quit()).await;
+        let sending = tokio::time::timeout(self.timeout, self.transmit(message));
+        let mut connection = sending.await.map_err(|_| SmtpError::Timeout(self.timeout))??;
+        let _ = tokio::time::timeout(QUIT_TIMEOUT, connection.quit()).await;
         Ok(())
     }
 
-    async fn converse(&self, message: &Message) -> Result<AsyncSmtpConnection, SmtpError> {
+    async fn transmit(&self, message: &Message) -> Result<AsyncSmtpConnection, SmtpError> {
         let (envelope, bytes) = (message.envelope(), message.formatted());
         let mut connection = self.connect().await?;
         let mut parameters = Vec::new();
@@ -82,68 +82,71 @@ impl Smtp {
             .all(|address| AsRef::<str>::as_ref(address).is_ascii())
         {
             if !connection.server_info().supports_feature(Extension::SmtpUtfEight) {
-                return Err(SmtpError::Script);
+                return Err(SmtpError::Utf8Address);
             }
             parameters
                 .extend([MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)]);
         }
         let sender = Mail::new(envelope.from().cloned(), parameters);
-        connection.command(sender).await.map_err(|error| of_server(&error))?;
+        connection.command(sender).await.map_err(|error| session_error(&error))?;
         for recipient in envelope.to() {
             let recipient = Rcpt::new(recipient.clone(), Vec::new());
-            connection.command(recipient).await.map_err(|error| of_mail(&error))?;
+            connection.command(recipient).await.map_err(|error| mail_error(&error))?;
         }
-        connection.command(Data).await.map_err(|error| of_mail(&error))?;
-        connection.message(&bytes).await.map_err(|error| of_mail(&error))?;
+        connection.command(Data).await.map_err(|error| mail_error(&error))?;
+        connection.message(&bytes).await.map_err(|error| mail_error(&error))?;
         Ok(connection)
     }
 
     async fn connect(&self) -> Result<AsyncSmtpConnection, SmtpError> {
         let Server { host, port, encryption, credentials } = &self.server;
-        let wrapped = match encryption {
+        let implicit_tls = match encryption {
             Encryption::Tls(parameters) => Some(parameters.clone()),
             Encryption::StartTls(_) | Encryption::Plain => None,
         };
         let address = (host.as_str(), *port);
-        let connecting = AsyncSmtpConnection::connect_tokio1(address, None, &self.hello, wrapped, None);
-        let mut connection = connecting.await.map_err(|error| of_server(&error))?;
+        let connecting = AsyncSmtpConnection::connect_tokio1(address, None, &self.hello, implicit_tls, None);
+        let mut connection = connecting.await.map_err(|error| session_error(&error))?;
         if let Encryption::StartTls(parameters) = encryption {
-            connection.starttls(parameters.clone(), &self.hello).await.map_err(|error| of_server(&error))?;
+            connection
+                .starttls(parameters.clone(), &self.hello)
+                .await
+                .map_err(|error| session_error(&error))?;
         }
         if let Some(credentials) = credentials {
             let authenticated = connection.auth(server::MECHANISMS, credentials).await;
             authenticated.map_err(|error| match error.status() {
                 Some(_) => SmtpError::Credentials,
-                None => of_server(&error),
+                None => session_error(&error),
             })?;
         }
         Ok(connection)
     }
 }
 
-/// Before the recipient is named, even a final refusal is about the server or its configuration.
-fn of_server(error: &Error) -> SmtpError {
-    SmtpError::Server(said(error))
+/// Before RCPT, even a permanent reply concerns the server or its configuration, not the mail.
+fn session_error(error: &Error) -> SmtpError {
+    SmtpError::Server(reply(error))
 }
 
-fn of_mail(error: &Error) -> SmtpError {
+fn mail_error(error: &Error) -> SmtpError {
     if error.is_permanent() {
-        SmtpError::Refused(said(error))
+        SmtpError::Rejected(reply(error))
     } else if error.is_transient() {
-        SmtpError::Deferred(said(error))
+        SmtpError::Deferred(reply(error))
     } else {
-        SmtpError::Server(said(error))
+        SmtpError::Server(reply(error))
     }
 }
 
-/// What the server or the network says, for a log: on one line, not too long, and not at all where it repeats a token.
-fn said(error: &Error) -> String {
+/// Returns the server reply or network error for the log: one line, truncated, and only the code if it repeats a token.
+fn reply(error: &Error) -> String {
     let text = match (error.status(), error.source()) {
         (Some(code), Some(words)) => format!("{code} {words}"),
         _ => error.to_string(),
     };
     if text.contains("svc_") {
-        return error.status().map_or_else(|| "no plain answer".to_owned(), |code| code.to_string());
+        return error.status().map_or_else(|| "reply omitted".to_owned(), |code| code.to_string());
     }
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_SAID).collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REPLY).collect()
 }

@@ -9,7 +9,7 @@ use service::Tasks;
 use crate::app::App;
 use crate::store::session;
 
-/// A count reads an index entry a session: log_throttle enough to cost nothing, often enough for a picture of the day.
+/// A count reads an index entry a session: rarely enough to cost nothing, often enough for a picture of the day.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Puts the count into the registry.

@@ -1,21 +1,20 @@
-//! The built-in lists: common passwords, and passwords known from breaches (see `data/README.md`).
+//! The built-in lists of common and breached passwords (see `data/README.md`).
 //!
-//! Both are sorted and searched in place, inside the binary's read-only pages: a look-up takes about twenty steps,
-//! allocates nothing, and only the pages that are touched are ever resident. The build fails when one is out of order or not
-//! whole (`build.rs`); what is part of the binary cannot change after that, so nothing is left to check at the start.
+//! Both lists are sorted and searched in the read-only pages of the binary: a lookup takes about twenty steps, allocates
+//! nothing, and only the accessed pages are resident. `build.rs` verifies order and size, so there is no check at start.
 
 use std::cmp::Ordering;
 
 use sha1::{Digest as _, Sha1};
 
-/// A line each, sorted by bytes, each line ended.
+/// One password per line, sorted by bytes, each line terminated.
 static COMMON: &[u8] = include_bytes!("../../../data/common-12plus.txt");
-/// The first eight bytes of SHA-1 over each entry, sorted.
+/// The first eight bytes of the SHA-1 digest of each password, sorted.
 static BREACHED: &[u8] = include_bytes!("../../../data/breached-12plus.sha1p64.bin");
 
 const PREFIX: usize = 8;
 
-/// Whether the list of common passwords has this one, in lower case and trimmed.
+/// Returns whether the list of common passwords contains a password, given in lower case and trimmed.
 pub(super) fn is_common(folded: &str) -> bool {
     let (mut low, mut high) = (0, COMMON.len());
     while low < high {
@@ -31,7 +30,7 @@ pub(super) fn is_common(folded: &str) -> bool {
     false
 }
 
-/// Whether the breach set has this one, in lower case and trimmed.
+/// Returns whether the built-in breach set contains a password, given in lower case and trimmed.
 pub(super) fn is_breached(folded: &str) -> bool {
     let digest = Sha1::digest(folded.as_bytes());
     let (prefixes, _) = BREACHED.as_chunks::<PREFIX>();
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_common_password_is_found_and_its_neighbours_are_not() {
+    fn finds_every_common_password_and_no_other() {
         for line in COMMON.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             let line = std::str::from_utf8(line).unwrap();
             assert!(is_common(line), "{line}");
@@ -54,11 +53,11 @@ mod tests {
     }
 
     #[test]
-    fn breached_passwords_are_found_and_others_are_not() {
+    fn finds_breached_passwords_and_no_other() {
         for breached in ["iloveyou1234", "qwertyuiop123", "123456789abcd"] {
             assert!(is_breached(breached), "{breached}");
         }
-        for other in ["", "correct-horse-battery-9 of our own"] {
+        for other in ["", "correct-horse-battery-9 unbreached"] {
             assert!(!is_breached(other), "{other}");
         }
     }

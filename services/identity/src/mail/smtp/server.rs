@@ -1,4 +1,4 @@
-//! Where the mail server is, as `SVC_SMTP_URL` says it.
+//! Parses `SVC_SMTP_URL`.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use lettre::transport::smtp::client::{Certificate, TlsParameters};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// How passwords are shown to a server: in the clear, since that is inside TLS.
+/// Authentication mechanisms. They send the password unhashed, inside TLS.
 pub(crate) const MECHANISMS: &[Mechanism] = &[Mechanism::Plain, Mechanism::Login];
-/// RFC 8314: submission with TLS from the start, and with STARTTLS.
+/// Ports of RFC 8314: implicit TLS, and STARTTLS.
 const SUBMISSIONS: u16 = 465;
 const SUBMISSION: u16 = 587;
 
-/// A mail server.
+/// Address, encryption and credentials of a mail server.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) host: String,
@@ -22,59 +22,61 @@ pub(crate) struct Server {
     pub(crate) credentials: Option<Credentials>,
 }
 
-/// What keeps others from reading along.
+/// Encryption of the connection.
 #[derive(Clone)]
 pub(crate) enum Encryption {
-    /// TLS from the first byte on.
+    /// Implicit TLS.
     Tls(TlsParameters),
-    /// TLS before anything that matters; a server that does not offer it is not used.
+    /// STARTTLS, required: nothing is sent to a server that does not offer it.
     StartTls(TlsParameters),
-    /// Nothing: on this machine, or when somebody insists.
+    /// None: on loopback, or with `?tls=none`.
     Plain,
 }
 
-/// The URL names no mail server.
+/// The text is not the URL of a mail server.
 #[derive(Debug, thiserror::Error)]
-#[error("not the URL of a mail server")]
-pub(crate) struct NotAServer;
+#[error(
+    "must be smtps://[user:password@]host[:port] or smtp://[user:password@]host[:port][?tls=required|none]"
+)]
+pub(crate) struct InvalidSmtpUrl;
 
 impl Server {
-    /// Reads `smtps://user:password@host:port`, or `smtp://…?tls=required` (what holds where it is left out, but for
-    /// loopback) or `?tls=none`. `roots` are trusted beside those of the machine.
-    pub(crate) fn parse(text: &str, roots: &[Certificate]) -> Result<Self, NotAServer> {
-        let url = Url::parse(text).map_err(|_| NotAServer)?;
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(NotAServer)?;
+    /// Parses `smtps://user:password@host:port` or `smtp://…` with `?tls=required` (the default, except on loopback) or
+    /// `?tls=none`. `roots` are trusted in addition to the system's certificates.
+    pub(crate) fn parse(text: &str, roots: &[Certificate]) -> Result<Self, InvalidSmtpUrl> {
+        let url = Url::parse(text).map_err(|_| InvalidSmtpUrl)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidSmtpUrl)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if !matches!(url.path(), "" | "/") || url.fragment().is_some() {
-            return Err(NotAServer);
+            return Err(InvalidSmtpUrl);
         }
         let tls = || {
             let builder = TlsParameters::builder(host.clone());
             let builder = roots.iter().fold(builder, |all, root| all.add_root_certificate(root.clone()));
-            builder.build().map_err(|_| NotAServer)
+            builder.build().map_err(|_| InvalidSmtpUrl)
         };
         let encryption = match (url.scheme(), url.query()) {
             ("smtps", None) => Encryption::Tls(tls()?),
             ("smtp", Some("tls=none")) => Encryption::Plain,
             ("smtp", None) if is_loopback(&host) => Encryption::Plain,
             ("smtp", None | Some("tls=required")) => Encryption::StartTls(tls()?),
-            _ => return Err(NotAServer),
+            _ => return Err(InvalidSmtpUrl),
         };
-        let usual = if matches!(encryption, Encryption::Tls(_)) { SUBMISSIONS } else { SUBMISSION };
-        let (port, credentials) = (url.port().unwrap_or(usual), credentials(&url)?);
+        let default_port = if matches!(encryption, Encryption::Tls(_)) { SUBMISSIONS } else { SUBMISSION };
+        let (port, credentials) = (url.port().unwrap_or(default_port), credentials(&url)?);
         Ok(Self { host, port, encryption, credentials })
     }
 }
 
-/// Both of user and password, or neither.
-fn credentials(url: &Url) -> Result<Option<Credentials>, NotAServer> {
+/// Returns user name and password, which must both be present or both be absent.
+fn credentials(url: &Url) -> Result<Option<Credentials>, InvalidSmtpUrl> {
     let decode = |text: &str| {
         let decoded = percent_decode_str(text).decode_utf8();
-        decoded.map(String::from).map_err(|_| NotAServer)
+        decoded.map(String::from).map_err(|_| InvalidSmtpUrl)
     };
     match (url.username(), url.password()) {
         ("", None) => Ok(None),
-        ("", Some(_)) | (_, None) => Err(NotAServer),
+        ("", Some(_)) | (_, None) => Err(InvalidSmtpUrl),
         (user, Some(password)) => Ok(Some(Credentials::new(decode(user)?, decode(password)?))),
     }
 }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_out_in_the_clear_unless_it_stays_here_or_somebody_insists() {
+    fn connections_are_encrypted_except_on_loopback_or_with_tls_none() {
         for (text, port, encryption) in [
             ("smtps://mail.example", 465, "tls"),
             ("smtps://mail.example:2465", 2465, "tls"),
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_server_or_half_of_the_credentials_is_refused() {
+    fn rejects_other_urls_and_incomplete_credentials() {
         for text in [
             "mail.example:587",
             "http://mail.example",
