@@ -1,47 +1,47 @@
 # Needs: Rust, a C compiler, Python 3 with pip, make. `make help` lists the targets.
 
-# Port of the public API, and the directory for all data: two checkouts, or two runs, go side by side with others.
+# Port of the public API and directory for all data. Change both to run a second instance.
 PORT ?= 8080
 DATA ?= .dev/data
-# `make up TOOLS=fetch` ignores the Postgres and nats-server that the machine itself has.
+# `make up TOOLS=fetch` ignores an installed Postgres and nats-server.
 TOOLS ?=
 
 PYTHON ?= python3
 FETCH = $(PYTHON) deploy/local/fetch.py $(if $(filter fetch,$(TOOLS)),--fetch)
-# Where cargo puts binaries, also when a setting of the person's own says otherwise.
+# The target directory of cargo, including settings of the user.
 TARGET = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 BIN = $(TARGET)/debug
 
-# Queries are checked against what is checked in (.sqlx), not against whatever DATABASE_URL means to this person.
+# Queries are checked against .sqlx, not against a DATABASE_URL of the user.
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
 .PHONY: up down test lint gen fmt bench image chart e2e clean help
 
-up: ## Start everything on this machine; PORT=8080 DATA=.dev/data choose where
+up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
 	@cargo build --package standalone --package cli --bins
 	@exec "$(BIN)/svc-standalone" up --port "$(PORT)" --data "$(DATA)"
 
-down: ## Stop what `make up` started elsewhere; DATA=… for one of several
+down: ## Stop an instance of another terminal; option DATA=…
 	@if [ -e "$(DATA)/lock" ] || [ -e .dev/standalone.lock ]; then \
 	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
 	  exec "$(BIN)/svc-standalone" down $(if $(filter-out .dev/data,$(DATA)),--data "$(DATA)"); \
-	else echo "nothing runs here"; fi
+	else echo "no instance is running"; fi
 
-test: ## Run every test that needs no cluster, beside servers of its own
+test: ## Run all tests that need no cluster, with their own Postgres and nats-server
 	@$(FETCH) --tests
 	@cargo build --workspace --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
 
-lint: ## Check form and style, and that generated files are up to date, as CI does
+lint: ## Check formatting, lints and generated files, as CI does
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@before=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); $(MAKE) --no-print-directory gen; \
 	after=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); \
-	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit what \`make gen\` wrote"; exit 1; fi
+	if [ "$$before" != "$$after" ]; then git status --short; echo "generated files were out of date: commit the output of \`make gen\`"; exit 1; fi
 
-gen: ## Bring generated files up to date: offline data of queries, configuration table, catalog, schemas, chart
+gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart
 	@$(FETCH) --tests
 	@cargo build --quiet --package standalone --no-default-features --bins
 	@cargo build --quiet --package database --example offline_data
@@ -53,30 +53,30 @@ gen: ## Bring generated files up to date: offline data of queries, configuration
 	@$(PYTHON) helm/generate.py
 	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
-fmt: ## Bring the code into form
+fmt: ## Format the code
 	cargo fmt --all
 
-bench: ## Measure the running system beside the best that this machine can do (needs 11 GB of disk; 4 minutes)
+bench: ## Compare the running system with the limits of this machine (11 GB of disk, 4 minutes)
 	@$(FETCH)
 	@cargo build --release --package standalone --package bench --bins
 	@exec "$(TARGET)/release/bench"
 
-image: ## Build the images; ARGS="svc-ingest --dev" for some of them
+image: ## Build the images; option ARGS="svc-ingest --dev"
 	@$(PYTHON) deploy/image.py $(ARGS)
 
 chart: ## Test the chart, the images and the Tiltfile (`make test` does too)
 	@$(FETCH) --tests
 	@$(PYTHON) tests/chart/run.py
 
-e2e: ## Install and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py says what else to set
+e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py lists the settings
 	@$(FETCH) --tests
 	@$(PYTHON) tests/cluster/e2e.py
 
-clean: ## Stop what runs, remove its data and all of .dev (cargo clean removes the build)
+clean: ## Stop the instance, delete its data and .dev (`cargo clean` deletes the build)
 	@if [ -e .dev/data/lock ] || [ -e .dev/standalone.lock ]; then \
 	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
 	  "$(BIN)/svc-standalone" down --remove; fi
 	rm -rf .dev
 
-help: ## Show this
+help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

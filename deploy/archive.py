@@ -1,4 +1,4 @@
-"""Writes an image archive from files: an OCI layout, and what `docker save` writes, in one. No tool and no base needed."""
+"""Writes an image archive from files: an OCI layout that is also a `docker save` archive. Needs neither tools nor a base image."""
 
 import hashlib
 import io
@@ -14,7 +14,7 @@ OCI = "application/vnd.oci.image"
 def write(target, reference, files, entry_point, ports=(), user="65532:65532", environment=None):
     """Writes the archive. `files` maps a path in the image to its content (bytes), or to a file or folder (Path)."""
     layer = pack(files)
-    config = encoded({
+    config = to_json({
         "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
         "config": {
@@ -25,30 +25,30 @@ def write(target, reference, files, entry_point, ports=(), user="65532:65532", e
         },
         "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
     })  # fmt: skip
-    manifest = encoded({
+    manifest = to_json({
         "schemaVersion": 2,
         "mediaType": f"{OCI}.manifest.v1+json",
-        "config": described(f"{OCI}.config.v1+json", config),
-        "layers": [described(f"{OCI}.layer.v1.tar", layer)],
+        "config": descriptor(f"{OCI}.config.v1+json", config),
+        "layers": [descriptor(f"{OCI}.layer.v1.tar", layer)],
     })  # fmt: skip
     index = {
-        **described(f"{OCI}.manifest.v1+json", manifest),
-        # The first is for containerd, the second for everybody else.
+        **descriptor(f"{OCI}.manifest.v1+json", manifest),
+        # The first is for containerd, the second for other tools.
         "annotations": {"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference},
     }
     entries = {blob(content): content for content in (layer, config, manifest)}
-    entries["oci-layout"] = encoded({"imageLayoutVersion": "1.0.0"})
-    entries["index.json"] = encoded({"schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json", "manifests": [index]})
-    entries["manifest.json"] = encoded([{"Config": blob(config), "RepoTags": [reference], "Layers": [blob(layer)]}])
+    entries["oci-layout"] = to_json({"imageLayoutVersion": "1.0.0"})
+    entries["index.json"] = to_json({"schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json", "manifests": [index]})
+    entries["manifest.json"] = to_json([{"Config": blob(config), "RepoTags": [reference], "Layers": [blob(layer)]}])
     Path(target).write_bytes(pack(entries))
 
 
 def pack(files):
-    """A tar archive in which nothing depends on when and by whom it was made."""
+    """Returns a reproducible tar archive: without time stamps and owners."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         folders = set()
-        for path, content in sorted(unfolded(files), key=lambda file: file[0]):
+        for path, content in sorted(flatten(files), key=lambda file: file[0]):
             for folder in reversed(Path(path).parents[:-1]):
                 if folder not in folders:
                     folders.add(folder)
@@ -59,8 +59,8 @@ def pack(files):
     return buffer.getvalue()
 
 
-def unfolded(files):
-    """Every single file: (path in the archive, content)."""
+def flatten(files):
+    """Yields every file: (path in the archive, content)."""
     for path, content in files.items():
         path = path.lstrip("/")
         if isinstance(content, bytes) or not content.is_dir():
@@ -72,12 +72,12 @@ def unfolded(files):
 
 
 def entry(path, kind, mode, size=0):
-    made = tarfile.TarInfo(path)
-    made.type, made.mode, made.size = kind, mode, size
-    return made
+    info = tarfile.TarInfo(path)
+    info.type, info.mode, info.size = kind, mode, size
+    return info
 
 
-def encoded(value):
+def to_json(value):
     return json.dumps(value, sort_keys=True).encode()
 
 
@@ -89,5 +89,5 @@ def blob(content):
     return f"blobs/sha256/{hashlib.sha256(content).hexdigest()}"
 
 
-def described(kind, content):
+def descriptor(kind, content):
     return {"mediaType": kind, "digest": digest(content), "size": len(content)}

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the images on this machine, without pulling anything: static binaries on an empty base.
+"""Builds the images on the host: static binaries on an empty base, without pulling a base image.
 
-  image.py                        build all, write an archive each to target/images, hand them to docker, podman or buildah
-  image.py svc-ingest --dev       one of them, from the development profile
-  image.py --only-files DIR       what the images hold, as files (deploy/Dockerfile copies them)
+  image.py                        build all images, write archives to target/images, load them into docker, podman or buildah
+  image.py svc-ingest --dev       build one image with the development profile
+  image.py --only-files DIR       write the content of the images as files (deploy/Dockerfile copies them)
 
-An archive is an OCI layout and what `docker save` writes in one, so every tool reads it (`docker load`, `podman load`,
-`kind load image-archive`, `k3d image import`, `ctr images import`). The same binaries give the same image, bit by bit.
+An archive is an OCI layout that is also a `docker save` archive, so every tool reads it (`docker load`, `podman load`,
+`kind load image-archive`, `k3d image import`, `ctr images import`). Images are reproducible: the same binaries give the same
+archive.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from pathlib import Path
 
 import archive
 import load
-from load import Failure
+from load import LoadError
 
 ROOT = Path(__file__).resolve().parent.parent
-# Image, and so the binary's name: the cargo package that it comes from.
+# Image and binary name: cargo package.
 PROGRAMS = {"svc-identity": "identity", "svc-session": "session", "svc-ingest": "ingest", "svc": "cli"}
 PORTS = {"svc-identity": [8080, 9090], "svc-session": [8080, 8081, 9090], "svc-ingest": [8080, 9090], "svc": []}
 CERTIFICATES = [
@@ -32,7 +33,7 @@ CERTIFICATES = [
 USER_FILES = {
     "/etc/passwd": b"svc:x:65532:65532:svc:/nonexistent:/sbin/nologin\n",
     "/etc/group": b"svc:x:65532:\n",
-    # Names come from files first, as everywhere else; without this file the C library has an order of its own.
+    # Host names come from files first. Without this file, the C library uses a different order.
     "/etc/nsswitch.conf": b"hosts: files dns\n",
 }
 
@@ -45,50 +46,50 @@ def main():
     if options.only_files:
         for name in options.images:
             for path, content in files(binaries[name], name).items():
-                place(Path(options.only_files), path, content)
+                write_file(Path(options.only_files), path, content)
         return
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    made = []
+    built = []
     for name in options.images:
         reference = options.reference or f"{options.registry.rstrip('/')}/{name}:{options.tag}"
         target = out / f"{name}.tar"
         archive.write(target, reference, files(binaries[name], name), [f"/usr/bin/{name}"], ports=PORTS[name])
         print(f"{reference}  {target.stat().st_size / 1e6:.1f} MB  {target}", flush=True)
-        made.append({"name": name, "bytes": target.stat().st_size, "program": str(binaries[name])})
+        built.append({"name": name, "bytes": target.stat().st_size, "program": str(binaries[name])})
         if options.load:
             load.into_cluster(target)
         else:
-            hand_over(target, options.tool)
+            load_locally(target, options.tool)
     if not options.dev:
-        # What `make bench` measures.
-        (out / "images.json").write_text(json.dumps(made, indent=2) + "\n")
+        # `make bench` reads this file.
+        (out / "images.json").write_text(json.dumps(built, indent=2) + "\n")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help=f"which of {', '.join(PROGRAMS)} (default: all)")
-    parser.add_argument("--dev", action="store_true", help="development profile: built in seconds, larger, slower")
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help=f"one of {', '.join(PROGRAMS)} (default: all)")
+    parser.add_argument("--dev", action="store_true", help="use the development profile: fast build, larger and slower binaries")
     parser.add_argument(
-        "--registry", default="svc.localhost", help="what image names begin with (default: svc.localhost)"
+        "--registry", default="svc.localhost", help="prefix of image names (default: svc.localhost)"
     )
-    parser.add_argument("--tag", default=version(), help="their tag (default: the workspace's version)")
-    parser.add_argument("--out", default=str(ROOT / "target/images"), help="where archives go (default: target/images)")
+    parser.add_argument("--tag", default=version(), help="tag of the images (default: version of the workspace)")
+    parser.add_argument("--out", default=str(ROOT / "target/images"), help="directory for archives (default: target/images)")
     parser.add_argument(
-        "--tool", default="auto", choices=["auto", "docker", "podman", "buildah", "none"], help="who gets the images"
+        "--tool", default="auto", choices=["auto", "docker", "podman", "buildah", "none"], help="load the images into this tool (default: the first that works)"
     )
-    parser.add_argument("--reference", metavar="NAME:TAG", help="the whole name of a single image, instead of both")
+    parser.add_argument("--reference", metavar="NAME:TAG", help="full name of a single image, replaces --registry and --tag")
     parser.add_argument(
-        "--load", action="store_true", help="give the images to the current cluster (see deploy/load.py)"
+        "--load", action="store_true", help="load the images into the current cluster (see deploy/load.py)"
     )
-    parser.add_argument("--only-build", action="store_true", help="build the binaries and stop")
-    parser.add_argument("--only-files", metavar="DIR", help="write what the images hold into this directory instead")
+    parser.add_argument("--only-build", action="store_true", help="build only the binaries")
+    parser.add_argument("--only-files", metavar="DIR", help="write the content of the images to this directory and exit")
     options = parser.parse_args()
     unknown = set(options.images) - set(PROGRAMS)
     if unknown:
-        parser.error(f"there is no image {', '.join(sorted(unknown))}: there are {', '.join(PROGRAMS)}")
+        parser.error(f"unknown image {', '.join(sorted(unknown))}: use one of {', '.join(PROGRAMS)}")
     if options.reference and len(options.images) != 1:
-        parser.error("--reference names one image: say which")
+        parser.error("--reference requires exactly one image: name it")
     options.images = options.images or list(PROGRAMS)
     return options
 
@@ -99,14 +100,13 @@ def version():
 
 
 def build(names, dev):
-    """Builds static binaries and returns where they are, stripped; symbols go beside them as `<name>.debug`.
+    """Builds static binaries and returns their stripped paths. Symbols are in `<name>.debug` next to them.
 
-    All are built, whichever are wanted: what others switch on in a library they share makes it another library, so each
-    alone would build all of them anew.
+    Always builds all programs: they enable different features of shared libraries, so separate builds would rebuild these.
     """
     triple = host()
     flags = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_RUSTFLAGS"
-    # With --target the flags are for the programs alone: procedural macros cannot be static.
+    # With --target, the flags do not apply to procedural macros, which cannot be static.
     environment = {**os.environ, flags: f"{os.environ.get(flags, '')} -C target-feature=+crt-static".strip()}
     environment.setdefault("SQLX_OFFLINE", "true")
     command = ["cargo", "build", "--target", triple, "--profile", "dev" if dev else "release"]
@@ -114,36 +114,36 @@ def build(names, dev):
         command += ["--package", package, "--bin", name]
     started = time.monotonic()
     if subprocess.run(command, cwd=ROOT, env=environment).returncode:
-        raise Failure("the binaries cannot be built; what cargo said is above")
+        raise LoadError("failed to build the binaries; see the output of cargo above")
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     directory = target_directory() / triple / ("debug" if dev else "release")
     return {name: stripped(directory / name) for name in names}
 
 
 def host():
-    said = subprocess.run(["rustc", "-vV"], capture_output=True, text=True)
-    if said.returncode:
-        raise Failure("rustc does not run: install Rust (https://rustup.rs), then run this again")
-    triple = said.stdout.split("host: ")[1].split()[0]
+    run = subprocess.run(["rustc", "-vV"], capture_output=True, text=True)
+    if run.returncode:
+        raise LoadError("rustc does not run: install Rust (https://rustup.rs) and retry")
+    triple = run.stdout.split("host: ")[1].split()[0]
     if "linux" not in triple:
-        raise Failure(f"this machine builds for {triple}, but images need Linux: use deploy/Dockerfile")
+        raise LoadError(f"the host target is {triple}, but images need Linux: use deploy/Dockerfile")
     return triple
 
 
 def target_directory():
-    said = subprocess.run(
+    run = subprocess.run(
         ["cargo", "metadata", "--no-deps", "--format-version", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return Path(json.loads(said.stdout)["target_directory"])
+    return Path(json.loads(run.stdout)["target_directory"])
 
 
 def stripped(binary):
     if not is_static(binary):
-        raise Failure(f"{binary} is not static: a setting of this machine's cargo takes +crt-static back")
+        raise LoadError(f"{binary} is not static: remove the cargo setting of this machine that disables +crt-static")
     small, symbols = binary.with_suffix(".stripped"), binary.with_suffix(".debug")
     if not small.exists() or small.stat().st_mtime < binary.stat().st_mtime:
         for command in (
@@ -151,12 +151,12 @@ def stripped(binary):
             ["strip", "--strip-all", "-o", small, binary],
         ):
             if subprocess.run(command).returncode:
-                raise Failure(f"{command[0]} failed: install binutils, then run this again")
+                raise LoadError(f"{command[0]} failed: install binutils and retry")
     return small
 
 
 def is_static(binary):
-    """Whether an ELF file asks for no interpreter (the dynamic loader)."""
+    """Returns whether an ELF file has no interpreter (dynamic loader)."""
     with binary.open("rb") as file:
         header = file.read(64)
         offset, size, count = (int.from_bytes(header[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))
@@ -166,14 +166,14 @@ def is_static(binary):
 
 
 def files(binary, name):
-    """What an image holds: path in the image to content or file."""
+    """Returns the content of an image: path in the image to bytes or file."""
     bundle = next((path for path in CERTIFICATES if os.path.exists(path)), None)
     if bundle is None:
-        raise Failure("there are no certificates on this machine: install ca-certificates, then run this again")
+        raise LoadError("no CA certificates on this machine: install ca-certificates and retry")
     return {**USER_FILES, "/etc/ssl/certs/ca-certificates.crt": Path(bundle).read_bytes(), f"/usr/bin/{name}": binary}
 
 
-def place(directory, path, content):
+def write_file(directory, path, content):
     target = directory / path.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, bytes):
@@ -183,8 +183,8 @@ def place(directory, path, content):
         target.chmod(0o755)
 
 
-def hand_over(target, tool):
-    """Gives an archive to the tool of this machine that keeps images, if there is one that works."""
+def load_locally(target, tool):
+    """Loads an archive into the first working image tool of this machine, if any."""
     commands = {
         "docker": ["docker", "load", "--quiet", "--input", target],
         "podman": ["podman", "load", "--quiet", "--input", target],
@@ -194,17 +194,17 @@ def hand_over(target, tool):
     for name in commands if tool == "auto" else [tool] if tool != "none" else []:
         if not shutil.which(name) or subprocess.run(probes[name], capture_output=True).returncode:
             if tool != "auto":
-                raise Failure(f"{name} does not run on this machine: start it, or type --tool none")
+                raise LoadError(f"{name} does not run on this machine: start it, or use --tool none")
             continue
         if subprocess.run(commands[name]).returncode:
-            raise Failure(f"{name} does not take {target}; what it said is above")
+            raise LoadError(f"{name} failed to load {target}; see its output above")
         return
 
 
 if __name__ == "__main__":
     try:
         main()
-    except Failure as failure:
-        sys.exit(f"{sys.argv[0]}: {failure}")
+    except LoadError as error:
+        sys.exit(f"{sys.argv[0]}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the chart's generated files: the JSON Schema and the README of its values, the path table, the variables.
+"""Generates files of the chart: the JSON Schema and the README of its values, the path table and the list of variables.
 
-Sources: values.yaml (defaults, comments, `@schema`), libs/contract/src/paths.rs, docs/configuration.md. With --check
-nothing is written, and the exit code is 1 when a file is not as it would be made. Needs `deploy/local/fetch.py --tests`.
+Sources: values.yaml (defaults, comments, `@schema`), libs/contract/src/paths.rs, docs/configuration.md. `--check`
+writes nothing and exits with 1 if a file is out of date. Needs `deploy/local/fetch.py --tests`.
 """
 
 import json
@@ -35,7 +35,7 @@ def main():
     stale = [name for name, text in made.items() if not is_same(CHART / name, text)]
     if "--check" in sys.argv[1:]:
         if stale:
-            sys.exit(f"not as `make gen` makes them: {', '.join(stale)} in helm/svc")
+            sys.exit(f"out of date, run `make gen`: {', '.join(stale)} in helm/svc")
         return
     for name in stale:
         (CHART / name).parent.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def is_same(path, text):
 
 
 def read_values(text):
-    """The values as rows of the README, and as a JSON Schema."""
+    """Returns the values as rows of the README, and as a JSON Schema."""
     lines = text.splitlines()
     entries, definitions = [], {}
     document = yaml.compose(text)
@@ -88,7 +88,7 @@ def read_values(text):
 
 
 def comment(lines, line):
-    """What the comment right above a key says, what it adds to the schema, and which key it is like."""
+    """Returns the comment above a key, its `@schema` extension and its `@like` key."""
     above = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1
@@ -100,14 +100,14 @@ def comment(lines, line):
 
 
 def describe(lines, path, key, value, entries):
-    """The schema of one value; adds it to the rows."""
+    """Returns the schema of one value and appends its row to `entries`."""
     said, extra, _ = comment(lines, key.start_mark.line)
     described = {"description": said} if said else {}
     leaf = not isinstance(value, yaml.MappingNode) or not value.value or "$ref" in extra
     if leaf or said:
         entries.append((path, plain(value) if leaf else None, said))
     if "$ref" in extra:
-        # Beside a reference, draft 7 ignores everything.
+        # Draft 7 ignores all keywords next to a reference.
         return {"allOf": [extra], **described}
     if leaf:
         free = {"additionalProperties": False} if isinstance(value, yaml.MappingNode) else {}
@@ -117,7 +117,7 @@ def describe(lines, path, key, value, entries):
 
 
 def differing(lines, path, value, model, entries):
-    """Rows for the values that differ from those of the model."""
+    """Appends rows for the values that differ from those of the model."""
     models = {k.value: v for k, v in model.value}
     for key, own in value.value:
         other = models[key.value]
@@ -141,14 +141,14 @@ def json_type(node):
 
 HEAD = """# Chart `svc`
 
-Installs identity, session and ingest on Kubernetes 1.31 or newer. Postgres and NATS are not part of it: the Secrets below say
-where they are, `deploy/examples/` in the repository shows how to bring them.
+Installs identity, session and ingest on Kubernetes 1.31 or newer. The chart does not install Postgres and NATS: the Secrets
+below contain their addresses, and `deploy/examples/` in the repository has examples.
 
 ```sh
 helm install svc helm/svc --namespace svc --values my-values.yaml --wait --wait-for-jobs
 ```
 
-Only what is required:
+Required values:
 
 ```yaml
 image: {registry: registry.example.com/svc, tag: "0.1.0"}
@@ -162,26 +162,26 @@ secrets: {existingSecret: svc-tokens}
 
 ## Secrets
 
-The chart makes no secret: what a template makes anew at each render is another password at each upgrade. Pods read them as
-files, each only those that it needs. After a change: `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
+The chart generates no secrets, because a generated value would change on every upgrade. Pods mount the keys that they need as
+files. After a change, run `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
 
-| Secret | Key | What |
+| Secret | Key | Content |
 | --- | --- | --- |
-| `database.existingSecret` | `identity-url`, `session-url` | Postgres as the roles `svc_identity` and `svc_session` |
-| | `identity-migrator-url`, `session-migrator-url` | Postgres as the roles `svc_identity_migrator` and `svc_session_migrator`; only migrations read them |
-| `nats.existingSecret` | `identity-url`, `session-url`, `ingest-url` | NATS as the users `identity`, `session` and `ingest` |
-| `secrets.existingSecret` | `service-token` | what the services show each other, 32 or more characters |
-| | `platform-token` | the operator's credential, as `svc-identity platform-token` prints one |
-| | `limiter-key` | what failed logins are counted under, 32 or more characters |
-| | `service-token-previous`, `platform-token-previous`, `limiter-key-previous` | those before a rotation, while `secrets.previous` names them |
+| `database.existingSecret` | `identity-url`, `session-url` | Postgres URLs of the roles `svc_identity` and `svc_session` |
+| | `identity-migrator-url`, `session-migrator-url` | Postgres URLs of the roles `svc_identity_migrator` and `svc_session_migrator`, for migrations only |
+| `nats.existingSecret` | `identity-url`, `session-url`, `ingest-url` | NATS URLs of the users `identity`, `session` and `ingest` |
+| `secrets.existingSecret` | `service-token` | authenticates the services to each other; 32 or more characters |
+| | `platform-token` | authenticates the platform administrator; output of `svc-identity platform-token` |
+| | `limiter-key` | key of the HMAC that identifies accounts in login counters; 32 or more characters |
+| | `service-token-previous`, `platform-token-previous`, `limiter-key-previous` | the old values during a rotation, if `secrets.previous` lists them |
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
-| `tests.existingSecret` | `tenant`, `email`, `password` | as whom `helm test` logs in |
+| `tests.existingSecret` | `tenant`, `email`, `password` | the user of `helm test` |
 
-`deploy/postgres/*.sql` makes the roles and schemas, `deploy/nats/accounts.conf` the users.
+`deploy/postgres/*.sql` creates the roles and schemas, `deploy/nats/accounts.conf` the users.
 
 ## Values
 
-| Value | Default | What |
+| Value | Default | Meaning |
 | --- | --- | --- |
 """
 
@@ -191,10 +191,10 @@ def readme(entries):
         return "" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
 
     rows = [f"| `{path}` | {cell(value)} | {said.replace('|', chr(92) + '|')} |" for path, value, said in entries]
-    return HEAD + "\n".join(rows) + "\n\nThis file is made by `make gen` from values.yaml.\n"
+    return HEAD + "\n".join(rows) + "\n\n`make gen` generates this file from values.yaml.\n"
 
 
-# ---- what comes from the services ------------------------------------------------------------------------------------
+# ---- path table and variables ----------------------------------------------------------------------------------------
 
 
 def paths(rust):

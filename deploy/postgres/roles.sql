@@ -1,6 +1,6 @@
--- The roles of the services, which no migration makes. Run as a superuser, once a server; running it again is harmless.
--- A migrator owns a schema and changes its shape; a runtime role only works with the rows. Neither may look past row
--- security. Passwords are set elsewhere: alter role … password ….
+-- Creates the roles of the services. Run as a superuser, once per server. The script is idempotent.
+-- A migrator role owns a schema and runs its migrations. A runtime role reads and writes rows. Neither can bypass row
+-- security. Set the passwords separately: alter role … password ….
 do $$
 declare
     name text;
@@ -22,7 +22,7 @@ alter role svc_identity set search_path = identity;
 alter role svc_session_migrator set search_path = session;
 alter role svc_session set search_path = session;
 
--- A request has at most ten seconds; a statement that would outlive it only holds others up.
+-- A request takes at most ten seconds. Longer statements would only block others.
 alter role svc_identity set statement_timeout = '5s';
 alter role svc_identity set lock_timeout = '2s';
 alter role svc_identity set idle_in_transaction_session_timeout = '10s';
@@ -30,6 +30,6 @@ alter role svc_session set statement_timeout = '5s';
 alter role svc_session set lock_timeout = '2s';
 alter role svc_session set idle_in_transaction_session_timeout = '10s';
 
--- A migration may take long, but must not queue everybody behind a lock that it waits for.
+-- A migration can take long, but while it waits for a lock, other statements queue behind it.
 alter role svc_identity_migrator set lock_timeout = '5s';
 alter role svc_session_migrator set lock_timeout = '5s';

@@ -1,5 +1,5 @@
--- The two schemas and who may enter. Run as a superuser in each database of the services, after roles.sql; running it
--- again is harmless. Rights on tables are given by the migrations that make them.
+-- Creates the schemas and grants access to them. Run as a superuser in the database of the services, after roles.sql. The
+-- script is idempotent. Migrations grant the privileges on tables.
 do $$
 begin
     execute format('revoke all on database %I from public', current_database());

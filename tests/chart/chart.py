@@ -1,4 +1,4 @@
-"""Renders the chart with the real Helm: objects for values, or what it refuses them with."""
+"""Renders the chart with the real Helm: returns the objects for values, or the error message."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ CHART = ROOT / "helm/svc"
 TOOLS = json.loads((ROOT / ".dev/tools.json").read_text())
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# The least that an installation says.
+# The required values.
 LEAST = {
     "image": {"registry": "registry.example/svc", "tag": "1.2.3"},
     "publicUrl": "https://svc.example.com",
@@ -27,7 +27,7 @@ COMPONENTS = ("identity", "session", "ingest")
 
 
 def each(values):
-    """The same values for every component."""
+    """Returns the same values for every component."""
     return {component: values for component in COMPONENTS}
 
 
@@ -70,7 +70,7 @@ EVERYTHING = {
     "tests": {"existingSecret": "svc-test", "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["svc.example.com"]}]},
     "extraObjects": ["apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-more\n"],
     "identity": {"env": {"SVC_INVITE_TTL": "48h", "SVC_ARGON2_MEMORY_COST": 65536}, "image": {"digest": "sha256:" + "a" * 64}},
-    "session": {"env": {"SVC_SESSION_IDLE": "30min"}},
+    "session": {"env": {"SVC_SESSION_IDLE": "30m"}},
     "ingest": {"extraEnv": [{"name": "RUST_BACKTRACE", "value": "1"}]},
 }  # fmt: skip
 MAIL = {
@@ -89,13 +89,13 @@ BREACHED = {
     },
 }  # fmt: skip
 MATRIX = {
-    "least": {},
+    "required values only": {},
     "development": yaml.load((CHART / "values-dev.yaml").read_text(), LOADER),
-    "the example for production": yaml.load((ROOT / "deploy/examples/values-production.yaml").read_text(), LOADER),
+    "production example": yaml.load((ROOT / "deploy/examples/values-production.yaml").read_text(), LOADER),
     "ingress": INGRESS,
     "gateway": GATEWAY,
     "high availability": {**INGRESS, **SCALED},
-    "everything on": EVERYTHING,
+    "all features": EVERYTHING,
     "mail": {**INGRESS, **MAIL},
     "breached passwords": {**INGRESS, **BREACHED},
     "external secrets": {**INGRESS, "extraObjects": [EXTERNAL]},
@@ -120,17 +120,17 @@ def helm(*arguments):
 
 
 def template(values, *arguments, folder=CHART):
-    """Runs `helm template` with exactly these values."""
+    """Runs `helm template` with these values only."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values, file)
         file.flush()
-        # Each Helm assumes a Kubernetes of its own age, which the chart may find too old.
+        # By default, Helm assumes a version of Kubernetes that depends on its own version.
         version = ["--kube-version", "1.31"]
         return helm("template", "svc", folder, "--namespace", "there", "--values", file.name, *version, *arguments)
 
 
 def render(over, *arguments, folder=CHART):
-    """The objects for the least values with others over them."""
+    """Returns the objects for the required values, overridden with `over`."""
     run = template(merged(LEAST, over), *arguments, folder=folder)
     assert run.returncode == 0, run.stderr
     return [each for each in yaml.load_all(run.stdout, LOADER) if each]
@@ -138,14 +138,14 @@ def render(over, *arguments, folder=CHART):
 
 @functools.lru_cache(maxsize=None)
 def case(name):
-    """The objects of one case of the matrix."""
+    """Returns the objects of one case of the matrix."""
     return render(MATRIX[name])
 
 
-def refusal(over):
-    """What the least values with others over them are refused with."""
+def error(over):
+    """Returns the error message for the required values, overridden with `over`."""
     run = template(merged(LEAST, over))
-    assert run.returncode != 0, "nothing was refused"
+    assert run.returncode != 0, "the values were accepted"
     return run.stderr
 
 
@@ -162,7 +162,7 @@ def named(objects, kind, name):
 
 
 def pods(objects):
-    """Every pod that the objects lead to: (what it is of, its labels, its spec)."""
+    """Yields every pod of the objects: (kind/name of its owner, labels, spec)."""
     for each_one in objects:
         name = f"{each_one['kind']}/{each_one['metadata']['name']}"
         if each_one["kind"] == "Pod":

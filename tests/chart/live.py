@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares what alerts and dashboards ask with what running services really show, and evaluates it by a real Prometheus.
+"""Compares the expressions of alerts and dashboards with the metrics of running services, and evaluates them with Prometheus.
 
-`live.py identity=<address of its admin port> session=… ingest=…`, of services that have something to show. Without a
-Prometheus (`deploy/local/fetch.py --tests` gets one on Debian) only names and labels are compared, and the last line says so.
+`live.py identity=<address of its admin port> session=… ingest=…`, after some traffic. Without Prometheus
+(`deploy/local/fetch.py --tests` fetches it on Debian) only names and labels are compared, and the last line says SKIPPED.
 """
 
 import json
@@ -32,24 +32,24 @@ def main():
     import chart
     import monitoring
 
-    shown = [series for process, address in targets.items() for series in scrape(process, address)]
-    faults = [f"{where}: {fault}" for where, expr in monitoring.expressions() for fault in strangers(expr, shown)]
+    exposed = [series for process, address in targets.items() for series in scrape(process, address)]
+    errors = [f"{where}: {error}" for where, expr in monitoring.expressions() for error in unknown_names(expr, exposed)]
     program = chart.TOOLS.get("prometheus")
-    if program and not faults:
-        with tempfile.TemporaryDirectory() as home, running(program, Path(home), targets) as ask:
-            until(lambda: not troubled(ask), lambda: "\n".join(troubled(ask)))
-            faults = without_data(ask)
-    print("\n".join(faults))
-    if faults:
+    if program and not errors:
+        with tempfile.TemporaryDirectory() as home, running(program, Path(home), targets) as query:
+            until(lambda: not unhealthy_rules(query), lambda: "\n".join(unhealthy_rules(query)))
+            errors = without_data(query)
+    print("\n".join(errors))
+    if errors:
         sys.exit(1)
-    print("every expression gives something" if program else "SKIPPED: there is no Prometheus to evaluate expressions by")
+    print("every expression returns data" if program else "SKIPPED: Prometheus is not installed, expressions were not evaluated")
 
 
 # ---- names and labels ------------------------------------------------------------------------------------------------
 
 
 def scrape(process, address):
-    """(name, labels) of each series, with the labels that Prometheus adds."""
+    """Yields (name, labels) of each series, with the labels that a PodMonitor adds."""
     for line in get(f"http://{address}/metrics").decode().splitlines():
         found = SERIES.match(line)
         if found:
@@ -57,26 +57,26 @@ def scrape(process, address):
             yield found[1], {**dict(LABEL.findall(found[2] or "")), **added}
 
 
-def strangers(expr, shown):
-    """What an expression names that no service shows."""
+def unknown_names(expr, exposed):
+    """Yields an error for each metric, label or value of an expression that no service exposes."""
     known = set()
-    for metric, asked in monitoring.SELECTOR.findall(expr):
-        series = [labels for name, labels in shown if name == metric]
+    for metric, selector in monitoring.SELECTOR.findall(expr):
+        series = [labels for name, labels in exposed if name == metric]
         if not series:
-            yield f"nothing shows {metric}"
+            yield f"no service exposes {metric}"
             continue
         known |= set().union(*series)
-        matchers = monitoring.matchers(asked)
+        matchers = monitoring.matchers(selector)
         for label, _, _ in matchers:
             if not any(label in labels for labels in series):
                 yield f"{metric} has no label {label}"
         wanted = {label: value for label, operator, value in matchers if operator == "="}
         if not any(wanted.items() <= labels.items() for labels in series):
-            yield f"nothing shows {metric} with {wanted}"
+            yield f"no service exposes {metric} with {wanted}"
     for labels in monitoring.GROUPING.findall(expr):
         for label in filter(None, re.split(r"[\s,]+", labels)):
             if label not in known:
-                yield f"no metric in it has the label {label}"
+                yield f"no metric of the expression has the label {label}"
 
 
 # ---- Prometheus ------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def strangers(expr, shown):
 
 @contextmanager
 def running(program, home, targets):
-    """A Prometheus that scrapes the targets every second; gives what asks it."""
+    """Runs a Prometheus that scrapes the targets every second; yields a function that queries its API."""
     (home / "rules.yaml").write_text(json.dumps(monitoring.rules()))
     (home / "prometheus.yaml").write_text(json.dumps(configuration(targets)))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -95,12 +95,12 @@ def running(program, home, targets):
             stdout=log, stderr=log,
         )  # fmt: skip
 
-    def ask(path, **parameters):
+    def query(path, **parameters):
         return json.loads(get(f"http://{address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
 
     try:
-        until(lambda: is_scraped(ask, len(targets)), lambda: f"Prometheus does not scrape:\n{(home / 'log').read_text()}")
-        yield ask
+        until(lambda: is_scraped(query, len(targets)), lambda: f"Prometheus does not scrape:\n{(home / 'log').read_text()}")
+        yield query
     finally:
         process.terminate()
         process.wait()
@@ -118,20 +118,20 @@ def configuration(targets):
     }
 
 
-def is_scraped(ask, count):
-    """Whether there are rates of everything, and every rule was evaluated."""
+def is_scraped(query, count):
+    """Returns whether each target was scraped at least three times, so that rates exist."""
     try:
-        scraped = ask("query", query="count(sum_over_time(up[1m]) >= 3)")["result"]
+        scraped = query("query", query="count(sum_over_time(up[1m]) >= 3)")["result"]
     except OSError:
         return False
     return bool(scraped) and scraped[0]["value"][1] == str(count)
 
 
-def troubled(ask):
-    """Rules that cannot be evaluated, and alerts on a system that is well, once what began a moment ago has settled."""
-    rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+def unhealthy_rules(query):
+    """Returns rules that cannot be evaluated, and alerts that fire on a healthy system."""
+    rules = [rule for group in query("rules")["groups"] for rule in group["rules"]]
     if len(rules) != len(monitoring.alerts()):
-        return [f"Prometheus knows {len(rules)} rules of {len(monitoring.alerts())}"]
+        return [f"Prometheus loaded {len(rules)} of {len(monitoring.alerts())} rules"]
     return [
         f"{rule['name']}: {rule['health']}, {rule['state']} {rule.get('lastError', '')}"
         for rule in rules
@@ -139,29 +139,29 @@ def troubled(ask):
     ]
 
 
-def without_data(ask):
-    """Queries that fail or give nothing."""
-    faults = []
-    for where, query in monitoring.queries():
+def without_data(query):
+    """Returns the queries that fail or return no data."""
+    errors = []
+    for where, expr in monitoring.queries():
         try:
-            if not ask("query", query=query)["result"]:
-                faults.append(f"{where}: no data for {query}")
+            if not query("query", query=expr)["result"]:
+                errors.append(f"{where}: no data for {expr}")
         except urllib.error.HTTPError as error:
-            faults.append(f"{where}: {error.read().decode()}")
-    return faults
+            errors.append(f"{where}: {error.read().decode()}")
+    return errors
 
 
 def get(url):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as answer:
-        return answer.read()
+    with opener.open(url, timeout=10) as response:
+        return response.read()
 
 
-def until(holds, otherwise):
+def until(condition, message):
     end = time.monotonic() + DEADLINE
-    while not holds():
+    while not condition():
         if time.monotonic() > end:
-            sys.exit(otherwise())
+            sys.exit(message())
         time.sleep(0.2)
 
 

@@ -7,15 +7,15 @@ import chart
 
 NAMESPACE = "there"
 RUNBOOKS = chart.ROOT / "docs/runbooks"
-# A metric, and what is asked of its labels.
+# A metric and its label matchers.
 SELECTOR = re.compile(r"\b(svc_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|on|group_left)\s*\(([^)]*)\)")
 
 
 def rules():
-    """The spec of the rendered PrometheusRule, which is a file of rules for Prometheus too."""
-    return chart.named(chart.case("everything on"), "PrometheusRule", "svc")["spec"]
+    """Returns the spec of the rendered PrometheusRule, which is also a valid rule file of Prometheus."""
+    return chart.named(chart.case("all features"), "PrometheusRule", "svc")["spec"]
 
 
 def alerts():
@@ -23,20 +23,20 @@ def alerts():
 
 
 def dashboards():
-    """Name and content of each dashboard, as a ConfigMap brings it."""
+    """Yields name and content of each dashboard in its ConfigMap."""
     for each in config_maps():
         for name, text in each["data"].items():
             yield name, json.loads(text)
 
 
 def config_maps():
-    """Those that Grafana's sidecar finds."""
-    found = chart.of_kind(chart.case("everything on"), "ConfigMap")
+    """Returns the ConfigMaps that the Grafana sidecar selects."""
+    found = chart.of_kind(chart.case("all features"), "ConfigMap")
     return [each for each in found if "grafana_dashboard" in each["metadata"].get("labels", {})]
 
 
 def queries():
-    """Every query of a dashboard: where it is, and the query as Grafana sends it."""
+    """Yields every query of a dashboard: its location, and the query as Grafana sends it."""
     for name, dashboard in dashboards():
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
@@ -45,11 +45,11 @@ def queries():
 
 
 def expressions():
-    """Every expression that Prometheus evaluates."""
+    """Yields location and text of every expression of alerts and dashboards."""
     yield from ((rule["alert"], rule["expr"]) for rule in alerts())
     yield from queries()
 
 
 def matchers(text):
-    """(label, operator, value) of what stands in a selector's braces."""
+    """Returns (label, operator, value) of each matcher in the braces of a selector."""
     return MATCHER.findall(text or "")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the tests of the chart and of the Tiltfile, without a cluster. The last line says `N passed, N failed`, and how
-many were skipped, if any: those that need a Prometheus, where there is none.
+"""Runs the tests of the chart, the images and the Tiltfile without a cluster. The last line is `N passed, N failed` and the number
+of skipped tests, if any: tests that need Prometheus are skipped if it is not installed.
 
-`run.py test_security` runs one module. Needs what `deploy/local/fetch.py --tests` fetches.
+`run.py test_security` runs one module. Needs the tools of `deploy/local/fetch.py --tests`.
 """
 
 import json
@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.dont_write_bytecode = True  # nothing is left behind in the source tree
+sys.dont_write_bytecode = True  # keeps the source tree clean
 
 
 def main():
@@ -20,9 +20,9 @@ def main():
     names = sys.argv[1:] or sorted(path.stem for path in HERE.glob("test_*.py"))
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
-    wrong = [test for test, _ in result.failures + result.errors] + result.unexpectedSuccesses
-    # A case of a test (`subTest`) is no test of its own.
-    failed = len({getattr(test, "test_case", test).id() for test in wrong})
+    unsuccessful = [test for test, _ in result.failures + result.errors] + result.unexpectedSuccesses
+    # All cases (`subTest`) of a test count as one test.
+    failed = len({getattr(test, "test_case", test).id() for test in unsuccessful})
     skipped = len(result.skipped)
     passed = result.testsRun - failed - skipped
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
@@ -34,7 +34,7 @@ def load_tools():
         tools = json.loads((HERE.parents[1] / ".dev/tools.json").read_text())
         return {name: tools[name] for name in ("yaml_path", "fastjsonschema_path", "starlark_path")}
     except (OSError, ValueError, KeyError):
-        sys.exit("the tests of the chart miss their tools: run python3 deploy/local/fetch.py --tests first")
+        sys.exit("tools for the tests are missing: run python3 deploy/local/fetch.py --tests first")
 
 
 if __name__ == "__main__":

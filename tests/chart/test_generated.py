@@ -1,4 +1,4 @@
-"""What `make gen` makes of the chart is as it would make it now."""
+"""Generated files of the chart are up to date."""
 
 import subprocess
 import sys
@@ -24,6 +24,6 @@ class Generated(unittest.TestCase):
         ):
             self.assertIn(f"| `{path}` |", readme)
 
-    def test_the_chart_has_the_version_of_the_workspace(self):
+    def test_chart_version_is_the_workspace_version(self):
         about = chart.yaml.load((chart.CHART / "Chart.yaml").read_text(), chart.LOADER)
         self.assertIn(f'\nversion = "{about["appVersion"]}"\n', (chart.ROOT / "Cargo.toml").read_text())

@@ -1,4 +1,4 @@
-"""Alerts fire when they must and lead to a page; dashboards are whole. What they ask is compared with real metrics by live.py."""
+"""Alerts fire under the right conditions and link to a runbook; dashboards are complete. live.py compares expressions with real metrics."""
 
 import json
 import re
@@ -20,13 +20,13 @@ def names_in(directory, suffix):
 
 
 class Alerts(unittest.TestCase):
-    def test_each_is_a_file_with_a_page_and_a_test(self):
+    def test_every_alert_has_a_file_a_runbook_and_a_test(self):
         alerts = {rule["alert"] for rule in monitoring.alerts()}
         self.assertEqual(alerts, names_in(chart.CHART / "alerts", ".yaml"))
         self.assertEqual(alerts, names_in(monitoring.RUNBOOKS, ".md"))
         self.assertEqual(alerts, names_in(TESTS, ".yaml"))
 
-    def test_each_says_how_bad_it_is_what_happens_and_where_to_read_on(self):
+    def test_every_alert_has_a_severity_a_summary_and_a_runbook_url(self):
         for rule in monitoring.alerts():
             with self.subTest(rule["alert"]):
                 self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
@@ -35,28 +35,28 @@ class Alerts(unittest.TestCase):
                     rule["annotations"]["runbook_url"], f"https://docs.example.com/svc/{rule['alert']}.md"
                 )
 
-    def test_each_page_says_what_it_means_how_to_look_and_what_to_do(self):
+    def test_every_runbook_has_the_same_headings(self):
         for page in monitoring.RUNBOOKS.iterdir():
             lines = page.read_text().splitlines()
             with self.subTest(page.name):
                 self.assertEqual(lines[0], f"# {page.stem}")
                 self.assertEqual([line for line in lines if line.startswith("## ")], HEADINGS)
 
-    def test_every_component_that_is_installed_is_missed_when_it_is_away(self):
+    def test_every_enabled_component_has_an_alert_for_its_absence(self):
         for values, expected in (({}, set(chart.COMPONENTS)), (chart.MATRIX["ingest alone"], {"ingest"})):
             objects = chart.render({**values, "monitoring": {"alerts": {"enabled": True}}})
             (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
-            missed = {rule["labels"]["process"] for rule in group["rules"] if rule["alert"] == "SvcDown"}
-            self.assertEqual(missed, expected)
+            watched = {rule["labels"]["process"] for rule in group["rules"] if rule["alert"] == "SvcDown"}
+            self.assertEqual(watched, expected)
 
-    def test_one_that_is_disabled_is_left_out(self):
+    def test_disabled_alert_is_omitted(self):
         objects = chart.render({"monitoring": {"alerts": {"enabled": True, "disabled": ["SvcHighLatency"]}}})
         (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
-        left = {rule["alert"] for rule in group["rules"]}
-        self.assertEqual(names_in(chart.CHART / "alerts", ".yaml") - left, {"SvcHighLatency"})
+        rendered = {rule["alert"] for rule in group["rules"]}
+        self.assertEqual(names_in(chart.CHART / "alerts", ".yaml") - rendered, {"SvcHighLatency"})
 
     @unittest.skipUnless(PROMTOOL, "promtool is not on this machine")
-    def test_each_fires_when_it_must_and_only_then(self):
+    def test_every_alert_fires_only_under_its_condition(self):
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "rules.yaml").write_text(json.dumps(monitoring.rules()))
             for test in TESTS.iterdir():
@@ -64,10 +64,10 @@ class Alerts(unittest.TestCase):
             self.promtool(directory, "check", "rules", "rules.yaml")
             for test in sorted(TESTS.iterdir()):
                 with self.subTest(test.stem):
-                    said = test.read_text()
-                    self.assertIn("exp_labels:", said, "it never fires")
-                    self.assertIn("exp_alerts: []", said, "it always fires")
-                    self.assertEqual({test.stem}, set(re.findall(r"alertname: (\w+)", said)))
+                    text = test.read_text()
+                    self.assertIn("exp_labels:", text, "no case in which the alert fires")
+                    self.assertIn("exp_alerts: []", text, "no case in which the alert does not fire")
+                    self.assertEqual({test.stem}, set(re.findall(r"alertname: (\w+)", text)))
                     self.promtool(directory, "test", "rules", test.name)
 
     def promtool(self, directory, *arguments):
@@ -76,14 +76,14 @@ class Alerts(unittest.TestCase):
 
 
 class Dashboards(unittest.TestCase):
-    def test_each_file_comes_as_it_is_in_a_config_map_that_the_sidecar_finds(self):
+    def test_every_dashboard_is_a_config_map_that_the_sidecar_selects(self):
         found = monitoring.config_maps()
         texts = {name: text for each in found for name, text in each["data"].items()}
         files = {f"svc-{path.name}": path.read_text().strip() for path in (chart.CHART / "dashboards").iterdir()}
         self.assertEqual(texts, files)
         self.assertEqual({each["metadata"]["annotations"]["grafana_folder"] for each in found}, {"svc"})
 
-    def test_each_is_one_of_its_kind_and_asks_the_chosen_source_about_the_chosen_namespace(self):
+    def test_every_dashboard_has_a_unique_uid_and_queries_the_selected_source_and_namespace(self):
         dashboards = dict(monitoring.dashboards())
         self.assertEqual(len({each["uid"] for each in dashboards.values()}), len(dashboards))
         for name, dashboard in dashboards.items():
@@ -95,20 +95,20 @@ class Dashboards(unittest.TestCase):
                     for target in panel["targets"]:
                         selectors = monitoring.SELECTOR.findall(target["expr"])
                         self.assertTrue(selectors)
-                        for metric, asked in selectors:
-                            self.assertIn(("namespace", "=", "$namespace"), monitoring.matchers(asked), metric)
+                        for metric, matchers in selectors:
+                            self.assertIn(("namespace", "=", "$namespace"), monitoring.matchers(matchers), metric)
 
-    def test_panels_lie_beside_each_other(self):
+    def test_panels_do_not_overlap(self):
         for name, dashboard in monitoring.dashboards():
             taken = set()
             for panel in dashboard["panels"]:
                 at = panel["gridPos"]
                 cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
                 self.assertLessEqual(at["x"] + at["w"], 24, f"{name}: {panel['title']}")
-                self.assertFalse(cells & taken, f"{name}: {panel['title']} lies over another")
+                self.assertFalse(cells & taken, f"{name}: {panel['title']} overlaps another panel")
                 taken |= cells
 
-    def test_alerts_that_a_dashboard_names_exist(self):
+    def test_alerts_in_dashboards_exist(self):
         known = {rule["alert"] for rule in monitoring.alerts()}
         named = {word for _, each in monitoring.dashboards() for word in re.findall(r"\bSvc\w+", json.dumps(each))}
         self.assertTrue(named)

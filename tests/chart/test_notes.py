@@ -1,4 +1,4 @@
-"""What Helm tells after an installation: `helm template` leaves it out, so a copy of the chart renders it as an object."""
+"""NOTES.txt: `helm template` does not render it, so a copy of the chart renders it as an object."""
 
 import shutil
 import tempfile
@@ -9,7 +9,7 @@ import chart
 
 
 def notes(over):
-    """The notes for the least values with others over them."""
+    """Returns the notes for the required values, overridden with `over`."""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, "svc")
         shutil.copytree(chart.CHART, copy)
@@ -21,28 +21,28 @@ def notes(over):
 
 
 class Notes(unittest.TestCase):
-    def test_they_say_the_address_and_how_to_get_the_first_administrator(self):
-        said = notes(chart.INGRESS)
-        self.assertIn("Address: https://svc.example.com\n", said)
-        self.assertIn("svc tenants create", said)
-        self.assertIn("""-o 'go-template={{ index .data "platform-token" | base64decode }}'""", said)
-        self.assertNotIn("WARNING", said)
+    def test_show_the_address_and_the_commands_for_the_first_administrator(self):
+        text = notes(chart.INGRESS)
+        self.assertIn("Address: https://svc.example.com\n", text)
+        self.assertIn("svc tenants create", text)
+        self.assertIn("""-o 'go-template={{ index .data "platform-token" | base64decode }}'""", text)
+        self.assertNotIn("WARNING", text)
 
-    def test_they_name_the_size_of_bodies_that_the_proxy_must_let_through(self):
-        for door in (chart.INGRESS, chart.GATEWAY):
-            self.assertIn("10 MiB", notes(door))
+    def test_show_the_body_size_that_the_proxy_must_accept(self):
+        for route in (chart.INGRESS, chart.GATEWAY):
+            self.assertIn("10 MiB", notes(route))
 
-    def test_they_warn_of_what_is_only_for_development(self):
-        said = notes(chart.MATRIX["development"])
+    def test_warn_about_development_settings(self):
+        text = notes(chart.MATRIX["development"])
         for warning in (
-            "nothing outside the cluster",
+            "the services are not reachable from outside the cluster",
             "publicUrl is not https",
             "mails are written",
             "durability is dev",
         ):
-            self.assertIn(f"WARNING: {warning}", said)
+            self.assertIn(f"WARNING: {warning}", text)
         for component in chart.COMPONENTS:
-            self.assertIn(f"WARNING: {component} has 1 pod", said)
+            self.assertIn(f"WARNING: {component} has 1 pod", text)
 
-    def test_they_warn_when_no_policy_guards_the_internal_api(self):
-        self.assertIn("WARNING: without network policies", notes({"networkPolicy": {"enabled": False}}))
+    def test_warn_if_network_policies_are_disabled(self):
+        self.assertIn("WARNING: network policies are disabled", notes({"networkPolicy": {"enabled": False}}))

@@ -1,4 +1,4 @@
-"""What the chart renders: valid objects, routes by the services' own table, shutdown that fits, unique names."""
+"""Rendered objects: valid for Kubernetes, routes from the path table, sufficient grace periods, unique names."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import chart
 
 SCHEMAS = Path(chart.TOOLS["kubernetes_schemas"])
 OLDEST = "1.31"
-# Not Kubernetes' own, so without a schema there; the rest of this file looks at what the chart makes of them.
+# Custom resources without a schema in the list; other tests check them.
 FOREIGN = {"ExternalSecret"}
 HTTP_ROUTE = {
     "type": "object",
@@ -143,7 +143,7 @@ PROMETHEUS_RULE = {
 
 
 def versions():
-    """The oldest Kubernetes that is supported, and the newest whose schemas there are."""
+    """Returns the schema directories of the oldest supported and the newest available version of Kubernetes."""
     found = {re.match(r"v(\d+\.\d+)", path.name)[1]: path for path in SCHEMAS.glob("v*-local-strict")}
     newest = max(found, key=lambda version: tuple(map(int, version.split("."))))
     assert OLDEST in found and newest != OLDEST, sorted(found)
@@ -151,7 +151,7 @@ def versions():
 
 
 class Validators:
-    """Compiled schemas, one a kind and version."""
+    """Compiled schemas, one per kind and version."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -163,7 +163,7 @@ class Validators:
         }
 
     def text(self, name):
-        # All references lead into the one file of definitions.
+        # All references point to one file of definitions.
         return (self.directory / name).read_text().replace("/api/_definitions.json#", "#")
 
     def of(self, each):
@@ -171,7 +171,7 @@ class Validators:
             version = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", each["apiVersion"])
             schema = json.loads(self.text(f"{each['kind'].lower()}-{version}.json"))
             schema["$defs"] = self.definitions
-            # Else references would be looked for at that address.
+            # Otherwise references would be resolved against that URL.
             del schema["$id"]
             self.compiled[each["kind"]] = fastjsonschema.compile(
                 schema, use_default=False, use_formats=False, detailed_exceptions=False
@@ -180,11 +180,11 @@ class Validators:
 
 
 class Rendering(unittest.TestCase):
-    def test_helm_lint_is_strict_and_content(self):
+    def test_helm_lint_strict_passes(self):
         dev = chart.helm("lint", "--strict", chart.CHART, "--values", chart.CHART / "values-dev.yaml")
         self.assertEqual(dev.returncode, 0, dev.stdout + dev.stderr)
 
-    def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(self):
+    def test_objects_are_valid_for_the_oldest_and_newest_kubernetes(self):
         for version, directory in versions().items():
             validators = Validators(directory)
             for name in chart.MATRIX:
@@ -194,15 +194,15 @@ class Rendering(unittest.TestCase):
                     with self.subTest(version=version, case=name, kind=each["kind"], name=each["metadata"]["name"]):
                         validators.of(each)(each)
 
-    def test_an_unknown_field_would_be_noticed(self):
+    def test_schema_rejects_an_unknown_field(self):
         validators = Validators(versions()[OLDEST])
-        deployment = chart.named(chart.case("least"), "Deployment", "svc-identity")
-        spoiled = json.loads(json.dumps(deployment))
-        spoiled["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+        deployment = chart.named(chart.case("required values only"), "Deployment", "svc-identity")
+        invalid = json.loads(json.dumps(deployment))
+        invalid["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
         with self.assertRaises(fastjsonschema.JsonSchemaException):
-            validators.of(spoiled)(spoiled)
+            validators.of(invalid)(invalid)
 
-    def test_no_object_comes_twice_and_each_is_in_the_namespace_of_the_release(self):
+    def test_objects_are_unique_and_in_the_release_namespace(self):
         for name in chart.MATRIX:
             seen = set()
             for each in chart.case(name):
@@ -212,33 +212,33 @@ class Rendering(unittest.TestCase):
                 if each["metadata"]["name"] not in ("svc-more", "svc-tokens"):
                     self.assertEqual(each["metadata"].get("namespace"), "there", key)
 
-    def test_rendering_twice_gives_the_same(self):
-        self.assertEqual(chart.render(chart.EVERYTHING), chart.case("everything on"))
+    def test_rendering_is_deterministic(self):
+        self.assertEqual(chart.render(chart.EVERYTHING), chart.case("all features"))
 
-    def test_the_namespace_and_the_release_may_have_long_names(self):
+    def test_long_names_fit_into_63_characters(self):
         objects = chart.render({"fullnameOverride": "x" * 35, "nameOverride": ""})
         longest = max((each["metadata"]["name"] for each in objects), key=len)
         self.assertLessEqual(len(longest), 63, longest)
 
-    def test_a_component_that_is_off_leaves_nothing(self):
+    def test_disabled_component_renders_no_object(self):
         for each in chart.case("ingest alone"):
             self.assertIn(each["metadata"]["labels"]["app.kubernetes.io/component"], ("ingest", "route", "test"))
 
-    def test_a_digest_wins_over_the_tag(self):
-        objects = chart.case("everything on")
+    def test_digest_takes_precedence_over_the_tag(self):
+        objects = chart.case("all features")
         image = chart.named(objects, "Deployment", "svc-identity")["spec"]["template"]["spec"]["containers"][0]["image"]
         self.assertEqual(image, "registry.example/svc/svc-identity@sha256:" + "a" * 64)
         image = chart.named(objects, "Deployment", "svc-session")["spec"]["template"]["spec"]["containers"][0]["image"]
         self.assertEqual(image, "registry.example/svc/svc-session:1.2.3")
 
-    def test_with_autoscaling_nobody_else_says_how_many(self):
+    def test_autoscaling_replaces_replicas(self):
         objects = chart.case("high availability")
         for component in chart.COMPONENTS:
             self.assertNotIn("replicas", chart.named(objects, "Deployment", f"svc-{component}")["spec"])
             scaler = chart.named(objects, "HorizontalPodAutoscaler", f"svc-{component}")["spec"]
             self.assertEqual(scaler["scaleTargetRef"]["name"], f"svc-{component}")
 
-    def test_selectors_find_exactly_their_pods(self):
+    def test_selectors_match_exactly_their_pods(self):
         for name in chart.MATRIX:
             objects = chart.case(name)
             for each in chart.of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
@@ -256,14 +256,14 @@ class Rendering(unittest.TestCase):
 
 
 class Variables(unittest.TestCase):
-    def test_no_variable_comes_twice(self):
+    def test_variables_are_unique(self):
         for name in chart.MATRIX:
-            for of, _, pod in chart.pods(chart.case(name)):
+            for owner, _, pod in chart.pods(chart.case(name)):
                 for container in chart.containers(pod):
                     names = [variable["name"] for variable in container.get("env", [])]
-                    self.assertEqual(len(names), len(set(names)), f"{name}: {of}")
+                    self.assertEqual(len(names), len(set(names)), f"{name}: {owner}")
 
-    def test_every_variable_is_one_that_the_service_reads(self):
+    def test_every_variable_is_known_to_the_service(self):
         known = chart.yaml.load((chart.CHART / "files/variables.yaml").read_text(), chart.LOADER)
         for name in chart.MATRIX:
             for each in chart.of_kind(chart.case(name), "Deployment", "Job"):
@@ -274,8 +274,8 @@ class Variables(unittest.TestCase):
                         if variable["name"].startswith("SVC_"):
                             self.assertIn(variable["name"], read, f"{name}: {each['metadata']['name']}")
 
-    def test_a_service_is_told_what_it_requires(self):
-        objects = chart.case("least")
+    def test_required_variables_are_set(self):
+        objects = chart.case("required values only")
         for component, wanted in {
             "identity": {
                 "SVC_DATABASE_URL_FILE",
@@ -292,20 +292,20 @@ class Variables(unittest.TestCase):
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             self.assertLessEqual(wanted, {variable["name"] for variable in spec["containers"][0]["env"]}, component)
 
-    def test_identity_alone_is_told_of_the_mail_server_and_reaches_it(self):
+    def test_only_identity_gets_the_mail_server_and_its_egress_rule(self):
         objects = chart.case("mail")
         for component in ("identity", "session", "ingest"):
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
             policy = chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]
-            told = (env.get("SVC_SMTP_URL_FILE"), env.get("SVC_MAIL_FROM"), chart.SUBMISSION in policy["egress"])
-            mails = ("/etc/svc/secrets/svc-mail/smtp-url", "svc <no-reply@svc.example.com>", True)
-            self.assertEqual(told, mails if component == "identity" else (None, None, False), component)
+            actual = (env.get("SVC_SMTP_URL_FILE"), env.get("SVC_MAIL_FROM"), chart.SUBMISSION in policy["egress"])
+            expected = ("/etc/svc/secrets/svc-mail/smtp-url", "svc <no-reply@svc.example.com>", True)
+            self.assertEqual(actual, expected if component == "identity" else (None, None, False), component)
             self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
 
-    def test_every_file_that_a_variable_names_is_mounted(self):
+    def test_every_file_of_a_variable_is_mounted(self):
         for name in chart.MATRIX:
-            for of, _, pod in chart.pods(chart.case(name)):
+            for owner, _, pod in chart.pods(chart.case(name)):
                 sources = [
                     source
                     for volume in pod.get("volumes", [])
@@ -317,19 +317,19 @@ class Variables(unittest.TestCase):
                     for variable in container.get("env", []):
                         if variable["name"].endswith("_FILE"):
                             path = variable["value"]
-                            self.assertTrue(path in paths or path.startswith(tuple(own)), f"{name}: {of}: {path}")
+                            self.assertTrue(path in paths or path.startswith(tuple(own)), f"{name}: {owner}: {path}")
 
-    def test_files_of_ones_own_are_mounted_where_they_are_named(self):
+    def test_extra_volumes_are_mounted(self):
         objects = chart.case("breached passwords")
         for component in ("identity", "session", "ingest"):
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
             mounted = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
-            named = {volume["name"] for volume in spec["volumes"]}
+            volumes = {volume["name"] for volume in spec["volumes"]}
             self.assertEqual(mounted.get("breached"), "/srv/breached" if component == "identity" else None)
-            self.assertEqual("breached" in named, component == "identity", component)
+            self.assertEqual("breached" in volumes, component == "identity", component)
 
-    def test_numbers_and_settings_arrive_as_they_were_written(self):
-        spec = chart.named(chart.case("everything on"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
+    def test_numbers_are_rendered_unchanged(self):
+        spec = chart.named(chart.case("all features"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
         env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
         self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
         self.assertEqual(env["SVC_INVITE_TTL"], "48h")
@@ -343,19 +343,19 @@ class Routes(unittest.TestCase):
         self.assertGreater(len(rows), 10)
         return {f"/api/v1{path}": f"svc-{service.lower()}" for path, service in rows} | {"/": "svc-identity"}
 
-    def test_the_ingress_routes_by_the_table_of_the_services(self):
+    def test_ingress_matches_the_path_table(self):
         rules = chart.named(chart.case("ingress"), "Ingress", "svc")["spec"]["rules"]
         self.assertEqual([rule["host"] for rule in rules], ["svc.example.com"])
         paths = rules[0]["http"]["paths"]
         self.assertEqual({path["path"]: path["backend"]["service"]["name"] for path in paths}, self.table())
         self.assertEqual({path["pathType"] for path in paths}, {"Prefix"})
 
-    def test_the_gateway_routes_by_the_table_of_the_services(self):
+    def test_http_route_matches_the_path_table(self):
         rules = chart.named(chart.case("gateway"), "HTTPRoute", "svc")["spec"]["rules"]
         routed = {match["path"]["value"]: rule["backendRefs"][0]["name"] for rule in rules for match in rule["matches"]}
         self.assertEqual(routed, self.table())
 
-    def test_no_route_leads_to_an_internal_or_admin_port(self):
+    def test_internal_and_admin_ports_are_not_routed(self):
         for name in chart.MATRIX:
             objects = chart.case(name)
             routes = json.dumps(chart.of_kind(objects, "Ingress", "HTTPRoute"))
@@ -366,8 +366,8 @@ class Routes(unittest.TestCase):
                 expected = {"internal"} if service["metadata"]["name"].endswith("-internal") else {"public"}
                 self.assertEqual(targets, expected, service["metadata"]["name"])
 
-    def test_what_a_service_calls_exists(self):
-        objects = chart.case("least")
+    def test_session_url_points_to_an_existing_service(self):
+        objects = chart.case("required values only")
         service = chart.named(objects, "Service", "svc-session-internal")
         url = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
         for component in ("identity", "ingest"):
@@ -377,8 +377,8 @@ class Routes(unittest.TestCase):
 
 
 class Monitoring(unittest.TestCase):
-    def test_prometheus_finds_every_service_at_its_admin_port_and_no_other_pod(self):
-        objects = chart.case("everything on")
+    def test_pod_monitor_selects_the_admin_port_of_every_service(self):
+        objects = chart.case("all features")
         spec = chart.named(objects, "PodMonitor", "svc")["spec"]
         self.assertEqual(spec["selector"]["matchExpressions"][0]["values"], list(chart.COMPONENTS))
         self.assertEqual(spec["podMetricsEndpoints"], [{"port": "admin", "path": "/metrics", "interval": "15s"}])
@@ -389,57 +389,57 @@ class Monitoring(unittest.TestCase):
         }
         self.assertLessEqual(set(chart.COMPONENTS), found)
 
-    def test_traces_go_to_the_collector_from_every_service(self):
-        for each in chart.of_kind(chart.case("everything on"), "Deployment"):
+    def test_every_service_sends_traces_to_the_collector(self):
+        for each in chart.of_kind(chart.case("all features"), "Deployment"):
             env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
             self.assertEqual((env["SVC_OTLP_ENDPOINT"], env["SVC_OTLP_RATIO"]), ("http://collector:4318", "0.1"))
 
 
 class Lifecycle(unittest.TestCase):
-    def test_a_rollout_never_takes_a_pod_away_first(self):
+    def test_rollout_starts_a_pod_before_it_stops_one(self):
         for name in chart.MATRIX:
             for each in chart.of_kind(chart.case(name), "Deployment"):
                 self.assertEqual(each["spec"]["strategy"]["rollingUpdate"], {"maxUnavailable": 0, "maxSurge": 1})
 
-    def test_the_time_to_end_is_enough_for_what_the_service_does_with_it(self):
+    def test_grace_period_covers_the_shutdown_of_the_service(self):
         lifecycle = (chart.ROOT / "libs/service/src/lifecycle.rs").read_text()
         budgets = re.findall(r"const (?:DRAIN|STOP)_BUDGET: Duration = Duration::from_secs\((\d+)\)", lifecycle)
-        self.assertEqual(len(budgets), 2, "the budgets of libs/service are not found any more")
+        self.assertEqual(len(budgets), 2, "the budgets of libs/service were not found")
         for name in chart.MATRIX:
             for each in chart.of_kind(chart.case(name), "Deployment"):
                 spec = each["spec"]["template"]["spec"]
-                pause = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-                needed = pause + sum(map(int, budgets))
+                sleep = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+                needed = sleep + sum(map(int, budgets))
                 self.assertGreaterEqual(
                     spec["terminationGracePeriodSeconds"], needed, f"{name}: {each['metadata']['name']}"
                 )
 
-    def test_production_pods_pause_before_they_end(self):
-        for each in chart.of_kind(chart.case("least"), "Deployment"):
+    def test_production_pods_have_a_prestop_sleep(self):
+        for each in chart.of_kind(chart.case("required values only"), "Deployment"):
             hooks = each["spec"]["template"]["spec"]["containers"][0]["lifecycle"]
             self.assertEqual(hooks, {"preStop": {"sleep": {"seconds": 10}}})
 
-    def test_probes_ask_the_admin_port_for_the_right_thing(self):
-        for each in chart.of_kind(chart.case("least"), "Deployment"):
+    def test_probes_call_the_admin_port(self):
+        for each in chart.of_kind(chart.case("required values only"), "Deployment"):
             container = each["spec"]["template"]["spec"]["containers"][0]
-            asked = {probe: container[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+            paths = {probe: container[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
             live, ready = {"path": "/livez", "port": "admin"}, {"path": "/readyz", "port": "admin"}
-            self.assertEqual(asked, {"startup": live, "liveness": live, "readiness": ready})
+            self.assertEqual(paths, {"startup": live, "liveness": live, "readiness": ready})
 
 
 class Migrations(unittest.TestCase):
     def jobs(self, over):
         return {each["metadata"]["name"] for each in chart.of_kind(chart.render(over), "Job")}
 
-    def test_the_name_of_a_job_changes_with_what_is_in_it_and_with_nothing_else(self):
+    def test_job_name_changes_only_with_its_spec(self):
         before = self.jobs({})
         self.assertEqual(self.jobs({"identity": {"replicas": 5}, "publicUrl": "https://other.example"}), before)
         self.assertFalse(self.jobs({"image": {"tag": "1.2.4"}}) & before)
         self.assertFalse(self.jobs({"database": {"existingSecret": "other"}}) & before)
         self.assertFalse(self.jobs({"migrations": {"resources": {"limits": {"memory": "1Gi"}}}}) & before)
 
-    def test_pods_wait_for_migrations_with_the_rights_of_the_service(self):
-        objects = chart.case("least")
+    def test_pods_wait_for_migrations_with_the_runtime_role(self):
+        objects = chart.case("required values only")
         for component in ("identity", "session"):
             waiting = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"][
                 "initContainers"
@@ -447,12 +447,12 @@ class Migrations(unittest.TestCase):
             self.assertEqual(waiting["args"], ["migrate", "wait"])
             self.assertEqual([variable["name"] for variable in waiting["env"]], ["SVC_DATABASE_URL_FILE"])
 
-    def test_only_a_migration_holds_the_rights_to_change_the_schema(self):
+    def test_only_migrations_get_the_migrator_role(self):
         for name in chart.MATRIX:
-            for of, _, pod in chart.pods(chart.case(name)):
-                self.assertEqual("migrator" in json.dumps(pod), of.startswith("Job/"), f"{name}: {of}")
+            for owner, _, pod in chart.pods(chart.case(name)):
+                self.assertEqual("migrator" in json.dumps(pod), owner.startswith("Job/"), f"{name}: {owner}")
 
-    def test_nothing_but_tests_is_a_hook(self):
+    def test_only_tests_are_hooks(self):
         for name in chart.MATRIX:
             for each in chart.case(name):
                 hook = each["metadata"].get("annotations", {}).get("helm.sh/hook", "test")

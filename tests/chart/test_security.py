@@ -1,4 +1,4 @@
-"""Named rules that every pod and policy of the chart keeps, whatever the values."""
+"""Security rules for every pod and policy of the chart, for all values of the matrix."""
 
 import json
 import unittest
@@ -9,8 +9,8 @@ import chart
 class SecurityRules(unittest.TestCase):
     def every_pod(self):
         for name in chart.MATRIX:
-            for of, labels, pod in chart.pods(chart.case(name)):
-                with self.subTest(case=name, of=of):
+            for owner, labels, pod in chart.pods(chart.case(name)):
+                with self.subTest(case=name, owner=owner):
                     yield labels, pod
 
     def every_container(self):
@@ -18,7 +18,7 @@ class SecurityRules(unittest.TestCase):
             for container in chart.containers(pod):
                 yield container
 
-    def test_what_a_failed_program_said_last_is_shown_by_its_pod(self):
+    def test_termination_message_falls_back_to_logs(self):
         for container in self.every_container():
             self.assertEqual(container["terminationMessagePolicy"], "FallbackToLogsOnError")
 
@@ -50,7 +50,7 @@ class SecurityRules(unittest.TestCase):
             self.assertIs(pod["automountServiceAccountToken"], False)
             sources = [s for volume in pod.get("volumes", []) for s in volume.get("projected", {}).get("sources", [])]
             self.assertFalse([source for source in sources if "serviceAccountToken" in source])
-        for account in chart.of_kind(chart.case("least"), "ServiceAccount"):
+        for account in chart.of_kind(chart.case("required values only"), "ServiceAccount"):
             self.assertIs(account["automountServiceAccountToken"], False)
 
     def test_no_service_links(self):
@@ -75,14 +75,14 @@ class SecurityRules(unittest.TestCase):
             self.assertFalse(container["image"].endswith(":latest"), container["image"])
 
     def test_secrets_come_as_files(self):
-        """Variables are shown by crash reports, child processes and `kubectl describe`."""
+        """Crash reports, child processes and `kubectl describe` show environment variables."""
         for container in self.every_container():
             self.assertNotIn("envFrom", container)
             for variable in container.get("env", []):
                 reference = variable.get("valueFrom", {}).get("secretKeyRef", {"key": "email"})
                 self.assertIn(reference["key"], ("tenant", "email"), variable["name"])
 
-    def test_secret_files_are_not_for_everybody(self):
+    def test_secret_files_are_readable_by_owner_and_group_only(self):
         for _, pod in self.every_pod():
             for volume in pod.get("volumes", []):
                 for kind in ("projected", "secret"):
@@ -90,7 +90,7 @@ class SecurityRules(unittest.TestCase):
                         self.assertEqual(volume[kind]["defaultMode"], 0o440)
                         self.assertEqual(pod["securityContext"]["fsGroup"], 65532)
 
-    def test_a_pod_gets_only_the_keys_that_it_reads(self):
+    def test_pods_mount_only_the_keys_that_they_read(self):
         wanted = {
             "Deployment/svc-identity": {
                 "svc-database/identity-url",
@@ -106,13 +106,13 @@ class SecurityRules(unittest.TestCase):
             },
             "Deployment/svc-ingest": {"svc-nats/ingest-url", "svc-tokens/service-token"},
         }
-        for of, _, pod in chart.pods(chart.case("least")):
+        for owner, _, pod in chart.pods(chart.case("required values only")):
             sources = [s["secret"] for v in pod.get("volumes", []) for s in v.get("projected", {}).get("sources", [])]
             keys = {f"{source['name']}/{item['key']}" for source in sources for item in source["items"]}
-            if of in wanted:
-                self.assertEqual(keys, wanted[of], of)
+            if owner in wanted:
+                self.assertEqual(keys, wanted[owner], owner)
 
-    def test_the_chart_makes_no_secret(self):
+    def test_chart_generates_no_secrets(self):
         for name in chart.MATRIX:
             self.assertFalse(chart.of_kind(chart.case(name), "Secret"), name)
         for template in (chart.CHART / "templates").rglob("*"):
@@ -128,18 +128,18 @@ class SecurityRules(unittest.TestCase):
                 ):
                     self.assertNotIn(forbidden, template.read_text(), template.name)
 
-    def test_a_network_policy_for_every_pod_of_a_component(self):
+    def test_every_pod_of_a_component_has_a_network_policy(self):
         for name in chart.MATRIX:
             if name == "no policies, no migrations":
                 continue
             objects = chart.case(name)
             policies = [p["spec"]["podSelector"]["matchLabels"] for p in chart.of_kind(objects, "NetworkPolicy")]
-            for of, labels, _ in chart.pods(objects):
+            for owner, labels, _ in chart.pods(objects):
                 if labels["app.kubernetes.io/component"] != "test":
-                    self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {of}")
+                    self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {owner}")
 
     def test_only_the_services_reach_the_internal_api(self):
-        session = chart.named(chart.case("least"), "NetworkPolicy", "svc-session")["spec"]["ingress"]
+        session = chart.named(chart.case("required values only"), "NetworkPolicy", "svc-session")["spec"]["ingress"]
         self.assertEqual([port["port"] for rule in session for port in rule["ports"]], ["public", "internal"])
         for name in chart.MATRIX:
             for policy in chart.of_kind(chart.case(name), "NetworkPolicy"):
@@ -154,6 +154,6 @@ class SecurityRules(unittest.TestCase):
                         self.assertEqual(peers, {"identity", "ingest"})
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
 
-    def test_without_being_told_nobody_reaches_the_admin_port(self):
-        policies = chart.of_kind(chart.case("least"), "NetworkPolicy")
+    def test_admin_port_is_closed_by_default(self):
+        policies = chart.of_kind(chart.case("required values only"), "NetworkPolicy")
         self.assertNotIn("admin", json.dumps([policy["spec"].get("ingress") for policy in policies]))

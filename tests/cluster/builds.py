@@ -1,4 +1,4 @@
-"""The images that the cluster is given: two builds of each of ours, and what the services need."""
+"""Images for the cluster: two builds of each program, and the dependencies of the services."""
 
 import os
 import time
@@ -18,7 +18,7 @@ OTHERS = {
 
 
 def program(name):
-    """A program of the profile under test, on this machine."""
+    """Returns the path of a program of the tested profile."""
     profile = "debug" if development() else "release"
     return image.target_directory() / image.host() / profile / name
 
@@ -28,7 +28,7 @@ def development():
 
 
 def make(work, report):
-    """The two builds differ in a file that they hold, so each is an image of its own."""
+    """Builds and loads the images. The two builds differ in one file, so that they are different images."""
     started = time.monotonic()
     sizes = []
     for name, binary in image.build(list(image.PROGRAMS), development()).items():
@@ -36,11 +36,11 @@ def make(work, report):
             files = {**image.files(binary, name), "/etc/svc-build": f"{tag}\n".encode()}
             target = work / f"{name}-{tag}.tar"
             archive.write(target, f"{REGISTRY}/{name}:{tag}", files, [f"/usr/bin/{name}"])
-            size = hand_over(target)
+            size = load_and_delete(target)
         sizes.append(f"{name} {size:.1f} MB")
     for name, write in OTHERS.items():
         write(work / f"{name}.tar", other(name))
-        hand_over(work / f"{name}.tar")
+        load_and_delete(work / f"{name}.tar")
     report.step("build and load images", started, ", ".join(sizes))
 
 
@@ -48,8 +48,8 @@ def other(name):
     return f"{REGISTRY}/{name}:e2e"
 
 
-def hand_over(target):
-    """Gives an archive to the cluster; returns its size in MB."""
+def load_and_delete(target):
+    """Loads an archive into the cluster and deletes it. Returns its size in MB."""
     load.into_cluster(target)
     size = target.stat().st_size / 1e6
     target.unlink()

@@ -1,17 +1,17 @@
-"""A person with the client `svc` on this machine, and with nothing but HTTP."""
+"""The user of the test: commands of `svc` on this machine, and plain HTTP requests."""
 
 import json
 import os
 
-from cluster import Failure, run
-from traffic import Door
+from cluster import TestError, run
+from traffic import Entry
 
 TENANT, EMAIL, PASSWORD = "e2e", "admin@e2e.example", "correct horse battery e2e"
 ACCOUNT = {"tenant": TENANT, "email": EMAIL, "password": PASSWORD}
 
 
 class Client:
-    """`svc`, which sends events with the transport. It reaches the front door as localhost, the name that resolves."""
+    """`svc`, which sends events with the transport library. It calls the ingress as localhost, because other names do not resolve."""
 
     def __init__(self, program, address, home):
         self.program = program
@@ -28,31 +28,31 @@ class Client:
         return run(self.program, *arguments, text=text, environment={**self.environment, **more})
 
     def make_account(self, platform_token):
-        """A tenant, its administrator with a password, and a session."""
-        said = self.svc(
+        """Creates a tenant and its administrator, sets the password and logs in."""
+        output = self.svc(
             "tenants", "create", TENANT, "--admin-email", EMAIL, "--delivery", "response",
             SVC_PLATFORM_TOKEN=platform_token,
         )  # fmt: skip
-        invite = json.loads(said)["invite"]["token"]
+        invite = json.loads(output)["invite"]["token"]
         self.svc("users", "accept-invite", "-", "--password-stdin", text=f"{invite}\n{PASSWORD}\n")
         self.svc("auth", "login", "--email", EMAIL, "--password-stdin", text=f"{PASSWORD}\n")
 
     def send(self, ids):
-        """Sends an event for each id; returns when all are acknowledged, else fails."""
+        """Sends an event for each id. Raises if an event is not acknowledged."""
         events = "\n".join(json.dumps({"source_id": "e2e-svc", "event_id": each}) for each in ids)
         self.svc("events", "send", "--file", "-", "--batch-size", "10", text=events)
 
 
-def log_in(door: Door):
+def log_in(entry: Entry):
     """Returns the token of a new session."""
-    _, status, answer = door.ask(
-        door.connection(), "POST", "/auth/password/login",
+    _, status, body = entry.request(
+        entry.connection(), "POST", "/auth/password/login",
         {"email": EMAIL, "password": PASSWORD}, {"X-Tenant-ID": TENANT},
     )  # fmt: skip
     if status != 200:
-        raise Failure(f"nobody can log in: {status} {answer}")
-    return answer["session_id"]
+        raise TestError(f"failed to log in: {status} {body}")
+    return body["session_id"]
 
 
-def is_alive(door: Door, token):
-    return door.ask(door.connection(), "GET", "/auth/session", None, {"Authorization": f"Bearer {token}"})[1] == 200
+def is_active(entry: Entry, token):
+    return entry.request(entry.connection(), "GET", "/auth/session", None, {"Authorization": f"Bearer {token}"})[1] == 200

@@ -1,4 +1,4 @@
-"""The cluster under test, through kubectl and helm."""
+"""The tested cluster, accessed with kubectl and helm."""
 
 import base64
 import json
@@ -12,26 +12,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Failure(Exception):
-    """What the person is told, without a traceback."""
+class TestError(Exception):
+    """An error that is printed without a traceback."""
 
 
 def run(*command, text=None, check=True, seconds=600, environment=None):
-    """Runs a command; returns what it printed."""
+    """Runs a command and returns its standard output."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, env=environment)
     except FileNotFoundError:
-        raise Failure(f"{words[0]} is not there: put it on the PATH") from None
+        raise TestError(f"{words[0]} not found: add it to the PATH") from None
     except subprocess.TimeoutExpired:
-        raise Failure(f"`{' '.join(words)}` did not end within {seconds} s") from None
+        raise TestError(f"`{' '.join(words)}` did not exit within {seconds} s") from None
     if check and done.returncode:
-        raise Failure(f"`{' '.join(words)}` failed:\n{(done.stdout[-1500:] + done.stderr[-3000:]).strip()}")
+        raise TestError(f"`{' '.join(words)}` failed:\n{(done.stdout[-1500:] + done.stderr[-3000:]).strip()}")
     return done.stdout
 
 
 class Cluster:
-    """One namespace of it, and one release in that."""
+    """One namespace of the cluster, and one release in it."""
 
     def __init__(self, namespace, release="svc"):
         self.namespace, self.release = namespace, release
@@ -56,48 +56,48 @@ class Cluster:
         return base64.b64decode(self.get("secret", name)["data"][key]).decode()
 
     def pods(self, component):
-        chosen = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component={component}"
+        selector = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component={component}"
         return [
-            pod for pod in self.get("pods", "--selector", chosen)["items"] if "deletionTimestamp" not in pod["metadata"]
+            pod for pod in self.get("pods", "--selector", selector)["items"] if "deletionTimestamp" not in pod["metadata"]
         ]
 
     def rolled_out(self, deployment, seconds=300):
         self.kubectl("rollout", "status", f"deployment/{deployment}", f"--timeout={seconds}s")
 
-    def settled(self, seconds=180):
-        """Waits until every pod of the release runs and is ready, and none is still going."""
+    def wait_until_ready(self, seconds=180):
+        """Waits until every pod of the release is ready and none is terminating."""
         deadline = time.monotonic() + seconds
         while True:
             pods = self.get("pods", "--selector", f"app.kubernetes.io/instance={self.release}")["items"]
-            parts = [pod for pod in pods if pod["metadata"]["labels"].get("pod-template-hash")]
+            services = [pod for pod in pods if pod["metadata"]["labels"].get("pod-template-hash")]
             ready = [
-                pod for pod in parts
+                pod for pod in services
                 if "deletionTimestamp" not in pod["metadata"]
                 and any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
             ]  # fmt: skip
-            if parts and len(ready) == len(parts):
+            if services and len(ready) == len(services):
                 return
             if time.monotonic() > deadline:
-                raise Failure(
+                raise TestError(
                     f"the pods of {self.release} are not all ready:\n{self.kubectl('get', 'pods', '--output', 'wide')}"
                 )
             time.sleep(0.5)
 
     def log_of_new(self, component):
-        """What the newest pod of a component said."""
+        """Returns the log of the newest pod of a component."""
         newest = max(self.pods(component), key=lambda pod: pod["metadata"]["creationTimestamp"])
         return self.kubectl("logs", newest["metadata"]["name"])
 
     def delete(self, pod):
-        """Deletes a pod as a platform does: it is told, and has its time to end."""
+        """Deletes a pod with its grace period."""
         self.kubectl("delete", "pod", pod["metadata"]["name"])
 
     def kill(self, pod):
-        """Kills a pod's main process with SIGKILL from its node, where that can be reached; says how it was done."""
+        """Kills the main process of a pod with SIGKILL on its node, or deletes the pod by force. Returns which."""
         node = os.environ.get("E2E_NODE_EXEC", "").split()
         if not node:
             self.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
-            return "deleted by force; E2E_NODE_EXEC would kill it with SIGKILL"
+            return "deleted by force (set E2E_NODE_EXEC to use SIGKILL)"
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
         script = f"for p in /proc/[0-9]*; do grep -qs {container} $p/cgroup && kill -9 ${{p#/proc/}}; done; true"
         run(*node, "sh", "-c", script)
@@ -105,8 +105,8 @@ class Cluster:
 
 
 def current():
-    """Where kubectl points to; refuses to go on when that is nowhere."""
-    said = run("kubectl", "config", "current-context", check=False).strip()
-    if not said:
-        sys.exit("e2e.py: kubectl knows no cluster: set KUBECONFIG to a development cluster's")
-    return said
+    """Returns the current context of kubectl. Exits if no context is set."""
+    context = run("kubectl", "config", "current-context", check=False).strip()
+    if not context:
+        sys.exit("e2e.py: kubectl has no current context: set KUBECONFIG to the configuration of a development cluster")
+    return context

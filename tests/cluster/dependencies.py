@@ -1,6 +1,6 @@
-"""Images of what the services need, from this machine's own binaries: for clusters that cannot pull anything.
+"""Images of the dependencies from binaries of this machine, for clusters that cannot pull images.
 
-Postgres with its libraries and a shell for its start, nats-server, and Python with nats-py, which reads the stream.
+Postgres with its libraries and a shell, nats-server, and Python with nats-py for the reader of the stream.
 """
 
 import json
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "deploy"))
 
 import archive  # noqa: E402
 
-# initdb wants a user that has a name; 999 as in the official image.
+# initdb requires a user with a name; 999 as in the official image.
 USERS = {
     "/etc/passwd": b"postgres:x:999:999::/:/bin/sh\nsvc:x:65532:65532::/:/bin/sh\n",
     "/etc/group": b"postgres:x:999:\nsvc:x:65532:\n",
@@ -30,12 +30,12 @@ def tools():
 def write_postgres(target, reference):
     directory = Path(tools()["postgres_bin_dir"])
     programs = [directory / name for name in ("postgres", "initdb", "psql")]
-    about = {flag: configured(programs[0], flag) for flag in ("sharedir", "pkglibdir")}
-    # Without the compiler for queries, which is most of the size and nothing that development needs.
-    modules = [module for module in sorted(about["pkglibdir"].glob("*.so")) if "llvmjit" not in module.name]
+    directories = {flag: directory_of(programs[0], flag) for flag in ("sharedir", "pkglibdir")}
+    # Without the JIT compiler, which is most of the size and not needed for development.
+    modules = [module for module in sorted(directories["pkglibdir"].glob("*.so")) if "llvmjit" not in module.name]
     files = {**USERS, **with_libraries([*programs, *modules])}
-    files[str(about["sharedir"])] = about["sharedir"]
-    # Distributions build Postgres without time zones of its own.
+    files[str(directories["sharedir"])] = directories["sharedir"]
+    # Distributions build Postgres with the time zones of the system.
     files |= {str(folder): folder for folder in [Path("/usr/share/zoneinfo")] if folder.is_dir()}
     files["/bin/sh"] = Path(shutil.which("sh")).resolve()
     files |= with_libraries([Path(shutil.which(name)) for name in ("rm", "sh")])
@@ -44,17 +44,17 @@ def write_postgres(target, reference):
     )
 
 
-def configured(postgres, what):
-    """A directory of this Postgres, as its pg_config or its place tells."""
+def directory_of(postgres, kind):
+    """Returns a directory of this Postgres from pg_config, or relative to the program."""
     pg_config = postgres.parent / "pg_config"
     if pg_config.exists():
-        said = subprocess.run([pg_config, f"--{what}"], capture_output=True, text=True, check=True)
-        return Path(said.stdout.strip())
+        run = subprocess.run([pg_config, f"--{kind}"], capture_output=True, text=True, check=True)
+        return Path(run.stdout.strip())
     home = postgres.parent.parent
-    usual = {"sharedir": ["share/postgresql", "share"], "pkglibdir": ["lib/postgresql", "lib"]}[what]
-    # Debian keeps what all architectures share elsewhere.
+    usual = {"sharedir": ["share/postgresql", "share"], "pkglibdir": ["lib/postgresql", "lib"]}[kind]
+    # Debian uses another directory for files that all architectures share.
     usual = [home / path for path in usual] + [Path(str(home).replace("/lib/", "/share/"))]
-    probe = {"sharedir": "postgres.bki", "pkglibdir": "plpgsql.so"}[what]
+    probe = {"sharedir": "postgres.bki", "pkglibdir": "plpgsql.so"}[kind]
     return next(path for path in usual if (path / probe).exists())
 
 
@@ -66,7 +66,7 @@ def write_nats(target, reference):
 def write_reader(target, reference):
     program = Path(sys.executable).resolve()
     standard = Path(sysconfig.get_path("stdlib"))
-    left_out = {
+    excluded = {
         "site-packages",
         "test",
         "tests",
@@ -79,7 +79,7 @@ def write_reader(target, reference):
     }
     modules = [
         file for file in standard.rglob("*")
-        if file.is_file() and not left_out & set(file.relative_to(standard).parts) and not file.suffix == ".a"
+        if file.is_file() and not excluded & set(file.relative_to(standard).parts) and not file.suffix == ".a"
         and not file.name.startswith("_test")
     ]  # fmt: skip
     files = {**USERS, **with_libraries([program, *(file for file in modules if file.suffix == ".so")])}
@@ -90,11 +90,11 @@ def write_reader(target, reference):
 
 
 def with_libraries(programs):
-    """Programs at their own paths, with the libraries that the loader would find for them."""
+    """Returns programs and their shared libraries, at their own paths."""
     files = {str(program): program.resolve() for program in programs}
     for program in programs:
-        said = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
-        for word in said.split():
+        output = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
+        for word in output.split():
             if word.startswith("/") and Path(word).exists():
                 files[word] = Path(word).resolve()
     return files

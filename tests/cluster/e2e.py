@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Installs the chart on a real cluster and does to it what a platform does: upgrade, rollback, lost pods, all under load.
+"""Installs the chart on a real cluster and tests upgrade, rollback and lost pods under load.
 
 Environment:
-  KUBECONFIG         the cluster; its namespace E2E_NAMESPACE (svc-e2e) is made anew and removed at the end
-  E2E_HTTP           address of its front door from this machine, as 127.0.0.1:80
-  E2E_LOAD_IMAGE     command that takes an image archive, where deploy/load.py does not know one by itself
-  E2E_FRONT_DOOR     namespace/name of the ingress controller's Service, where it is none of the usual ones
-  E2E_GATEWAY_CLASS  GatewayClass for the HTTPRoute (default: the first there is; without any, Ingress alone is tested)
-  E2E_GATEWAY_PORT   port of the Gateway's listener (default: 8000, Traefik's own)
-  E2E_NODE_EXEC      command that runs another on the node, to kill with SIGKILL (as `docker exec kind-control-plane`)
+  KUBECONFIG         configuration of the cluster; the namespace E2E_NAMESPACE (default: svc-e2e) is recreated, and deleted at the end
+  E2E_HTTP           address of the ingress from this machine, for example 127.0.0.1:80
+  E2E_LOAD_IMAGE     command that loads an image archive, if deploy/load.py does not support the cluster
+  E2E_INGRESS        namespace/name of the Service of the ingress controller (default: the usual names)
+  E2E_GATEWAY_CLASS  GatewayClass for the HTTPRoute (default: the first one; without one, only Ingress is tested)
+  E2E_GATEWAY_PORT   port of the Gateway's listener (default: 8000, as in Traefik)
+  E2E_NODE_EXEC      command that runs a command on the node, for SIGKILL (for example `docker exec kind-control-plane`)
   E2E_PROFILE        `dev` for binaries of the development profile (default: release)
-  E2E_KEEP           set to keep the namespace for a look
+  E2E_KEEP           if set, the namespace is not deleted
 """
 
 import os
@@ -26,26 +26,26 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "deploy")]
 
 import builds  # noqa: E402
 import load  # noqa: E402
-import refusals  # noqa: E402
+import rejections  # noqa: E402
 import routes  # noqa: E402
 import stream  # noqa: E402
 from client import ACCOUNT, Client, log_in  # noqa: E402
-from cluster import Cluster, Failure, current, run  # noqa: E402
+from cluster import Cluster, TestError, current, run  # noqa: E402
 from disturbances import Disturbances  # noqa: E402
 from installation import Installation  # noqa: E402
 from report import Report  # noqa: E402
 
-# Sessions that have to outlive everything.
+# Number of sessions that must stay active during all disturbances.
 SESSIONS = 10
 
 
 def main():
     context = current()
     address = os.environ.get("E2E_HTTP") or sys.exit(
-        "e2e.py: set E2E_HTTP to the address of the cluster's front door, as 127.0.0.1:80"
+        "e2e.py: set E2E_HTTP to the address of the ingress of the cluster, for example 127.0.0.1:80"
     )
     cluster, report = Cluster(os.environ.get("E2E_NAMESPACE", "svc-e2e")), Report()
-    print(f"cluster {context}, front door {address}", flush=True)
+    print(f"cluster {context}, ingress {address}", flush=True)
     with tempfile.TemporaryDirectory() as work:
         builds.make(Path(work), report)
         try:
@@ -54,30 +54,30 @@ def main():
             report.print()
             if not os.environ.get("E2E_KEEP"):
                 run("kubectl", "delete", "namespace", cluster.namespace, "--ignore-not-found", "--wait=false")
-    if report.complaints:
-        raise Failure("\n".join(["not as it must be:", *report.complaints]))
+    if report.failures:
+        raise TestError("\n".join(["failures:", *report.failures]))
 
 
 def test(cluster, address, work, report):
     installation = Installation(cluster, work, report)
     installation.prepare()
-    refusals.first_installation_without_secrets(installation, report)
+    rejections.first_installation_without_secrets(installation, report)
     installation.install()
-    doors = routes.opened(cluster, address, installation, builds.TAGS[0], report)
+    entries = routes.opened(cluster, address, installation, builds.TAGS[0], report)
     client = Client(builds.program("svc"), address, work)
     acknowledged = first_use(cluster, client, report)
     installation.test()
-    tokens = [log_in(doors[0]) for _ in range(SESSIONS)]
+    tokens = [log_in(entries[0]) for _ in range(SESSIONS)]
     stream.check(cluster, builds.other("reader"), acknowledged, report, "stream read by a pod")
-    disturbances = Disturbances(installation, doors, client, tokens, report)
+    disturbances = Disturbances(installation, entries, client, tokens, report)
     disturbances.all()
-    refusals.upgrade_on_another_version(installation, disturbances)
+    rejections.upgrade_on_another_version(installation, disturbances)
     acknowledged += disturbances.acknowledged
     stream.check(cluster, builds.other("reader"), acknowledged, report, "stream read by a pod, at the end")
 
 
 def first_use(cluster, client, report):
-    """What a new user does; returns the ids of the events that were acknowledged."""
+    """Runs the first steps of a new user. Returns the ids of the acknowledged events."""
     started = time.monotonic()
     client.make_account(cluster.secret("svc-tokens", "platform-token"))
     ids = [f"first-{number}" for number in range(100)]
@@ -91,7 +91,7 @@ def first_use(cluster, client, report):
 if __name__ == "__main__":
     try:
         main()
-    except (Failure, load.Failure, subprocess.CalledProcessError) as failure:
-        sys.exit(f"e2e.py: {failure}")
+    except (TestError, load.LoadError, subprocess.CalledProcessError) as error:
+        sys.exit(f"e2e.py: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""The release under test: its namespace, what it needs, and what Helm does with it."""
+"""The tested release: its namespace, its dependencies, and the Helm commands."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import sys
 import time
 
 from builds import REGISTRY, TAGS, other
-from cluster import ROOT, Failure, run
+from cluster import ROOT, TestError, run
 
 HOST = "svc.test"
 CHART = ROOT / "helm/svc"
 COMPONENTS = ("identity", "session", "ingest")
-# Where the front door of usual development clusters is: any ingress controller, k3d, kind with ingress-nginx, minikube.
-FRONT_DOORS = ("ingress/traefik", "kube-system/traefik", "traefik/traefik", "ingress-nginx/ingress-nginx-controller")
+# Usual Services of ingress controllers in development clusters (Traefik, k3d, ingress-nginx).
+INGRESS_SERVICES = ("ingress/traefik", "kube-system/traefik", "traefik/traefik", "ingress-nginx/ingress-nginx-controller")
 
 
 class Installation:
@@ -21,7 +21,7 @@ class Installation:
         self.values = work / "values.json"
 
     def prepare(self):
-        """A new namespace, in which everything has to be restricted, with Postgres, NATS and the Secrets."""
+        """Creates a namespace that enforces Pod Security restricted, with Postgres, NATS and the Secrets."""
         started, cluster = time.monotonic(), self.cluster
         run("kubectl", "delete", "namespace", cluster.namespace, "--ignore-not-found", "--timeout=180s")
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -45,15 +45,15 @@ class Installation:
 
     def release(self, verb, tag, *options, name=None, seconds=300):
         self.cluster.helm(
-            verb, name or self.cluster.release, CHART, *self.chosen(tag), *options,
+            verb, name or self.cluster.release, CHART, *self.values_options(tag), *options,
             "--wait", "--wait-for-jobs", "--timeout", f"{seconds}s",
         )  # fmt: skip
 
-    def chosen(self, tag):
+    def values_options(self, tag):
         return ["--values", CHART / "values-dev.yaml", "--values", self.values, "--set", f"image.tag={tag}"]
 
     def rollback(self):
-        """Back to what was installed first."""
+        """Rolls back to the first revision."""
         self.cluster.helm("rollback", self.cluster.release, "1", "--wait", "--wait-for-jobs", "--timeout", "300s")
 
     def test(self):
@@ -61,41 +61,41 @@ class Installation:
         try:
             self.cluster.helm("test", self.cluster.release, "--timeout", "120s")
             self.report.step("helm test", started, "passed")
-        except Failure as failure:
-            self.report.complain(str(failure))
+        except TestError as error:
+            self.report.fail(str(error))
             self.report.step("helm test", started, "FAILED")
 
 
 def chart_values():
-    # Limits per address are off: a test cluster's front door hides addresses, so that all would share one.
-    known = (CHART / "files/variables.yaml").read_text()
+    # Limits per address are off, because all clients share the address of the ingress of the test cluster.
+    variables = (CHART / "files/variables.yaml").read_text()
     component = {"replicas": 2, "lifecycle": {"preStopSeconds": 10}}
     return {
-        **{name: {**component, "env": limits_off(known, name)} for name in COMPONENTS},
+        **{name: {**component, "env": limits_off(variables, name)} for name in COMPONENTS},
         "publicUrl": f"http://{HOST}",
         "image": {"registry": REGISTRY},
         "ingress": {"enabled": True},
         "tests": {
             "existingSecret": "e2e-user",
-            "hostAliases": [{"ip": front_door()["spec"]["clusterIP"], "hostnames": [HOST]}],
+            "hostAliases": [{"ip": ingress_service()["spec"]["clusterIP"], "hostnames": [HOST]}],
         },
     }
 
 
-def limits_off(known, component):
-    """Every limit that the component reads, turned off."""
-    own = known.split(f"\n{component}:\n")[1].split("\n  secret:\n")[0]
+def limits_off(variables, component):
+    """Returns variables that disable every limit of the component."""
+    own = variables.split(f"\n{component}:\n")[1].split("\n  secret:\n")[0]
     return {name: "off" for name in own.replace("-", " ").split() if name.startswith("SVC_LIMIT_")}
 
 
-def front_door():
-    """The Service of the ingress controller, by which pods reach the front door."""
-    said = os.environ.get("E2E_FRONT_DOOR")
-    for place in [said] if said else FRONT_DOORS:
+def ingress_service():
+    """Returns the Service of the ingress controller, which pods use as the address of the ingress."""
+    override = os.environ.get("E2E_INGRESS")
+    for place in [override] if override else INGRESS_SERVICES:
         namespace, _, name = place.partition("/")
         found = run("kubectl", "--namespace", namespace, "get", "service", name, "--output", "json", check=False)
         if found:
             return json.loads(found)
-    raise Failure(
-        f"no ingress controller at {said or ', '.join(FRONT_DOORS)}: set E2E_FRONT_DOOR to <namespace>/<Service>"
+    raise TestError(
+        f"no ingress controller at {override or ', '.join(INGRESS_SERVICES)}: set E2E_INGRESS to <namespace>/<Service>"
     )

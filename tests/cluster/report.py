@@ -1,4 +1,4 @@
-"""What the test saw: a table of its steps, and what was not as it must be."""
+"""The report of the test: a table of steps, and a list of failures."""
 
 import time
 
@@ -7,22 +7,22 @@ HEADING = ["step", "s", "requests", "failed", "events acknowledged", "result"]
 
 class Report:
     def __init__(self):
-        self.rows, self.complaints = [], []
+        self.rows, self.failures = [], []
 
     def step(self, name, started, result):
-        """What took how long."""
+        """Adds a step without load."""
         self.row(name, time.monotonic() - started, ["", "", ""], result)
 
     def under_load(self, name, traffic, result):
-        """What happened to the load meanwhile."""
+        """Adds a step with the results of the load."""
         self.row(name, traffic.seconds, [traffic.total, traffic.failed, len(traffic.acknowledged)], result)
 
     def row(self, name, seconds, counts, result):
         self.rows.append([name, f"{seconds:.1f}", *map(str, counts), result])
         print(f"{name}: {result} ({seconds:.1f} s)", flush=True)
 
-    def complain(self, what):
-        self.complaints.append(what)
+    def fail(self, message):
+        self.failures.append(message)
 
     def print(self):
         rows = [HEADING, *self.rows]

@@ -1,38 +1,38 @@
-"""The ways in: the chart's Ingress, the same for localhost, and the chart's HTTPRoute on a Gateway where there is one."""
+"""Routes into the cluster: the Ingress of the chart, a copy for localhost, and the HTTPRoute of the chart if a Gateway exists."""
 
 import json
 import os
 import time
 
-from cluster import Failure, run
+from cluster import TestError, run
 from installation import CHART, HOST
-from traffic import Door
+from traffic import Entry
 
 GATEWAY = "e2e"
 GATEWAY_HOST = f"gateway.{HOST}"
 
 
 def opened(cluster, address, installation, tag, report):
-    """The doors, once all let through; the first is the Ingress."""
+    """Waits for all routes and returns the entries. The first is the Ingress."""
     started = time.monotonic()
     for_localhost(cluster)
     hosts = {"Ingress": HOST, "Ingress for localhost": "localhost"}
     gateway_class = named_class()
     if gateway_class:
-        through_gateway(cluster, gateway_class, installation.chosen(tag))
+        through_gateway(cluster, gateway_class, installation.values_options(tag))
         hosts["HTTPRoute"] = GATEWAY_HOST
-    doors = {name: Door(address, host) for name, host in hosts.items()}
-    for name, door in doors.items():
-        said = door.opens()
-        if said:
-            raise Failure(f"the front door does not let {door.host} through: {said}")
-    without = "" if gateway_class else "; no HTTPRoute, since this cluster has no GatewayClass"
-    report.step("routes", started, f"served by {', '.join(doors)}{without}")
-    return [doors["Ingress"], *(door for name, door in doors.items() if name == "HTTPRoute")]
+    entries = {name: Entry(address, host) for name, host in hosts.items()}
+    for name, entry in entries.items():
+        error = entry.wait_until_open()
+        if error:
+            raise TestError(f"the ingress does not serve {entry.host}: {error}")
+    without = "" if gateway_class else "; no HTTPRoute, because this cluster has no GatewayClass"
+    report.step("routes", started, f"served by {', '.join(entries)}{without}")
+    return [entries["Ingress"], *(entry for name, entry in entries.items() if name == "HTTPRoute")]
 
 
 def for_localhost(cluster):
-    """The same routes for the client on this machine, which has no name for the other host."""
+    """Creates the same routes for localhost, because this machine cannot resolve the other host."""
     ingress = cluster.get("ingress", cluster.release)
     spec = ingress["spec"]
     spec["rules"][0]["host"] = "localhost"
@@ -41,14 +41,14 @@ def for_localhost(cluster):
 
 
 def named_class():
-    """E2E_GATEWAY_CLASS, or the first there is."""
-    said = run("kubectl", "get", "gatewayclasses", "--output", "json", check=False)
-    names = [each["metadata"]["name"] for each in json.loads(said)["items"]] if said else []
+    """Returns E2E_GATEWAY_CLASS or the first GatewayClass, or None."""
+    output = run("kubectl", "get", "gatewayclasses", "--output", "json", check=False)
+    names = [each["metadata"]["name"] for each in json.loads(output)["items"]] if output else []
     return os.environ.get("E2E_GATEWAY_CLASS") or next(iter(names), None)
 
 
-def through_gateway(cluster, gateway_class, chosen):
-    """A Gateway, and the HTTPRoute as the chart makes it: the Gateway must accept it, and know all it points to."""
+def through_gateway(cluster, gateway_class, options):
+    """Creates a Gateway and the HTTPRoute of the chart. Waits until the Gateway has accepted and resolved it."""
     port = int(os.environ.get("E2E_GATEWAY_PORT", "8000"))
     listener = {"name": "http", "protocol": "HTTP", "port": port}
     cluster.apply({
@@ -57,7 +57,7 @@ def through_gateway(cluster, gateway_class, chosen):
     })  # fmt: skip
     cluster.apply(
         cluster.helm(
-            "template", cluster.release, CHART, *chosen, "--show-only", "templates/httproute.yaml", "--kube-version", "1.31",
+            "template", cluster.release, CHART, *options, "--show-only", "templates/httproute.yaml", "--kube-version", "1.31",
             "--set", "ingress.enabled=false", "--set", "gateway.enabled=true",
             "--set", f"gateway.parentRefs[0].name={GATEWAY}", "--set", f"gateway.hostnames={{{HOST},{GATEWAY_HOST}}}",
         )

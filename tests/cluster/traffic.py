@@ -1,7 +1,7 @@
-"""Load on the front door while something happens behind it: events, session checks, logins and logouts, each counted.
+"""Load on the ingress during a disturbance: events, session checks, logins and logouts.
 
-A request is tried once, unless `tries` says otherwise; then as the transport does: after a fault that may pass, the same
-events with the same ids. What `svc` sends beside it goes through the transport, with the retries of every user of it.
+A request is sent once. With `attempts`, temporary errors are retried with the same ids, like in the transport library. In
+parallel, `svc` sends events with the transport library and its default retries.
 """
 
 import collections
@@ -11,27 +11,27 @@ import threading
 import time
 import uuid
 
-# Few enough that a pod's log can name every event of a whole run.
+# Small, so that the log of the reader can list every event of a run.
 BATCH = 10
-PASSING = {429, 502, 503, 504}
+TEMPORARY = {429, 502, 503, 504}
 
 
 class Traffic:
-    """`doors` are the ways in, each used at once; `client` is a `client.Client`."""
+    """`entries` are used in parallel; `client` is a `client.Client`."""
 
-    def __init__(self, doors, client, account, token, tries=1):
-        self.doors, self.client, self.account, self.tries = doors, client, account, tries
+    def __init__(self, entries, client, account, token, attempts=1):
+        self.entries, self.client, self.account, self.attempts = entries, client, account, attempts
         self.bearer = {"Authorization": f"Bearer {token}"}
         self.stop = threading.Event()
         self.lock = threading.Lock()
-        self.answers = collections.Counter()
-        self.faults = []
+        self.counts = collections.Counter()
+        self.errors = []
         self.acknowledged = []
         self.retried = 0
 
     def __enter__(self):
-        first = self.doors[0]
-        work = [(self.events, door) for door in [first, *self.doors]]
+        first = self.entries[0]
+        work = [(self.events, entry) for entry in [first, *self.entries]]
         work += [(self.checks, first), (self.logins, first), (self.transport, first)]
         self.threads = [threading.Thread(target=self.loop, args=each, daemon=True) for each in work]
         self.started = time.monotonic()
@@ -45,83 +45,83 @@ class Traffic:
             thread.join(60)
         self.seconds = time.monotonic() - self.started
 
-    def loop(self, work, door):
-        # A connection of its own, kept open: how it is closed at a rollout is part of what is tested.
-        connection = door.connection()
+    def loop(self, work, entry):
+        # Each thread keeps its connection open, so that connection close during a rollout is tested.
+        connection = entry.connection()
         while not self.stop.is_set():
-            connection = work(door, connection)
+            connection = work(entry, connection)
             time.sleep(0.05)
         connection.close()
 
-    def events(self, door, connection):
+    def events(self, entry, connection):
         ids = [str(uuid.uuid4()) for _ in range(BATCH)]
         batch = [{"source_id": f"e2e-{i % 4}", "event_id": each} for i, each in enumerate(ids)]
-        connection, status, answer = self.ask(
-            door, connection, "events", "POST", "/events/batch", batch, self.bearer, 202
+        connection, status, body = self.request(
+            entry, connection, "events", "POST", "/events/batch", batch, self.bearer, 202
         )
         if status in (202, 207):
-            self.holds([each["event_id"] for each in answer["results"] if each["status"] == "accepted"])
+            self.acknowledge([each["event_id"] for each in body["results"] if each["status"] == "accepted"])
         return connection
 
-    def checks(self, door, connection):
-        return self.ask(door, connection, "session", "GET", "/auth/session", None, self.bearer, 200)[0]
+    def checks(self, entry, connection):
+        return self.request(entry, connection, "session", "GET", "/auth/session", None, self.bearer, 200)[0]
 
-    def logins(self, door, connection):
-        """Logs out again: a person has at most fifty sessions, and the test watches the oldest."""
+    def logins(self, entry, connection):
+        """Logs in and out: a user has at most fifty sessions, and the test checks the oldest ones."""
         time.sleep(0.5)
-        who = {"email": self.account["email"], "password": self.account["password"]}
+        credentials = {"email": self.account["email"], "password": self.account["password"]}
         tenant = {"X-Tenant-ID": self.account["tenant"]}
-        connection, status, answer = self.ask(
-            door, connection, "login", "POST", "/auth/password/login", who, tenant, 200
+        connection, status, body = self.request(
+            entry, connection, "login", "POST", "/auth/password/login", credentials, tenant, 200
         )
         if status != 200:
             return connection
-        session = {"X-Session-ID": answer["session_id"]}
-        return self.ask(door, connection, "logout", "POST", "/auth/sessions/logout", None, session, 204)[0]
+        session = {"X-Session-ID": body["session_id"]}
+        return self.request(entry, connection, "logout", "POST", "/auth/sessions/logout", None, session, 204)[0]
 
     def transport(self, _, connection):
         ids = [str(uuid.uuid4()) for _ in range(2 * BATCH)]
         try:
             self.client.send(ids)
-            self.holds(ids)
+            self.acknowledge(ids)
             self.count("svc", True)
-        except Exception as fault:  # whatever it is: nobody joins this thread to hear of it
-            self.count("svc", False, fault)
+        except Exception as error:  # an exception would end this thread silently
+            self.count("svc", False, error)
         return connection
 
-    def ask(self, door, connection, name, method, path, body, headers, expected):
-        """One request, tried as often as agreed; counts how it ended."""
-        for left in reversed(range(self.tries)):
-            connection, status, answer = door.ask(connection, method, path, body, headers)
-            if status == expected or not left or (status is not None and status not in PASSING):
+    def request(self, entry, connection, name, method, path, body, headers, expected):
+        """Sends one request with retries and counts its result."""
+        for left in reversed(range(self.attempts)):
+            connection, status, response = entry.request(connection, method, path, body, headers)
+            if status == expected or not left or (status is not None and status not in TEMPORARY):
                 break
             with self.lock:
                 self.retried += 1
             time.sleep(0.5)
-        self.count(name, status == expected, f"{status} {str(answer)[:200]}")
-        return connection, status, answer
+        self.count(name, status == expected, f"{status} {str(response)[:200]}")
+        return connection, status, response
 
-    def holds(self, ids):
+    def acknowledge(self, ids):
         with self.lock:
             self.acknowledged += ids
 
-    def count(self, name, well, answer=None):
+    def count(self, name, succeeded, error=None):
         with self.lock:
-            self.answers[name, well] += 1
-            if not well:
-                self.faults.append(f"{time.strftime('%H:%M:%S')} {name}: {answer}")
+            self.counts[name, succeeded] += 1
+            if not succeeded:
+                self.errors.append(f"{time.strftime('%H:%M:%S')} {name}: {error}")
 
     @property
     def total(self):
-        return sum(self.answers.values())
+        return sum(self.counts.values())
 
     @property
     def failed(self):
-        return sum(count for (_, well), count in self.answers.items() if not well)
+        return sum(count for (_, succeeded), count in self.counts.items() if not succeeded)
 
 
-class Door:
-    """A way in, as it is reached from this machine."""
+class Entry:
+    """A route into the cluster: the address from this machine, and the host name."""
 
     def __init__(self, address, host):
         self.address, self.host = address, host
@@ -129,28 +129,31 @@ class Door:
     def connection(self):
         return http.client.HTTPConnection(self.address, timeout=30)
 
-    def ask(self, connection, method, path, body=None, headers=None):
-        """Returns the connection to go on with, the status, and the answer; no status when there was none."""
+    def request(self, connection, method, path, body=None, headers=None):
+        """Returns the connection for the next request, the status, and the body.
+
+        After a network error, the status is `None` and the body is the error.
+        """
         headers = {"Host": self.host, "Content-Type": "application/json", **(headers or {})}
         try:
             connection.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             text = response.read()
-        except (OSError, http.client.HTTPException) as fault:
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
-            return self.connection(), None, repr(fault)
+            return self.connection(), None, repr(error)
         try:
             return connection, response.status, json.loads(text) if text else None
         except ValueError:
             return connection, response.status, text.decode(errors="replace")
 
-    def opens(self, seconds=60):
-        """Waits until it lets through; returns what it said last when it does not."""
+    def wait_until_open(self, seconds=60):
+        """Waits for a successful health check. Returns None, or the last response after a timeout."""
         deadline = time.monotonic() + seconds
         while True:
-            _, status, answer = self.ask(self.connection(), "GET", "/health")
+            _, status, body = self.request(self.connection(), "GET", "/health")
             if status == 200:
                 return None
             if time.monotonic() > deadline:
-                return f"{status} {answer}"
+                return f"{status} {body}"
             time.sleep(0.3)

@@ -1,6 +1,6 @@
-"""A consumer that knows NATS and nothing else of the system: prints the stream's messages as JSON, oldest first.
+"""A consumer that depends on NATS only: prints the messages of the stream UDM as JSON, oldest first.
 
-Usage: read_event.py <nats url> <how many>
+Usage: read_event.py <nats url> <count>
 """
 
 import asyncio

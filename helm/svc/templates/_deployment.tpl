@@ -1,4 +1,4 @@
-{{/* A component's Deployment. */}}
+{{/* The Deployment of a component. */}}
 {{- define "svc.deployment" -}}
 {{- $own := index .root.Values .component -}}
 {{- $secrets := include "svc.secrets" . | fromJsonArray -}}

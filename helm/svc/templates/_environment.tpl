@@ -1,6 +1,6 @@
-{{/* What a component is told: variables, and files for secrets. Names are kept in maps, so none comes twice. */}}
+{{/* Environment of a component: variables, and files for secrets. Names are map keys, so each is unique. */}}
 
-{{/* What the chart itself says, as JSON: variable -> value. Only what the component reads, by files/variables.yaml. */}}
+{{/* Variables that the chart sets, as JSON: variable -> value. Only those that the component reads (files/variables.yaml). */}}
 {{- define "svc.settings" -}}
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
@@ -31,7 +31,7 @@
 {{- toJson $read -}}
 {{- end -}}
 
-{{/* Its secrets, as JSON: a list of {variable, secret, key}. */}}
+{{/* Secrets of the component, as JSON: a list of {variable, secret, key}. */}}
 {{- define "svc.secrets" -}}
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
@@ -73,7 +73,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* A volume of the given secrets, a file a key, below the name of its Secret: (list of {secret, key}). */}}
+{{/* Volume with one file <secret>/<key> for each entry of a list of {secret, key}. */}}
 {{- define "svc.secretVolume" -}}
 name: secrets
 projected:

@@ -1,6 +1,6 @@
-{{/* The Job that migrates a component's schema. A Job cannot be changed, so its name carries a digest of all that is in
-     it: another image is another Job, and the same release applied again is the same one. No hook: hooks run before the
-     Secrets and policies of a first installation, and GitOps tools treat them each in their own way. */}}
+{{/* The Job that migrates the schema of a component. A Job is immutable, so its name contains a digest of its spec: a new
+     image creates a new Job, and the same release keeps its Job. It is not a hook: hooks run before the Secrets and policies
+     of a first installation, and GitOps tools handle them differently. */}}
 
 {{- define "svc.migration.pod" -}}
 metadata:
@@ -53,17 +53,17 @@ metadata:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 spec:
   activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds }}
-  # With the growing pauses between tries: as long as a database may take to come.
+  # With exponential back-off, this is long enough for a database to start.
   backoffLimit: 8
   podFailurePolicy:
     rules:
-      # The configuration is at fault: trying again does not mend it.
+      # Exit code 64 is a configuration error. A retry would fail too.
       - action: FailJob
         onExitCodes:
           containerName: migrate
           operator: In
           values: [64]
-      # Taken away by the cluster, not failed.
+      # Evicted by the cluster.
       - action: Ignore
         onPodConditions:
           - type: DisruptionTarget

@@ -1,4 +1,4 @@
-{{/* Names, labels and images. A component's helpers take (dict "root" $ "component" "identity"). */}}
+{{/* Names, labels and images. Helpers of a component take (dict "root" $ "component" "identity"). */}}
 
 {{- define "svc.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -21,7 +21,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Labels of pods: nothing that changes with the chart alone, else every new chart would restart every pod. */}}
+{{/* Labels of pods. They do not contain the chart version, because a change would restart every pod. */}}
 {{- define "svc.podLabels" -}}
 {{ include "svc.selector" . }}
 app.kubernetes.io/part-of: svc
@@ -45,7 +45,7 @@ labels:
   {{- include "svc.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* The image of a component; a digest wins over the tag. */}}
+{{/* The image of a component. A digest takes precedence over the tag. */}}
 {{- define "svc.image" -}}
 {{- $own := (index .root.Values .component).image -}}
 {{- $repository := default (printf "%s/svc-%s" (trimSuffix "/" .root.Values.image.registry) .component) $own.repository -}}
@@ -61,7 +61,7 @@ labels:
 {{- (urlParse .Values.publicUrl).hostname -}}
 {{- end -}}
 
-{{/* The components that are installed, as JSON. */}}
+{{/* The enabled components, as JSON. */}}
 {{- define "svc.components" -}}
 {{- $enabled := list -}}
 {{- range $component := list "identity" "session" "ingest" -}}

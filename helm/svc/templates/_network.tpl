@@ -1,4 +1,4 @@
-{{/* Services, accounts and network policies of a component. */}}
+{{/* Services, service accounts and network policies of a component. */}}
 
 {{- define "svc.serviceAccount" -}}
 apiVersion: v1
@@ -24,7 +24,7 @@ spec:
       appProtocol: http
 {{- end -}}
 
-{{/* The internal API has a Service of its own, so that no route can reach it by a wrong port. */}}
+{{/* The internal API has a separate Service, so that a route with a wrong port cannot reach it. */}}
 {{- define "svc.internalService" -}}
 apiVersion: v1
 kind: Service
@@ -44,7 +44,7 @@ spec:
       appProtocol: http
 {{- end -}}
 
-{{/* Who calls the internal API of whom. */}}
+{{/* Components that call the internal API of this component. */}}
 {{- define "svc.internalCallers" -}}
 {{- if eq .component "session" -}}["identity", "ingest"]{{- else -}}[]{{- end -}}
 {{- end -}}
@@ -119,7 +119,7 @@ spec:
       protocol: TCP
 {{- end -}}
 
-{{/* A migration's pod is called by nobody. */}}
+{{/* Pods of a migration accept no connections. */}}
 {{- define "svc.migrationNetworkPolicy" -}}
 {{- $policy := .root.Values.networkPolicy -}}
 apiVersion: networking.k8s.io/v1

@@ -1,6 +1,6 @@
-{{/* Pods: what every one of this chart has, whatever it runs. */}}
+{{/* Parts that all pods of the chart share. */}}
 
-{{/* Beginning of a pod's spec; takes (dict "root" $ "serviceAccount" name). */}}
+{{/* First part of a pod spec; takes (dict "root" $ "serviceAccount" name). */}}
 {{- define "svc.pod.base" -}}
 serviceAccountName: {{ .serviceAccount }}
 automountServiceAccountToken: false
@@ -22,7 +22,7 @@ securityContext:
     type: RuntimeDefault
 {{- end -}}
 
-{{/* What every container has; `kubectl describe pod` shows what a program said last when it failed. */}}
+{{/* Settings of every container. `kubectl describe pod` shows the last log lines of a failed container. */}}
 {{- define "svc.container.base" -}}
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
@@ -42,7 +42,7 @@ topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: {{ $key }}
     whenUnsatisfiable: ScheduleAnyway
-    # Only pods of the same build count: old ones go away anyway.
+    # Count only pods of the same revision. Older ones are being replaced.
     matchLabelKeys: [pod-template-hash]
     labelSelector:
       matchLabels:

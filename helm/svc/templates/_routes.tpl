@@ -1,6 +1,6 @@
-{{/* Who serves which path: files/paths.yaml, which `make gen` makes from the services' own table. */}}
+{{/* Routes from files/paths.yaml, which `make gen` generates from the path table of the services. */}}
 
-{{/* The routes as JSON: a list of {path, component}, for what is installed. The rest is identity's, which answers 404. */}}
+{{/* Routes of the enabled components as JSON: a list of {path, component}. Other paths go to identity, which answers 404. */}}
 {{- define "svc.routes" -}}
 {{- $table := .Files.Get "files/paths.yaml" | fromYaml -}}
 {{- $routes := list -}}

@@ -1,4 +1,4 @@
-{{/* How many pods there are, and how many may be away. */}}
+{{/* Autoscaling and disruption budget of a component. */}}
 
 {{- define "svc.horizontalPodAutoscaler" -}}
 {{- $own := index .root.Values .component -}}
@@ -30,7 +30,7 @@ metadata:
   {{- include "svc.metadata" . | nindent 2 }}
 spec:
   maxUnavailable: {{ $own.podDisruptionBudget.maxUnavailable }}
-  # A pod that is not ready protects nothing; without this it could block the drain of a node for ever.
+  # Otherwise a pod that is never ready would block the drain of a node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

@@ -1,4 +1,4 @@
-{{/* Pods of `helm test`: the client `svc`, asking through the front door. */}}
+{{/* Pods of `helm test`: the client `svc`, which calls the services through the ingress. */}}
 
 {{- define "svc.clientImage" -}}
 {{ trimSuffix "/" .Values.image.registry }}/svc:{{ default .Chart.AppVersion .Values.image.tag }}

@@ -1,0 +1,140 @@
+"""Invalid values are rejected before the installation, with a message that contains the value to set."""
+
+import unittest
+
+import chart
+
+# Overrides of the required values, and a part of the expected message.
+CONTRADICTIONS = {
+    "no image": ({"image": {"registry": ""}}, "--set image.registry="),
+    "the tag latest": ({"image": {"tag": "latest"}}, "--set image.tag="),
+    "no address": ({"publicUrl": ""}, "--set publicUrl=https://"),
+    "an address with a path": ({"publicUrl": "https://svc.example.com/api"}, "--set publicUrl=https://"),
+    "ingress and gateway": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
+    "ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
+    "gateway without proxies": ({**chart.GATEWAY, "trustedProxies": []}, "--set 'trustedProxies={"),
+    "gateway without a parent": (
+        {"gateway": {"enabled": True}, "trustedProxies": ["10.0.0.0/8"]},
+        "--set 'gateway.parentRefs[0].name=",
+    ),
+    "different host of the ingress": (
+        {**chart.INGRESS, "ingress": {"enabled": True, "host": "other.example"}},
+        "--set publicUrl=https://other.example",
+    ),
+    "different host of the gateway": (
+        chart.merged(chart.GATEWAY, {"gateway": {"hostnames": ["other.example"]}}),
+        "--set 'gateway.hostnames={svc.example.com}'",
+    ),
+    "no tokens": ({"secrets": {"existingSecret": ""}}, "--set secrets.existingSecret=svc-tokens"),
+    "no database": ({"database": {"existingSecret": ""}}, "--set database.existingSecret=svc-database"),
+    "no broker": ({"nats": {"existingSecret": ""}}, "--set nats.existingSecret=svc-nats"),
+    "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
+    "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
+    "egress without Postgres": (
+        {"networkPolicy": {"egress": {"enabled": True, "nats": [chart.NATS]}}},
+        "networkPolicy.egress.enabled=false",
+    ),
+    "egress without NATS": (
+        {"networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES]}}},
+        "networkPolicy.egress.nats",
+    ),
+    "egress without the mail server": (
+        {
+            "networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES], "nats": [chart.NATS]}},
+            "mail": {"existingSecret": "svc-mail"},
+        },
+        "networkPolicy.egress.mail",
+    ),
+    "egress without the collector": (
+        {
+            "networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES], "nats": [chart.NATS]}},
+            "monitoring": {"traces": {"endpoint": "http://collector:4318"}},
+        },
+        "--set monitoring.traces.endpoint=",
+    ),
+    "metrics without an allowed peer": (
+        {"monitoring": {"podMonitor": {"enabled": True}}},
+        "--set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
+    ),
+    "unknown alert": (
+        {"monitoring": {"alerts": {"disabled": ["SvcSlo"]}}},
+        "monitoring.alerts.disabled contains SvcSlo, which is not an alert: use one of ",
+    ),
+    "preStop sleep longer than the grace period": (
+        {"session": {"lifecycle": {"preStopSeconds": 20}}},
+        "--set session.lifecycle.terminationGracePeriodSeconds=55",
+    ),
+    "grace period too short": (
+        {"ingest": {"lifecycle": {"terminationGracePeriodSeconds": 49}}},
+        "--set ingest.lifecycle.terminationGracePeriodSeconds=50",
+    ),
+    "minimum above maximum of pods": (
+        {"identity": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}}},
+        "--set identity.autoscaling.maxReplicas=5",
+    ),
+    "no memory limit": (
+        {"identity": {"resources": {"limits": {"memory": None}}}},
+        "--set identity.resources.limits.memory=",
+    ),
+    "unknown variable": ({"ingest": {"env": {"SVC_INVITE_TTL": "1h"}}}, "not a variable of ingest"),
+    "variable that a value sets": ({"identity": {"env": {"SVC_LOG": "debug"}}}, "remove it"),
+    "secret as a variable": ({"identity": {"env": {"SVC_PLATFORM_TOKEN": "svc_pt_x"}}}, "read from a Secret only"),
+    "duplicate variable": (
+        {"identity": {"extraEnv": [{"name": "SVC_LOG", "value": "debug"}]}},
+        "remove it from extraEnv",
+    ),
+    "duplicate extra variable": ({"identity": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, "remove it from extraEnv"),
+    "no session service": ({"session": {"enabled": False}}, "--set ingest.env.SVC_SESSION_URL=http://"),
+    "no component": (chart.each({"enabled": False}), "--set identity.enabled=true"),
+}
+# Values that the schema rejects, and the key in the message.
+MALFORMED = {
+    "unknown key": ({"ingres": {"enabled": True}}, "ingres"),
+    "unknown nested key": ({"identity": {"replica": 3}}, "replica"),
+    "unknown key of a component with @like": ({"ingest": {"autoscaling": {"on": True}}}, "on"),
+    "text instead of a number": ({"identity": {"replicas": "three"}}, "replicas"),
+    "text instead of a boolean": ({"ingress": {"enabled": "yes"}}, "enabled"),
+    "unknown mode": ({"nats": {"stream": {"mode": "create"}}}, "mode"),
+    "size without a binary unit": ({"nats": {"stream": {"maxBytes": "20G"}}}, "maxBytes"),
+    "too many replicas": ({"nats": {"stream": {"replicas": 6}}}, "replicas"),
+    "proxy that is not a network": ({"trustedProxies": ["proxy.example"]}, "trustedProxies"),
+    "invalid digest": ({"session": {"image": {"digest": "abc"}}}, "digest"),
+    "unknown token in rotation": ({"secrets": {"previous": ["database-url"]}}, "previous"),
+}
+
+
+class InvalidValues(unittest.TestCase):
+    def test_missing_and_contradictory_values_are_rejected_with_the_value_to_set(self):
+        for name, (values, sentence) in CONTRADICTIONS.items():
+            with self.subTest(name):
+                self.assertIn(sentence, chart.error(values))
+
+    def test_malformed_values_are_rejected_with_their_key(self):
+        for name, (values, path) in MALFORMED.items():
+            with self.subTest(name):
+                message = chart.error(values)
+                self.assertIn("values don't meet the specifications of the schema", message)
+                self.assertIn(path, message)
+
+    def test_all_errors_are_reported_at_once(self):
+        message = chart.error(
+            {
+                "image": {"tag": "latest"},
+                "publicUrl": "",
+                "secrets": {"existingSecret": ""},
+                **chart.INGRESS,
+                **chart.GATEWAY,
+            }
+        )
+        for part in ("image.tag", "publicUrl", "secrets.existingSecret", "both enabled"):
+            self.assertIn(part, message)
+
+    def test_every_check_of_the_chart_has_a_case(self):
+        checks = (chart.CHART / "templates/_checks.tpl").read_text()
+        # Four checks have two cases each: address, proxies, grace period, and duplicate variable.
+        self.assertEqual(
+            checks.count("append $errors"), len(CONTRADICTIONS) - 4, "a check has no case, or a case has no check"
+        )
+
+    def test_global_accepts_any_value(self):
+        chart.render({"global": {"anything": {"goes": True}}})

@@ -1,0 +1,92 @@
+"""Releases that cannot start: the cluster reports the cause, and running pods are not affected."""
+
+import time
+
+from builds import TAGS
+from cluster import TestError
+
+MISSING = ("no-database", "no-nats", "no-tokens")
+# Time limit of Helm in seconds. The release never becomes ready.
+TIMEOUT = 25
+
+
+def first_installation_without_secrets(installation, report):
+    """Events name each missing Secret, no container starts, and Helm removes all objects."""
+    started, cluster, name = time.monotonic(), installation.cluster, "without-secrets"
+    keys = ("database.existingSecret", "nats.existingSecret", "secrets.existingSecret")
+    options = [word for pair in zip(keys, MISSING) for word in ("--set", "=".join(pair))]
+    expect_failure(
+        lambda: installation.release(
+            "install", TAGS[0], *options, "--set", "ingress.enabled=false", "--atomic", name=name, seconds=TIMEOUT
+        ),
+        report, "installing without Secrets",
+    )  # fmt: skip
+    messages = " ".join(event["message"] for event in cluster.get("events")["items"])
+    for secret in MISSING:
+        if f'secret "{secret}" not found' not in messages:
+            report.fail(f"no event reports the missing Secret {secret}")
+    started_containers = [event for event in cluster.get("events")["items"] if belongs(event, name, "Started")]
+    if started_containers:
+        report.fail(f"a container started without Secrets: {started_containers[0]['message']}")
+    kinds = "deployments,jobs,services,serviceaccounts,networkpolicies,poddisruptionbudgets,configmaps,secrets,ingresses"
+    remaining = cluster.get(kinds, "--selector", f"app.kubernetes.io/instance={name}")["items"]
+    if remaining:
+        report.fail(f"objects of the failed installation remain: {[each['metadata']['name'] for each in remaining]}")
+    report.step("install without Secrets", started, f"rejected; the events name {', '.join(MISSING)}; no objects remain")
+
+
+def upgrade_on_another_version(installation, disturbances):
+    """Under load: the schema is two versions ahead of the new build, and the stream has a different size limit."""
+    cluster = installation.cluster
+    table = "identity.schema_migrations"
+
+    def upgrade():
+        sql(
+            cluster,
+            f"insert into {table} (version, description, success, checksum, execution_time)"
+            f" select max(version) + 2, 'of the future', true, '', 0 from {table}",
+        )
+        expect_failure(
+            lambda: installation.release(
+                "upgrade", TAGS[1], "--set", "nats.stream.maxBytes=512MiB", seconds=TIMEOUT
+            ),
+            disturbances.report, "upgrading on another version",
+        )  # fmt: skip
+        outputs = [termination_message(cluster, "identity-migration"), cluster.log_of_new("ingest")]
+        expected = ("but this binary was built for", "is not as it must be: max_bytes")
+        for sentence, output in zip(expected, outputs):
+            if sentence not in output:
+                disturbances.report.fail(f"expected {sentence!r} in {output[-300:]!r}")
+        sql(cluster, f"delete from {table} where description = 'of the future'")
+        installation.rollback()
+        return "rejected with the cause; rolled back"
+
+    disturbances.disturb("upgrade on a schema and stream of another version", upgrade)
+
+
+def expect_failure(action, report, name):
+    try:
+        action()
+    except TestError:
+        return
+    report.fail(f"{name} succeeded unexpectedly")
+
+
+def belongs(event, release, reason):
+    return event["reason"] == reason and event["involvedObject"]["name"].startswith(f"{release}-")
+
+
+def termination_message(cluster, component):
+    """Returns the termination messages of the containers of a component."""
+    messages = [
+        status["state"]["terminated"].get("message", "")
+        for pod in cluster.pods(component)
+        for status in pod["status"].get("containerStatuses", [])
+        if "terminated" in status["state"]
+    ]
+    return " ".join(messages)
+
+
+def sql(cluster, statement):
+    address = cluster.secret("svc-database", "identity-migrator-url")
+    cluster.kubectl("exec", "deployment/postgres", "--", "psql", address, "--quiet", "--command", statement)
