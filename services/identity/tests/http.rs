@@ -1,9 +1,11 @@
-//! The routes of identity, over the whole system with a real database and broker. A file a resource.
+//! HTTP tests of the identity service on the whole system, one file per resource.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 #[path = "http/accept_invite.rs"]
 mod accept_invite;
+#[path = "http/account_status.rs"]
+mod account_status;
 #[path = "http/api_keys.rs"]
 mod api_keys;
 #[path = "http/audit.rs"]
@@ -16,8 +18,8 @@ mod docs;
 mod invites;
 #[path = "http/limits.rs"]
 mod limits;
-#[path = "http/lock_out.rs"]
-mod lock_out;
+#[path = "http/lockout.rs"]
+mod lockout;
 #[path = "http/login.rs"]
 mod login;
 #[path = "http/openapi.rs"]
@@ -30,8 +32,6 @@ mod password_change;
 mod password_reset;
 #[path = "http/row_security.rs"]
 mod row_security;
-#[path = "http/standing.rs"]
-mod standing;
 #[path = "http/tenants.rs"]
 mod tenants;
 #[path = "http/users.rs"]

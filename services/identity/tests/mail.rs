@@ -1,6 +1,6 @@
-//! Mails and what asks for them, over the whole system and a mail server that nobody here wrote.
+//! Mail tests on the whole system with a third-party SMTP server.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "mail/letters.rs"]
 mod letters;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testkit::world::Person;
 use testkit::{MailServer, World};
 
-/// A system that sends through the server, and an administrator in it.
+/// Starts a system that sends mail through the server, with an administrator.
 async fn world(server: &MailServer, further: &[(&str, &str)]) -> (World, Person) {
     let variables = server.variables();
     let variables: Vec<_> = variables

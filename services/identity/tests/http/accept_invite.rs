@@ -13,7 +13,7 @@ async fn invited(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_account() {
+async fn an_invite_token_can_be_used_once() {
     let world = World::start().await.unwrap();
     let token = invited(&world).await;
     let accept = json!({ "token": token, "password": PASSWORD });
@@ -23,7 +23,7 @@ async fn a_token_is_good_for_one_account() {
 }
 
 #[tokio::test]
-async fn of_many_who_use_one_token_at_once_one_wins() {
+async fn concurrent_uses_of_one_token_create_one_account() {
     let world = World::start().await.unwrap();
     let accept = json!({ "token": invited(&world).await, "password": PASSWORD });
     let client = world.client();
@@ -34,7 +34,7 @@ async fn of_many_who_use_one_token_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn a_refused_password_says_why_and_does_not_spend_the_token() {
+async fn a_rejected_password_names_the_reason_and_does_not_consume_the_token() {
     let world = World::start().await.unwrap();
     let token = invited(&world).await;
     let accept = async |password: &str| {
@@ -54,7 +54,7 @@ async fn a_refused_password_says_why_and_does_not_spend_the_token() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_of_ours_gets_the_one_answer() {
+async fn invalid_and_unknown_tokens_get_the_same_response() {
     let world = World::start().await.unwrap();
     let unknown = "svc_iv_0000000000000000000000000000000000000000000_000000";
     for token in ["", "nonsense", unknown, &world.platform_token] {
@@ -64,14 +64,14 @@ async fn what_is_no_token_of_ours_gets_the_one_answer() {
 }
 
 #[tokio::test]
-async fn neither_token_nor_password_is_ever_stored() {
+async fn tokens_and_passwords_are_never_stored() {
     let world = World::start().await.unwrap();
     let token = invited(&world).await;
     let accept = json!({ "token": token, "password": PASSWORD });
     world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
     let session = world.log_in("acme", "ada.lovelace@acme.example").await;
     let everything = world.dump().await;
-    assert!(everything.contains("$argon2id$v=19$m=64,t=1,p=4$"), "the digest stands there as a PHC string");
+    assert!(everything.contains("$argon2id$v=19$m=64,t=1,p=4$"), "the digest is stored as a PHC string");
     for secret in [&*token, PASSWORD, session.session_id.expose()] {
         assert!(!everything.contains(secret));
     }

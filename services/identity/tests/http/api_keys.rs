@@ -1,4 +1,4 @@
-//! What an API key may do with users and invites.
+//! Rights of API keys on users and invites.
 
 use contract::identity::{Invite, User};
 use contract::{Page, Role};
@@ -11,7 +11,7 @@ async fn patch(client: &Client, path: &str, body: Value) -> testkit::Answer {
 }
 
 #[tokio::test]
-async fn a_key_that_reads_users_sees_them_and_changes_nothing() {
+async fn a_key_with_users_read_can_list_but_not_change_users() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let (_, reader) = world.api_key(&admin, &json!({ "name": "r", "scopes": ["users:read"] })).await;
@@ -29,7 +29,7 @@ async fn a_key_that_reads_users_sees_them_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_that_writes_users_looks_after_members_invites_and_makes_no_administrator() {
+async fn a_key_with_users_write_manages_member_invites_but_no_administrator_invites() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
@@ -56,15 +56,15 @@ async fn a_key_that_writes_users_looks_after_members_invites_and_makes_no_admini
 }
 
 #[tokio::test]
-async fn a_key_gets_to_see_no_token_of_an_invite() {
+async fn a_key_never_receives_an_invite_token() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
     let by_mail = json!({ "email": "ada@acme.example" });
     let by_response = json!({ "email": "bob@acme.example", "delivery": "response" });
-    let refused = writer.post("/users/invite", &by_response).await;
-    assert!(refused.body.contains("Leave `delivery` out"), "{refused}");
-    refused.expect_problem(403, "forbidden");
+    let rejected = writer.post("/users/invite", &by_response).await;
+    assert!(rejected.body.contains("Leave `delivery` out"), "{rejected}");
+    rejected.expect_problem(403, "forbidden");
     let invite: Invite = writer.post("/users/invite", &by_mail).await.expect(201);
     assert!(invite.token.is_none());
     let resend = format!("/users/invites/{}/resend", invite.invite_id);
@@ -74,7 +74,7 @@ async fn a_key_gets_to_see_no_token_of_an_invite() {
 }
 
 #[tokio::test]
-async fn a_key_stands_for_no_user() {
+async fn a_key_cannot_act_for_a_user() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;

@@ -7,7 +7,7 @@ use hashing::TokenDigest;
 use serde_json::{Value, json};
 use testkit::World;
 
-/// Every event so far with its subject, oldest first, once nothing is left to publish.
+/// Returns all audit events with their subjects, oldest first, after the outbox is empty.
 async fn events(world: &World) -> Vec<(String, Value)> {
     world.until_outbox_is_empty().await;
     let client = async_nats::connect(&world.nats.url).await.unwrap();
@@ -20,18 +20,18 @@ async fn events(world: &World) -> Vec<(String, Value)> {
         assert_eq!(message.headers.get("Nats-Msg-Id").unwrap().as_str(), event["id"]);
         events.push((message.subject.to_string(), event));
     }
-    // Relays publish side by side; the ids tell the order in which things happened.
+    // Relays publish concurrently; the ids give the order of the changes.
     events.sort_by_key(|(_, event)| event["id"].to_string());
     events
 }
 
-/// The events under a subject.
+/// Returns the events of one subject.
 async fn of(world: &World, subject: &str) -> Vec<Value> {
     events(world).await.into_iter().filter(|(under, _)| under == subject).map(|(_, event)| event).collect()
 }
 
 #[tokio::test]
-async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it() {
+async fn changes_of_tenants_users_and_credentials_are_audited_with_their_actor() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let member = world.join(&admin, "bob@acme.example", Role::Member).await;
@@ -74,7 +74,7 @@ async fn what_is_done_to_tenants_people_and_credentials_is_told_with_who_did_it(
 }
 
 #[tokio::test]
-async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
+async fn password_attempts_and_revoked_sessions_are_audited() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let user_id = json!(admin.user.user_id);
@@ -84,8 +84,8 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
         client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
     };
     log_in("acme", &admin.user.email).await;
-    log_in("acme", "nobody@acme.example").await;
-    log_in("nowhere", "nobody@acme.example").await;
+    log_in("acme", "unknown@acme.example").await;
+    log_in("nowhere", "unknown@acme.example").await;
     let change =
         json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-horse-battery-9" });
     let own = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
@@ -100,7 +100,11 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
     assert_eq!(about, [user_id.clone(), Value::Null]);
     assert!(failed.iter().all(|event| event["actor"] == json!({ "type": "anonymous" })));
     let nowhere = of(&world, "audit.v1._.identity.authn_login_fail").await;
-    assert_eq!((nowhere.len(), &nowhere[0]["tenant_id"]), (1, &Value::Null), "no subject is made up");
+    assert_eq!(
+        (nowhere.len(), &nowhere[0]["tenant_id"]),
+        (1, &Value::Null),
+        "the subject contains no unknown tenant"
+    );
     let succeeded = of(&world, "audit.v1.acme.identity.authn_login_success").await;
     assert_eq!((succeeded.len(), &succeeded[0]["user_id"]), (1, &user_id));
     let created = of(&world, "audit.v1.acme.identity.user_created").await;
@@ -108,11 +112,11 @@ async fn attempts_at_passwords_and_the_end_of_sessions_are_told() {
     let changed = of(&world, "audit.v1.acme.identity.authn_password_change").await;
     assert_eq!((changed.len(), &changed[0]["about"]), (1, &json!("change")));
     let ended = of(&world, "audit.v1.acme.session.authn_token_revoked").await;
-    assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "once, however often it is repeated");
+    assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "repeated requests are audited once");
 }
 
 #[tokio::test]
-async fn a_session_that_ran_out_is_told_of() {
+async fn expired_sessions_are_audited() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     world
@@ -122,18 +126,18 @@ async fn a_session_that_ran_out_is_told_of() {
             select session.tell_expired(now(), array[gen_random_uuid()])",
         )
         .await;
-    let told = of(&world, "audit.v1.acme.session.session_expired").await;
+    let audited = of(&world, "audit.v1.acme.session.session_expired").await;
     let digest = TokenDigest::of_text(admin.session.session_id.expose());
     let expected = json!({
-        "id": told[0]["id"], "occurred_at": told[0]["occurred_at"], "context": "session", "tenant_id": "acme",
+        "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
         "event": "session_expired", "about": "idle", "actor": { "type": "system" },
-        "user_id": admin.user.user_id, "session_id": told[0]["session_id"], "credential": digest.prefix()
+        "user_id": admin.user.user_id, "session_id": audited[0]["session_id"], "credential": digest.prefix()
     });
-    assert_eq!(told, [expected]);
+    assert_eq!(audited, [expected]);
 }
 
 #[tokio::test]
-async fn who_lets_a_device_in_or_denies_it_is_told_with_their_address() {
+async fn device_approvals_and_denials_are_audited_with_the_client_address() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let device = world.client().header("X-Tenant-ID", "acme");
@@ -141,20 +145,20 @@ async fn who_lets_a_device_in_or_denies_it_is_told_with_their_address() {
         let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
         let decide = json!({ "user_code": codes.user_code, "decision": decision });
         admin.client.post("/auth/device/decide", &decide).await.expect_empty(204);
-        let told = of(&world, &format!("audit.v1.acme.session.{name}")).await;
+        let audited = of(&world, &format!("audit.v1.acme.session.{name}")).await;
         let user_id = admin.user.user_id;
         let expected = json!({
-            "id": told[0]["id"], "occurred_at": told[0]["occurred_at"], "context": "session", "tenant_id": "acme",
+            "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
             "event": name, "about": "device_grant", "actor": { "type": "user", "user_id": user_id },
             "user_id": user_id, "ip": "127.0.0.1",
             "credential": TokenDigest::of_text(codes.device_code.expose()).prefix()
         });
-        assert_eq!(told, [expected]);
+        assert_eq!(audited, [expected]);
     }
 }
 
 #[tokio::test]
-async fn events_hold_neither_tokens_nor_what_the_policy_does_not_keep() {
+async fn audit_events_contain_no_tokens_and_only_permitted_personal_data() {
     let world = World::start_with(&[("SVC_AUDIT_PERSONAL", "none")]).await.unwrap();
     let admin = world.tenant("acme").await;
     let text = format!("{:?}", events(&world).await);
@@ -165,7 +169,7 @@ async fn events_hold_neither_tokens_nor_what_the_policy_does_not_keep() {
 }
 
 #[tokio::test]
-async fn without_a_broker_everything_goes_on_and_the_events_follow() {
+async fn audit_events_are_published_after_a_broker_outage() {
     let mut world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     world.nats.stop();

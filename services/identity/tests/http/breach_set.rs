@@ -1,4 +1,4 @@
-//! A mounted breach set: made by the real binary, heeded by the running system, and no start with one that is not whole.
+//! The mounted breach set: built by the real binary, checked by the running system.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sha1::{Digest as _, Sha1};
 use tempfile::TempDir;
 use testkit::World;
 
-/// On no built-in list, also not in lower case.
+/// On no built-in list, in any case.
 const BREACHED: &str = "Regenschirm-Mandarine-77";
 
 fn download(passwords: &[&str]) -> String {
@@ -25,20 +25,20 @@ fn build(from: &str, to: &Path) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// A directory with a download and, at `set`, what is made of it.
+/// Creates a directory with a download and the breach set built from it.
 fn built() -> (TempDir, String) {
     let home = tempfile::tempdir().unwrap();
     let (from, to) = (home.path().join("download"), home.path().join("set"));
     std::fs::write(&from, download(&[BREACHED, "another one", "and another"])).unwrap();
     let output = build(&from.display().to_string(), &to);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.ends_with("set: 3 passwords\n"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.ends_with("set: 3 passwords\n"), "{stderr}");
     let path = to.display().to_string();
     (home, path)
 }
 
 #[tokio::test]
-async fn a_password_of_the_mounted_set_is_refused_and_the_token_is_not_spent() {
+async fn a_password_in_the_mounted_set_is_rejected_and_the_token_is_not_consumed() {
     let (_home, set) = built();
     let world = World::start_with(&[("SVC_BREACH_FILE", &set)]).await.unwrap();
     let admin = world.tenant("acme").await;
@@ -51,50 +51,47 @@ async fn a_password_of_the_mounted_set_is_refused_and_the_token_is_not_spent() {
     for breached in [BREACHED.to_owned(), format!(" {BREACHED} ")] {
         accept(&breached).await.expect_problem(422, "password_breached");
     }
-    // In its exact case only.
+    // Only the exact case matches.
     accept(&BREACHED.to_lowercase()).await.expect::<AcceptedInvite>(201);
 }
 
 #[test]
-fn a_set_that_is_missing_cut_off_or_no_set_keeps_the_service_from_starting() {
+fn the_service_does_not_start_with_a_missing_truncated_or_invalid_breach_set() {
     let (home, set) = built();
-    let whole = std::fs::read(&set).unwrap();
-    let refused = |path: &str| {
+    let content = std::fs::read(&set).unwrap();
+    let config_error = |path: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc-identity"));
         command.arg("--check-config").env_clear().env("SVC_BREACH_FILE", path);
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(64));
-        let said = String::from_utf8(output.stderr).unwrap();
-        said.lines().find(|line| line.contains("SVC_BREACH_FILE")).unwrap_or_default().to_owned()
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        stderr.lines().find(|line| line.contains("SVC_BREACH_FILE")).unwrap_or_default().to_owned()
     };
-    assert_eq!(refused(&set), "");
-    std::fs::write(&set, &whole[..whole.len() - 4]).unwrap();
-    let cut = refused(&set);
-    assert!(cut.contains("it has 68 bytes where it should have 72: it was cut off"), "{cut}");
-    let download = refused(&home.path().join("download").display().to_string());
+    assert_eq!(config_error(&set), "");
+    std::fs::write(&set, &content[..content.len() - 4]).unwrap();
+    let truncated = config_error(&set);
+    assert!(truncated.contains("the file has 68 bytes, expected 72"), "{truncated}");
+    let download = config_error(&home.path().join("download").display().to_string());
     assert!(
-        download.contains("it is no breach set; `svc-identity breach-set build` makes one"),
+        download.contains("not a breach set file; create one with `svc-identity breach-set build`"),
         "{download}"
     );
-    assert!(refused("/nowhere/set").contains("No such file"));
+    assert!(config_error("/nowhere/set").contains("No such file"));
 }
 
 #[test]
-fn a_download_of_the_wrong_kind_is_refused_with_a_sentence() {
+fn a_wrong_download_is_rejected_with_an_explanation() {
     let home = tempfile::tempdir().unwrap();
     let from = home.path().join("download");
     std::fs::write(&from, format!("{}:12\n", "0".repeat(32))).unwrap();
     let output = build(&from.display().to_string(), &home.path().join("set"));
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("download: line 1 has 32 hex digits: this is the download of NTLM hashes"),
-        "{said}"
-    );
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("download: line 1 has 32 hex digits (NTLM)"), "{stderr}");
     assert!(
         String::from_utf8(build("-", &home.path().join("set")).stderr)
             .unwrap()
-            .contains("-: there is no digest")
+            .contains("-: the download contains no digest")
     );
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
 }

@@ -7,7 +7,7 @@ use testkit::World;
 use testkit::world::PASSWORD;
 
 #[tokio::test]
-async fn an_administrator_invites_and_the_mail_holds_a_token_that_works() {
+async fn an_invite_mail_contains_a_working_token() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let invite: Invite =
@@ -24,7 +24,7 @@ async fn an_administrator_invites_and_the_mail_holds_a_token_that_works() {
 }
 
 #[tokio::test]
-async fn the_same_address_is_invited_once_at_a_time_however_it_is_written() {
+async fn equivalent_spellings_of_an_address_cannot_be_invited_twice() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let invite = async |email: &str| admin.client.post("/users/invite", &json!({ "email": email })).await;
@@ -35,7 +35,7 @@ async fn the_same_address_is_invited_once_at_a_time_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn of_many_who_invite_the_same_person_at_once_one_wins() {
+async fn concurrent_invites_of_one_address_create_one_invite() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -46,7 +46,7 @@ async fn of_many_who_invite_the_same_person_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn members_do_not_invite_and_the_operator_names_the_tenant() {
+async fn members_cannot_invite_and_the_platform_administrator_names_the_tenant() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let member = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -62,7 +62,7 @@ async fn members_do_not_invite_and_the_operator_names_the_tenant() {
 }
 
 #[tokio::test]
-async fn invites_are_listed_by_status_and_only_the_own_tenants() {
+async fn invites_are_listed_by_status_for_the_callers_tenant_only() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -79,7 +79,7 @@ async fn invites_are_listed_by_status_and_only_the_own_tenants() {
 }
 
 #[tokio::test]
-async fn a_resent_invite_has_a_new_token_and_the_old_one_is_dead() {
+async fn resending_an_invite_replaces_its_token() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -97,7 +97,7 @@ async fn a_resent_invite_has_a_new_token_and_the_old_one_is_dead() {
 }
 
 #[tokio::test]
-async fn a_revoked_invite_cannot_be_accepted_and_the_person_can_be_invited_again() {
+async fn a_revoked_invite_cannot_be_accepted_and_its_address_can_be_invited_again() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -113,7 +113,7 @@ async fn a_revoked_invite_cannot_be_accepted_and_the_person_can_be_invited_again
 }
 
 #[tokio::test]
-async fn an_invite_past_its_time_gives_way_to_another() {
+async fn an_expired_invite_cannot_be_accepted_and_can_be_replaced() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -131,7 +131,7 @@ async fn an_invite_past_its_time_gives_way_to_another() {
 }
 
 #[tokio::test]
-async fn a_late_mail_of_an_earlier_term_leaves_a_resent_invite_alone() {
+async fn a_late_mail_of_a_replaced_invite_does_not_change_the_token() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let invite: Invite =
@@ -139,7 +139,7 @@ async fn a_late_mail_of_an_earlier_term_leaves_a_resent_invite_alone() {
     world.mail_to("ada@acme.example").await;
     let path = format!("/users/invites/{}/resend", invite.invite_id);
     let resent: Invite = admin.client.post(&path, &json!({ "delivery": "response" })).await.expect(200);
-    // The first mail's row is worked off once more, as after a failed attempt.
+    // The first mail's outbox message is delivered again, as after a failed attempt.
     let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
     world
         .run_sql(&format!(

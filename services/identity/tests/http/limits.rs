@@ -1,11 +1,11 @@
-//! Limits per source address, on every route.
+//! Rate limits per source address.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::world::{LIMITS_OFF, PASSWORD};
 use testkit::{Answer, Client, World};
 
-/// A world behind a proxy, which is this test.
+/// Starts a system that trusts this test as its proxy.
 async fn behind_a_proxy(limits: &[(&str, &str)]) -> World {
     let proxies = [("SVC_TRUSTED_PROXIES", "127.0.0.0/8")];
     World::start_with(&[limits, &proxies].concat()).await.unwrap()
@@ -18,12 +18,12 @@ fn from(client: &Client, address: &str) -> Client {
 async fn log_in(client: &Client) -> Answer {
     let client = client.clone().header("X-Tenant-ID", "acme");
     client
-        .post("/auth/password/login", &json!({ "email": "nobody@acme.example", "password": PASSWORD }))
+        .post("/auth/password/login", &json!({ "email": "unknown@acme.example", "password": PASSWORD }))
         .await
 }
 
 #[tokio::test]
-async fn an_address_that_is_over_its_limit_is_told_when_to_come_back() {
+async fn a_rate_limited_address_gets_429_with_retry_after() {
     let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "2/h")]).await;
     let (client, neighbour) = (from(&world.client(), "192.0.2.1"), from(&world.client(), "192.0.2.2"));
     for _ in 0..2 {
@@ -35,13 +35,13 @@ async fn an_address_that_is_over_its_limit_is_told_when_to_come_back() {
     assert!((1790..=1800).contains(&after), "{answer}");
     assert_eq!(problem.retry_after_ms.unwrap().div_ceil(1000), after);
     log_in(&neighbour).await.expect_problem(401, "login_failed");
-    // What cannot be a login is told so, and counts nothing.
+    // A malformed request is not counted.
     let malformed = client.header("X-Tenant-ID", "acme").post("/auth/password/login", &json!({})).await;
     malformed.expect_problem(422, "validation_failed");
 }
 
 #[tokio::test]
-async fn an_ipv6_customer_is_one_source_and_a_mapped_address_is_an_ipv4_address() {
+async fn an_ipv6_64_is_one_source_and_a_mapped_address_counts_as_ipv4() {
     let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
     for (first, second) in [("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"), ("192.0.2.9", "::ffff:192.0.2.9")] {
         log_in(&from(&world.client(), first)).await.expect_problem(401, "login_failed");
@@ -51,22 +51,22 @@ async fn an_ipv6_customer_is_one_source_and_a_mapped_address_is_an_ipv4_address(
 }
 
 #[tokio::test]
-async fn a_header_that_no_trusted_proxy_wrote_gets_around_nothing() {
+async fn a_forged_x_forwarded_for_does_not_bypass_the_limit() {
     let world = World::start_with(&[("SVC_LIMIT_LOGIN", "1/h")]).await.unwrap();
     log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
-    for said in ["192.0.2.2", "127.0.0.1", "nonsense", "192.0.2.3, 192.0.2.4", ""] {
-        log_in(&from(&world.client(), said)).await.expect_problem(429, "rate_limited");
+    for forwarded_for in ["192.0.2.2", "127.0.0.1", "nonsense", "192.0.2.3, 192.0.2.4", ""] {
+        log_in(&from(&world.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
     }
-    // Behind a proxy a client can only write to the left of what the proxy writes.
+    // Behind a proxy, a client can only add entries to the left of the proxy's entry.
     let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
     log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
-    for said in ["192.0.2.2, 192.0.2.1", "nonsense, 192.0.2.1", "127.0.0.1,192.0.2.1,127.0.0.2"] {
-        log_in(&from(&world.client(), said)).await.expect_problem(429, "rate_limited");
+    for forwarded_for in ["192.0.2.2, 192.0.2.1", "nonsense, 192.0.2.1", "127.0.0.1,192.0.2.1,127.0.0.2"] {
+        log_in(&from(&world.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
     }
 }
 
 #[tokio::test]
-async fn a_session_remembers_the_address_that_the_proxy_saw() {
+async fn a_session_stores_the_client_address_behind_the_proxy() {
     let world = behind_a_proxy(&[]).await;
     let admin = world.tenant("acme").await;
     let client = from(&world.client(), "198.51.100.1, 192.0.2.77").header("X-Tenant-ID", "acme");
@@ -79,8 +79,8 @@ async fn a_session_remembers_the_address_that_the_proxy_saw() {
     assert!(addresses.contains(&&json!("192.0.2.77")), "{sessions}");
 }
 
-/// Each with a body that is well-formed, since what is not counts nothing.
-const PROVING: [(&str, &str, &str); 4] = [
+/// Credential routes, each with a well-formed body, because a malformed request is not counted.
+const CREDENTIAL_ROUTES: [(&str, &str, &str); 4] = [
     ("SVC_LIMIT_LOGIN", "/auth/password/login", r#"{"email":"a@b.example","password":"x"}"#),
     ("SVC_LIMIT_LOGIN", "/auth/password/change", r#"{"current_password":"x","new_password":"y"}"#),
     ("SVC_LIMIT_TOKEN", "/auth/password/reset/confirm", r#"{"token":"x","new_password":"y"}"#),
@@ -88,8 +88,8 @@ const PROVING: [(&str, &str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn the_routes_that_prove_credentials_have_limits_of_their_own() {
-    for (variable, path, body) in PROVING {
+async fn credential_routes_have_their_own_limits() {
+    for (variable, path, body) in CREDENTIAL_ROUTES {
         let world = World::start_with(&[(variable, "1/h")]).await.unwrap();
         let client = world
             .client()
@@ -99,13 +99,13 @@ async fn the_routes_that_prove_credentials_have_limits_of_their_own() {
         let answer = client.post_bytes(path, "application/json", body).await;
         answer.expect_problem(429, "rate_limited");
         assert!(answer.headers.contains_key("retry-after"), "{path}");
-        // And no more than that one: everything else goes on.
+        // Other routes are not affected.
         client.get("/version").await.expect::<Value>(200);
     }
 }
 
 #[tokio::test]
-async fn every_other_route_counts_against_the_default() {
+async fn every_other_route_counts_against_the_default_limit() {
     let routes = [
         (Method::GET, "/tenants"),
         (Method::POST, "/users/invite"),
@@ -115,7 +115,7 @@ async fn every_other_route_counts_against_the_default() {
         (Method::GET, "/pages/accept-invite"),
         (Method::GET, "/auth/session"),
         (Method::POST, "/auth/sessions/logout"),
-        (Method::GET, "/a/path/that/nobody/serves"),
+        (Method::GET, "/a/path/that/does/not/exist"),
     ];
     let world = behind_a_proxy(&[("SVC_LIMIT_DEFAULT", "1/h")]).await;
     for (n, (method, path)) in routes.into_iter().enumerate() {
@@ -124,14 +124,14 @@ async fn every_other_route_counts_against_the_default() {
         let answer = client.send(client.request(method, path)).await;
         answer.expect_problem(429, "rate_limited");
     }
-    // Events are the tenant's quota's, not an address's.
+    // Ingest has no address limit.
     for _ in 0..3 {
         world.client().get("/events").await.expect_problem(405, "method_not_allowed");
     }
 }
 
 #[tokio::test]
-async fn a_reset_over_the_limit_is_dropped_and_answered_like_any_other() {
+async fn a_rate_limited_reset_is_dropped_and_answered_with_204() {
     let world = World::start_with(&[("SVC_LIMIT_RESET", "2/h")]).await.unwrap();
     let _admin = world.tenant("acme").await;
     let client = world.client().header("X-Tenant-ID", "acme");
@@ -144,7 +144,7 @@ async fn a_reset_over_the_limit_is_dropped_and_answered_like_any_other() {
 }
 
 #[tokio::test]
-async fn without_the_table_credentials_are_not_taken_and_the_rest_goes_on() {
+async fn without_the_limits_table_credential_routes_answer_503_and_others_continue() {
     let on: Vec<_> = LIMITS_OFF.iter().map(|(variable, _)| (*variable, "100/s")).collect();
     let world = World::start_with(&on).await.unwrap();
     let admin = world.tenant("acme").await;
@@ -155,7 +155,7 @@ async fn without_the_table_credentials_are_not_taken_and_the_rest_goes_on() {
         .client()
         .header("X-Tenant-ID", "acme")
         .header("X-User-ID", "018f0000-0000-7000-8000-000000000000");
-    for (_, path, body) in PROVING {
+    for (_, path, body) in CREDENTIAL_ROUTES {
         let answer = client.post_bytes(path, "application/json", body).await;
         answer.expect_problem(503, "dependency_unavailable");
         assert!(answer.headers.contains_key("retry-after"), "{path}");

@@ -7,7 +7,7 @@ use testkit::World;
 use testkit::world::PASSWORD;
 
 #[tokio::test]
-async fn the_right_password_gets_a_session_that_is_a_bearer_credential() {
+async fn the_correct_password_creates_a_session_token() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let client = world.client().header("X-Tenant-ID", "acme").header("User-Agent", "check/1.0");
@@ -23,9 +23,9 @@ async fn the_right_password_gets_a_session_that_is_a_bearer_credential() {
     assert_eq!((whoami.role, whoami.tenant_id.as_str()), (Some(Role::Admin), "acme"));
 }
 
-/// What does not depend on the account must be the same to the byte: the body but for the request's own id, and headers.
+/// Status, headers and body are identical except for the request id.
 #[tokio::test]
-async fn every_refusal_is_the_same_answer() {
+async fn every_failed_login_gets_the_same_response() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     admin
@@ -67,7 +67,7 @@ async fn every_refusal_is_the_same_answer() {
 }
 
 #[tokio::test]
-async fn a_malformed_login_is_told_what_is_wrong() {
+async fn a_malformed_login_request_gets_a_specific_problem() {
     let world = World::start().await.unwrap();
     let body = json!({ "email": "a@b.c", "password": PASSWORD });
     world.client().post("/auth/password/login", &body).await.expect_problem(400, "header_missing");
@@ -89,7 +89,7 @@ async fn a_malformed_login_is_told_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_login_brings_the_digest_to_todays_settings() {
+async fn a_login_rehashes_the_password_with_current_parameters() {
     let world = World::start_with(&[("SVC_ARGON2_TIME_COST", "2")]).await.unwrap();
     let _admin = world.tenant("acme").await;
     // The digest of PASSWORD under older settings: one iteration, 32 KiB, one lane.

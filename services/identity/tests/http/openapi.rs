@@ -4,7 +4,7 @@ use reqwest::Method;
 use testkit::World;
 
 #[tokio::test]
-async fn the_document_is_the_one_that_is_checked_in_and_is_sent_once() {
+async fn serves_the_checked_in_document_and_honors_if_none_match() {
     let world = World::start().await.unwrap();
     let client = world.client();
     let answer = client.get("/openapi.json").await;

@@ -4,7 +4,7 @@ use contract::ProblemKind;
 use testkit::World;
 
 #[tokio::test]
-async fn pages_load_nothing_from_elsewhere_and_tell_nobody_where_they_were_opened() {
+async fn pages_load_only_own_resources_and_send_no_referrer() {
     let world = World::start().await.unwrap();
     for (name, content_type) in [
         ("accept-invite", "text/html; charset=utf-8"),
@@ -32,7 +32,7 @@ async fn pages_load_nothing_from_elsewhere_and_tell_nobody_where_they_were_opene
 }
 
 #[tokio::test]
-async fn every_problem_has_a_page_at_its_type() {
+async fn every_problem_type_has_a_page() {
     let world = World::start().await.unwrap();
     for kind in ProblemKind::ALL {
         let page = world.client().get(&format!("/problems/{}", kind.code())).await;
@@ -43,7 +43,7 @@ async fn every_problem_has_a_page_at_its_type() {
 }
 
 #[tokio::test]
-async fn the_version_is_told() {
+async fn the_version_is_served() {
     let world = World::start().await.unwrap();
     assert_eq!(world.client().get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
 }

@@ -13,7 +13,7 @@ async fn change(client: &Client, person: &Person, current: &str, new: &str) -> A
 }
 
 #[tokio::test]
-async fn a_changed_password_ends_the_other_sessions_and_keeps_the_one_that_asked() {
+async fn a_password_change_revokes_all_sessions_but_the_current_one() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let other = world.client().bearer(world.log_in("acme", "admin@acme.example").await.session_id.expose());
@@ -33,7 +33,7 @@ async fn a_changed_password_ends_the_other_sessions_and_keeps_the_one_that_asked
 }
 
 #[tokio::test]
-async fn without_a_bearer_the_current_password_is_the_proof_and_every_session_ends() {
+async fn without_a_bearer_a_password_change_revokes_every_session() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let client = world.client().header("X-Tenant-ID", "acme");
@@ -42,12 +42,12 @@ async fn without_a_bearer_the_current_password_is_the_proof_and_every_session_en
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_the_order_in_which_it_could_be_guessed() {
+async fn the_current_password_is_verified_before_the_policy() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let member = world.join(&admin, "ada@acme.example", Role::Member).await;
     let client = world.client().header("X-Tenant-ID", "acme");
-    // The current password comes first: a stranger learns nothing of the rules' verdict.
+    // The current password is verified first, so the policy reveals nothing to others.
     change(&client, &admin, "wrong-password-altogether", "short").await.expect_problem(401, "login_failed");
     change(&client, &admin, PASSWORD, "short").await.expect_problem(422, "password_too_short");
     change(&client, &admin, PASSWORD, "admin@acme.example").await.expect_problem(422, "password_context");
@@ -69,7 +69,7 @@ async fn what_is_wrong_is_told_in_the_order_in_which_it_could_be_guessed() {
 }
 
 #[tokio::test]
-async fn of_many_changes_at_once_one_wins() {
+async fn of_concurrent_password_changes_one_succeeds() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let changes = (0..4).map(|n| {

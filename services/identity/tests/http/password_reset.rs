@@ -24,7 +24,7 @@ fn token_of(mail: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_mailed_token_sets_a_new_password_once_and_ends_every_session() {
+async fn a_reset_token_sets_a_password_once_and_revokes_every_session() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     request(&world, " ADMIN@acme.example").await;
@@ -39,7 +39,7 @@ async fn a_mailed_token_sets_a_new_password_once_and_ends_every_session() {
 }
 
 #[tokio::test]
-async fn of_many_who_confirm_one_reset_at_once_one_wins() {
+async fn of_concurrent_confirmations_of_one_reset_one_succeeds() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
@@ -51,7 +51,7 @@ async fn of_many_who_confirm_one_reset_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn a_newer_reset_kills_the_older() {
+async fn a_newer_reset_replaces_the_older_one() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
@@ -64,7 +64,7 @@ async fn a_newer_reset_kills_the_older() {
 }
 
 #[tokio::test]
-async fn at_most_five_resets_an_hour_are_mailed_and_the_last_one_stays_good() {
+async fn at_most_five_resets_per_hour_are_mailed_and_the_last_token_stays_valid() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     for count in 1..=5 {
@@ -80,7 +80,7 @@ async fn at_most_five_resets_an_hour_are_mailed_and_the_last_one_stays_good() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_live_token_is_mailed_one_however_many_strangers_have_asked_for() {
+async fn a_reset_is_mailed_beyond_the_limit_if_no_token_is_active() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     for count in 1..=5 {
@@ -97,9 +97,9 @@ async fn whoever_has_no_live_token_is_mailed_one_however_many_strangers_have_ask
     confirm(&world, &token_of(mails.last().unwrap()), NEW).await.expect_empty(204);
 }
 
-/// The answer must not depend on whether there is such an account, nor on anything else.
+/// The response depends neither on the account nor on the request.
 #[tokio::test]
-async fn a_request_is_answered_alike_whatever_it_is_about() {
+async fn every_reset_request_gets_the_same_response() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let _member = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -136,7 +136,7 @@ async fn a_request_is_answered_alike_whatever_it_is_about() {
 }
 
 #[tokio::test]
-async fn a_suspended_tenants_reset_is_refused_and_not_spent() {
+async fn a_reset_of_a_suspended_tenant_is_rejected_and_not_consumed() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
@@ -152,7 +152,7 @@ async fn a_suspended_tenants_reset_is_refused_and_not_spent() {
 }
 
 #[tokio::test]
-async fn the_current_password_still_works_after_a_mere_request() {
+async fn a_reset_request_does_not_change_the_password() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
@@ -162,7 +162,7 @@ async fn the_current_password_still_works_after_a_mere_request() {
 }
 
 #[tokio::test]
-async fn a_changed_password_kills_the_reset_that_was_asked_for_before() {
+async fn a_password_change_invalidates_pending_resets() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
@@ -174,14 +174,14 @@ async fn a_changed_password_kills_the_reset_that_was_asked_for_before() {
 }
 
 #[tokio::test]
-async fn a_late_mail_of_an_older_request_leaves_the_newer_one_alone() {
+async fn a_late_mail_of_an_older_reset_does_not_replace_the_newer_token() {
     let world = World::start().await.unwrap();
     let _admin = world.tenant("acme").await;
     request(&world, "admin@acme.example").await;
     world.until_mails(1).await;
     request(&world, "admin@acme.example").await;
     let newer = token_of(world.until_mails(2).await.last().unwrap());
-    // The first request's row is worked off once more, as after a failed attempt.
+    // The first request's outbox message is delivered again, as after a failed attempt.
     world
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)

@@ -1,11 +1,11 @@
-//! Row-level security: what the runtime role cannot do even with SQL of its own.
+//! Row-level security of the runtime role.
 
 use sqlx::Row as _;
 use tenancy::TenantScope;
 use testkit::World;
 
 #[tokio::test]
-async fn the_runtime_role_sees_one_tenant_at_most() {
+async fn the_runtime_role_reads_rows_of_one_tenant_only() {
     let world = World::start().await.unwrap();
     let (_acme, _other) = (world.tenant("acme").await, world.tenant("other").await);
     let database = world.database.pool("svc_identity").unwrap();
@@ -21,7 +21,7 @@ async fn the_runtime_role_sees_one_tenant_at_most() {
 }
 
 #[tokio::test]
-async fn the_runtime_role_neither_writes_for_another_tenant_nor_changes_the_schema() {
+async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema() {
     let world = World::start().await.unwrap();
     let _acme = world.tenant("acme").await;
     let database = world.database.pool("svc_identity").unwrap();
@@ -40,13 +40,13 @@ async fn the_runtime_role_neither_writes_for_another_tenant_nor_changes_the_sche
         let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
         let code =
             refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();
-        assert_eq!(code, "42501", "{statement}: {refused}");
+        assert_eq!(code, "42501", "{statement}: {rejected}");
     }
 }
 
-/// The list of what may look across tenants, with its reasons, stands in the migrations and in ARCHITECTURE.md.
+/// ARCHITECTURE.md lists the `security definer` functions with their reasons.
 #[tokio::test]
-async fn what_looks_across_tenants_is_the_short_list() {
+async fn only_the_documented_functions_access_several_tenants() {
     let world = World::start().await.unwrap();
     let mut connection = world.database.superuser().await.unwrap();
     let functions: Vec<String> = sqlx::query_scalar(

@@ -6,7 +6,7 @@ use serde_json::json;
 use testkit::World;
 
 #[tokio::test]
-async fn the_operator_creates_a_tenant_with_its_first_administrators_invite() {
+async fn the_platform_administrator_creates_a_tenant_with_the_first_invite() {
     let world = World::start().await.unwrap();
     let request = json!({
         "tenant_id": "acme", "display_name": " Acme Inc. ", "admin_email": "Ada@Acme.example", "delivery": "response",
@@ -23,7 +23,7 @@ async fn the_operator_creates_a_tenant_with_its_first_administrators_invite() {
 }
 
 #[tokio::test]
-async fn a_tenant_id_can_be_taken_once() {
+async fn a_tenant_id_is_unique() {
     let world = World::start().await.unwrap();
     let request = json!({ "tenant_id": "acme", "display_name": "Acme" });
     world.operator().post("/tenants", &request).await.expect::<Tenant>(201);
@@ -31,14 +31,14 @@ async fn a_tenant_id_can_be_taken_once() {
 }
 
 #[tokio::test]
-async fn a_tenant_that_cannot_be_is_refused_at_its_field() {
+async fn an_invalid_tenant_is_rejected_with_the_field() {
     let world = World::start().await.unwrap();
     let create = async |body| world.operator().post("/tenants", &body).await;
     for (body, pointer) in [
         (json!({ "tenant_id": "Not A Label", "display_name": "x" }), "/tenant_id"),
         (json!({ "tenant_id": "a", "display_name": " " }), "/display_name"),
         (json!({ "tenant_id": "a", "display_name": "x\u{0}y" }), "/display_name"),
-        (json!({ "tenant_id": "a", "display_name": "x", "admin_email": "nobody" }), "/admin_email"),
+        (json!({ "tenant_id": "a", "display_name": "x", "admin_email": "not-an-address" }), "/admin_email"),
         (json!({ "tenant_id": "a", "display_name": "x", "quota": { "bytes_per_second": 0 } }), "/quota"),
     ] {
         let problem = create(body).await.expect_problem(422, "validation_failed");
@@ -48,19 +48,19 @@ async fn a_tenant_that_cannot_be_is_refused_at_its_field() {
 }
 
 #[tokio::test]
-async fn only_the_operator_creates_and_lists_tenants() {
+async fn only_the_platform_administrator_creates_and_lists_tenants() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let request = json!({ "tenant_id": "other", "display_name": "Other" });
     world.client().post("/tenants", &request).await.expect_problem(401, "unauthenticated");
     admin.client.post("/tenants", &request).await.expect_problem(403, "forbidden");
     admin.client.get("/tenants").await.expect_problem(403, "forbidden");
-    let stranger = world.client().bearer("svc_pt_0000000000000000000000000000000000000000000_000000");
-    stranger.post("/tenants", &request).await.expect_problem(401, "credential_invalid");
+    let other = world.client().bearer("svc_pt_0000000000000000000000000000000000000000000_000000");
+    other.post("/tenants", &request).await.expect_problem(401, "credential_invalid");
 }
 
 #[tokio::test]
-async fn a_tenants_people_read_their_own_tenant_and_no_other() {
+async fn users_read_only_their_own_tenant() {
     let world = World::start().await.unwrap();
     let (admin, _other) = (world.tenant("acme").await, world.tenant("other").await);
     assert_eq!(admin.client.get("/tenants/acme").await.expect::<Tenant>(200).tenant_id.as_str(), "acme");

@@ -5,7 +5,7 @@ use contract::identity::User;
 use testkit::World;
 
 #[tokio::test]
-async fn a_user_is_seen_by_themselves_and_their_administrators_and_nobody_else() {
+async fn a_user_is_visible_to_itself_and_its_administrators_only() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let ada = world.join(&admin, "Ada@acme.example", Role::Member).await;
@@ -22,7 +22,7 @@ async fn a_user_is_seen_by_themselves_and_their_administrators_and_nobody_else()
 }
 
 #[tokio::test]
-async fn a_header_that_names_another_tenant_is_refused() {
+async fn a_header_with_another_tenant_is_rejected() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let client = world.client().bearer(admin.session.session_id.expose()).header("X-Tenant-ID", "other");

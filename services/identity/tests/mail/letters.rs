@@ -1,4 +1,4 @@
-//! What mails say and how they are made up.
+//! Content and format of mails.
 
 use contract::Role;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{header, invite, token, world};
 const NEW: &str = "another-horse-battery-10";
 
 #[tokio::test]
-async fn a_mail_has_text_and_html_with_the_same_link_and_no_other() {
+async fn text_and_html_contain_the_same_single_link() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
@@ -21,11 +21,11 @@ async fn a_mail_has_text_and_html_with_the_same_link_and_no_other() {
     assert!(text.as_str().unwrap().contains(&format!("\n\n{link}\n\n")), "{text}");
     let html = html.as_str().unwrap();
     assert!(html.contains(&format!("href=\"{link}\"")), "{html}");
-    assert_eq!(html.matches("href=").count() + html.matches("src=").count(), 1, "nothing is fetched");
+    assert_eq!(html.matches("href=").count() + html.matches("src=").count(), 1, "no remote content");
 }
 
 #[tokio::test]
-async fn the_headers_say_who_it_is_from_and_that_a_machine_wrote_it() {
+async fn the_headers_name_sender_recipient_and_automatic_submission() {
     let server = MailServer::start("starttls").await.unwrap();
     let (_world, admin) = world(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
@@ -40,7 +40,7 @@ async fn the_headers_say_who_it_is_from_and_that_a_machine_wrote_it() {
 }
 
 #[tokio::test]
-async fn reset_and_notice_are_mailed_too_and_the_notice_keeps_its_id() {
+async fn resets_and_notices_are_mailed_and_a_notice_has_a_stable_id() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     let client = world.client().header("X-Tenant-ID", "acme");
@@ -67,7 +67,7 @@ async fn rename(world: &World, name: &str) -> testkit::Answer {
 }
 
 #[tokio::test]
-async fn a_tenants_name_is_words_and_nothing_else() {
+async fn a_tenant_name_is_escaped_in_mails() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     let name = "<img src=x onerror=alert(1)> \"Söhne\" & {{ 1 }} 山";
@@ -83,11 +83,11 @@ async fn a_tenants_name_is_words_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_name_with_line_ends_makes_neither_headers_nor_lines() {
+async fn line_breaks_in_a_name_add_no_headers_or_lines() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     rename(&world, "Acme\r\nBcc: eve@evil.example").await.expect_problem(422, "validation_failed");
-    // Past the door all the same, by a hand in the database.
+    // Bypasses the API check, directly in the database.
     world.run_sql(r"update identity.tenants set display_name = E'Acme\r\nBcc: eve@evil.example\r\n\r\nhello\u2028you'").await;
     invite(&admin, "ada@acme.example").await;
     let mail = server.until_mails(1).await.remove(0);
@@ -101,7 +101,7 @@ async fn a_name_with_line_ends_makes_neither_headers_nor_lines() {
 }
 
 #[tokio::test]
-async fn an_address_cannot_carry_another_one_or_a_header() {
+async fn an_address_cannot_inject_recipients_or_headers() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     let member = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -110,7 +110,7 @@ async fn an_address_cannot_carry_another_one_or_a_header() {
     {
         let body = json!({ "email": email });
         admin.client.post("/users/invite", &body).await.expect_problem(422, "validation_failed");
-        // Past the door all the same.
+        // Bypasses the API check.
         let escaped = email.replace('\r', "\\r").replace('\n', "\\n");
         let id = member.user.user_id;
         world
@@ -123,11 +123,11 @@ async fn an_address_cannot_carry_another_one_or_a_header() {
     }
     world.until_outbox_is_empty().await;
     assert_eq!(server.mails().len(), 0);
-    assert!(world.dump().await.contains("mail cannot be sent to this address"));
+    assert!(world.dump().await.contains("the recipient's address cannot receive mail"));
 }
 
 #[tokio::test]
-async fn an_address_in_another_script_is_reached() {
+async fn internationalized_addresses_receive_mail() {
     let server = MailServer::start("starttls").await.unwrap();
     let (_world, admin) = world(&server, &[]).await;
     invite(&admin, "ada@bücher.example").await;

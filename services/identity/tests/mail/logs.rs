@@ -1,4 +1,4 @@
-//! What the logs of the real binary hold, at the level that says the most.
+//! The logs of the real binary at level trace.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use testkit::{MailServer, TestDatabase};
 
 use super::token;
 
-/// Killed with the test.
+/// A process that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
@@ -27,7 +27,7 @@ fn start(database: &TestDatabase, server: &MailServer, log: &File) -> Running {
     for secret in ["SVC_SERVICE_TOKEN", "SVC_LIMITER_KEY"] {
         command.env(secret, "a-secret-for-tests-of-32-or-more-characters");
     }
-    // Nobody listens there: session and the broker have no part in this.
+    // Unused ports: this test needs neither the session service nor the broker.
     command.env("SVC_SESSION_URL", "http://127.0.0.1:1").env("SVC_NATS_URL", "nats://127.0.0.1:1");
     command.env("SVC_DATABASE_URL", database.url("svc_identity"));
     command.env("SVC_ARGON2_MEMORY_COST", "64").env("SVC_HASH_WORKERS", "1");
@@ -41,7 +41,7 @@ async fn run_sql(database: &TestDatabase, statement: &'static str) {
 }
 
 #[tokio::test]
-async fn no_token_password_or_mail_is_in_the_logs() {
+async fn logs_contain_no_token_password_or_mail() {
     let (database, server) =
         (TestDatabase::create().await.unwrap(), MailServer::start("starttls").await.unwrap());
     run_sql(
@@ -65,10 +65,10 @@ async fn no_token_password_or_mail_is_in_the_logs() {
     let mail = server.until_mails(1).await.remove(0);
     let read = || std::fs::read_to_string(&log).unwrap();
     until(async || (read().matches("an effect did not come about").count() >= 3).then_some(())).await;
-    let said = read();
-    // The level is the one that tells everything.
-    assert!(said.contains("\"level\":\"TRACE\""), "{}", &said[..said.len().min(2000)]);
+    let log_text = read();
+    // Confirms that the level is trace.
+    assert!(log_text.contains("\"level\":\"TRACE\""), "{}", &log_text[..log_text.len().min(2000)]);
     for secret in [token(&mail).as_str(), "svc_iv_", "p:w/d", "p%3Aw%2Fd", "AHN2YwBwOncvZA=="] {
-        assert!(!said.contains(secret), "{secret}");
+        assert!(!log_text.contains(secret), "{secret}");
     }
 }

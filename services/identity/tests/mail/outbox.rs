@@ -1,4 +1,4 @@
-//! `svc-identity outbox`, by the real binary as the runtime role, and mails of suspended tenants.
+//! `svc-identity outbox` with the real binary and the runtime role, and mails of suspended tenants.
 
 use std::process::{Command, Output};
 
@@ -19,13 +19,13 @@ fn outbox(world: &World, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 fn items(world: &World) -> Vec<Value> {
-    let list: Value = serde_json::from_str(&said(&outbox(world, &["list", "--output", "json"]))).unwrap();
+    let list: Value = serde_json::from_str(&stdout(&outbox(world, &["list", "--output", "json"]))).unwrap();
     list["items"].as_array().unwrap().clone()
 }
 
@@ -39,24 +39,24 @@ async fn suspend(world: &World, status: &str) {
 }
 
 #[tokio::test]
-async fn a_parked_mail_is_listed_with_its_reason_and_sent_when_it_is_tried_again() {
+async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     world.until_outbox_is_empty().await;
-    assert_eq!(said(&outbox(&world, &["list"])), "Nothing is parked, and nothing waits.\n");
+    assert_eq!(stdout(&outbox(&world, &["list"])), "Nothing is parked, and nothing waits.\n");
     invite(&admin, "refused@acme.example").await;
     let item = until_state(&world, "parked").await;
     let known = [&item["tenant_id"], &item["kind"], &item["attempts"]];
     assert_eq!(known, [&json!("acme"), &json!("mail_invite"), &json!(1)]);
     let id = item["outbox_id"].as_str().unwrap();
-    let table = said(&outbox(&world, &["list"]));
+    let table = stdout(&outbox(&world, &["list"]));
     let row = table.lines().nth(1).unwrap();
     assert!(row.starts_with(id) && row.contains(" parked ") && row.contains(" 550 "), "{table}");
     assert!(!table.contains("svc_iv_") && item.get("payload").is_none());
 
-    // The person behind the address has moved to one that works.
+    // The user's address is corrected.
     world.run_sql("update identity.users set email = 'ada@acme.example' where status = 'invited'").await;
-    assert_eq!(said(&outbox(&world, &["retry", id])), format!("{id} begins anew\n"));
+    assert_eq!(stdout(&outbox(&world, &["retry", id])), format!("{id} begins anew\n"));
     let accept = json!({ "token": token(&server.until_mails(1).await[0]), "password": PASSWORD });
     world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
     world.until_outbox_is_empty().await;
@@ -64,7 +64,7 @@ async fn a_parked_mail_is_listed_with_its_reason_and_sent_when_it_is_tried_again
 }
 
 #[tokio::test]
-async fn all_that_is_parked_can_be_tried_again_and_nothing_else() {
+async fn retry_all_schedules_only_dead_lettered_messages() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     for email in ["refused@acme.example", "unwanted@acme.example"] {
@@ -74,25 +74,25 @@ async fn all_that_is_parked_can_be_tried_again_and_nothing_else() {
         (items(&world).iter().filter(|item| item["state"] == "parked").count() == 2).then_some(())
     })
     .await;
-    assert_eq!(said(&outbox(&world, &["retry", "--all"])), "2 begin anew\n");
+    assert_eq!(stdout(&outbox(&world, &["retry", "--all"])), "2 begin anew\n");
     until(async || (server.attempts("refused@acme.example") == 2).then_some(())).await;
 
     let unknown = outbox(&world, &["retry", "00000000-0000-0000-0000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(1));
-    let told = String::from_utf8(unknown.stderr).unwrap();
-    assert!(told.contains("nothing that is parked has the id"), "{told}");
+    let stderr = String::from_utf8(unknown.stderr).unwrap();
+    assert!(stderr.contains("nothing that is parked has the id"), "{stderr}");
     assert_eq!(outbox(&world, &["retry"]).status.code(), Some(2));
 }
 
 #[tokio::test]
-async fn a_suspended_tenants_invite_is_held_and_mailed_after_the_resumption() {
+async fn the_invite_of_a_suspended_tenant_is_mailed_after_it_is_resumed() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, _admin) = world(&server, &[]).await;
     suspend(&world, "suspended").await;
     let operator = world.operator().header("X-Tenant-ID", "acme");
     operator.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect::<Value>(201);
     let held = until_state(&world, "held").await;
-    // Mails of others are not held up.
+    // Mails of other tenants are not delayed.
     let _other = world.tenant("other").await;
     let reset = json!({ "email": "admin@other.example" });
     world
@@ -110,7 +110,7 @@ async fn a_suspended_tenants_invite_is_held_and_mailed_after_the_resumption() {
 }
 
 #[test]
-fn a_missing_database_address_is_told_with_the_code_of_configuration() {
+fn a_missing_database_url_is_a_configuration_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_svc-identity"))
         .args(["outbox", "list"])
         .env_clear()

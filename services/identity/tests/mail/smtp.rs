@@ -1,4 +1,4 @@
-//! How mails leave: encrypted, once, again when that helps, and not when it does not.
+//! Mail delivery over SMTP: encryption, retries, dead letters.
 
 use contract::identity::AcceptedInvite;
 use serde_json::json;
@@ -7,7 +7,7 @@ use testkit::{MailServer, World};
 
 use super::{header, invite, token, world};
 
-/// The last error of the one row that is left, once it has so many attempts.
+/// Waits until the only outbox message has this many attempts and returns its last error.
 async fn row(world: &World, attempts: i32, parked: bool) -> String {
     until(async || {
         let mut connection = world.database.superuser().await.unwrap();
@@ -25,7 +25,7 @@ async fn row(world: &World, attempts: i32, parked: bool) -> String {
 }
 
 #[tokio::test]
-async fn a_mail_goes_out_over_tls_with_user_and_password() {
+async fn mail_is_sent_over_tls_with_authentication() {
     for encryption in ["tls", "starttls"] {
         let server = MailServer::start(encryption).await.unwrap();
         let (world, admin) = world(&server, &[]).await;
@@ -40,7 +40,7 @@ async fn a_mail_goes_out_over_tls_with_user_and_password() {
 }
 
 #[tokio::test]
-async fn a_server_on_this_machine_needs_no_tls() {
+async fn a_loopback_server_needs_no_tls() {
     let server = MailServer::start("none").await.unwrap();
     let (_world, admin) = world(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
@@ -48,7 +48,7 @@ async fn a_server_on_this_machine_needs_no_tls() {
 }
 
 #[tokio::test]
-async fn a_server_that_offers_no_tls_gets_neither_mail_nor_password() {
+async fn a_server_without_starttls_receives_nothing() {
     let server = MailServer::start("none").await.unwrap();
     let url = server.variables()[0].1.replace("//", "//svc:p@") + "?tls=required";
     let (world, admin) = world(&server, &[("SVC_SMTP_URL", &url)]).await;
@@ -58,10 +58,10 @@ async fn a_server_that_offers_no_tls_gets_neither_mail_nor_password() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_gets_nothing() {
-    let (server, stranger) =
+async fn a_server_with_an_untrusted_certificate_receives_nothing() {
+    let (server, untrusted) =
         (MailServer::start("starttls").await.unwrap(), MailServer::start("none").await.unwrap());
-    let other = &stranger.variables()[1].1;
+    let other = &untrusted.variables()[1].1;
     let (world, admin) = world(&server, &[("SVC_SMTP_CA_FILE", other)]).await;
     invite(&admin, "ada@acme.example").await;
     assert!(row(&world, 1, false).await.contains("certificate"));
@@ -69,21 +69,24 @@ async fn a_server_that_nobody_vouches_for_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_without_repeating_it() {
+async fn an_authentication_error_does_not_repeat_the_password() {
     let server = MailServer::start("tls").await.unwrap();
     let url = server.variables()[0].1.replace("p%3Aw%2Fd", "swordfish");
     let (world, admin) = world(&server, &[("SVC_SMTP_URL", &url)]).await;
     invite(&admin, "ada@acme.example").await;
-    assert_eq!(row(&world, 1, false).await, "the mail server refused the user or the password");
+    assert_eq!(
+        row(&world, 1, false).await,
+        "the mail server rejected the user name or password; check SVC_SMTP_URL"
+    );
 }
 
 #[tokio::test]
-async fn a_mail_waits_for_a_server_that_is_down_and_is_sent_once() {
+async fn a_mail_is_sent_once_after_the_server_is_back() {
     let mut server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     server.stop();
     invite(&admin, "ada@acme.example").await;
-    assert!(row(&world, 1, false).await.starts_with("the mail server cannot be used: "));
+    assert!(row(&world, 1, false).await.starts_with("mail server unavailable: "));
     server.restart().await.unwrap();
     let mail = server.until_mails(1).await.remove(0);
     world.until_outbox_is_empty().await;
@@ -93,7 +96,7 @@ async fn a_mail_waits_for_a_server_that_is_down_and_is_sent_once() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_refused_for_ever_is_tried_once_and_parked() {
+async fn a_permanently_rejected_recipient_is_dead_lettered_after_one_attempt() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     invite(&admin, "refused@acme.example").await;
@@ -104,7 +107,7 @@ async fn an_address_that_is_refused_for_ever_is_tried_once_and_parked() {
 }
 
 #[tokio::test]
-async fn a_mail_that_is_not_wanted_is_parked_too() {
+async fn a_permanently_rejected_mail_is_dead_lettered() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     invite(&admin, "unwanted@acme.example").await;
@@ -112,13 +115,13 @@ async fn a_mail_that_is_not_wanted_is_parked_too() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_refused_for_now_is_tried_again_and_parked_in_the_end() {
+async fn a_deferred_mail_is_retried_and_dead_lettered_after_five_attempts() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     invite(&admin, "deferred@acme.example").await;
     assert!(row(&world, 1, false).await.contains("451"));
     until(async || {
-        // Its back-off is cut short; a row that is being worked off is due only when its lease ends, and is let alone.
+        // Skips the back-off. A message that is being delivered is due when its lease ends and is not changed.
         world
             .run_sql(
                 "update identity.outbox set due_at = now() where due_at < now() + interval '130 seconds'",
@@ -132,17 +135,17 @@ async fn an_address_that_is_refused_for_now_is_tried_again_and_parked_in_the_end
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_holds_a_mail_up_for_a_limited_time() {
+async fn a_server_that_does_not_reply_times_out() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
     invite(&admin, "silent@acme.example").await;
-    assert_eq!(row(&world, 1, false).await, "the mail server took longer than 1s");
+    assert_eq!(row(&world, 1, false).await, "the mail server did not reply within 1s");
     invite(&admin, "ada@acme.example").await;
     server.until_mails(1).await;
 }
 
 #[tokio::test]
-async fn what_the_server_has_accepted_is_not_sent_again_because_the_goodbye_hangs() {
+async fn an_accepted_mail_is_not_sent_again_if_quit_hangs() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
     invite(&admin, "clinging@acme.example").await;
@@ -151,22 +154,22 @@ async fn what_the_server_has_accepted_is_not_sent_again_because_the_goodbye_hang
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_a_mail_does_not_bring_its_token_into_the_database() {
+async fn a_server_reply_that_repeats_the_token_is_not_stored() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     invite(&admin, "parrot@acme.example").await;
-    assert_eq!(row(&world, 1, true).await, "the mail server refused the mail: 554");
+    assert_eq!(row(&world, 1, true).await, "the mail server rejected the mail: 554");
     assert!(!world.dump().await.contains("svc_iv_"));
 }
 
-/// A token is dead as soon as there is a newer one: whoever drops mails with a known id must not keep the dead one.
+/// A mail store that drops duplicates by message id must not drop the mail with the newer token.
 #[tokio::test]
-async fn the_mail_of_a_new_token_has_an_id_of_its_own() {
+async fn the_mail_of_a_new_token_has_a_new_message_id() {
     let server = MailServer::start("starttls").await.unwrap();
     let (world, admin) = world(&server, &[]).await;
     let invite = invite(&admin, "ada@acme.example").await;
     server.until_mails(1).await;
-    // As after an attempt whose outcome was not known: the same row once more.
+    // Delivers the same outbox message again, as after an attempt with an unknown result.
     let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
     for _ in 0..2 {
         world

@@ -1,4 +1,4 @@
-//! Roles, disabling, suspension: what changes in identity holds in session at once.
+//! Changes of account status (role, disable, suspend) take effect in the session service.
 
 use contract::identity::{Tenant, User};
 use contract::session::Whoami;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::World;
 
 #[tokio::test]
-async fn a_disabled_user_is_out_at_once_and_an_enabled_one_has_to_log_in_again() {
+async fn disabling_a_user_revokes_sessions_and_enabling_does_not_restore_them() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -21,7 +21,7 @@ async fn a_disabled_user_is_out_at_once_and_an_enabled_one_has_to_log_in_again()
 }
 
 #[tokio::test]
-async fn a_changed_role_holds_at_the_next_request_of_the_same_session() {
+async fn a_role_change_applies_to_the_next_request_of_the_same_session() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -34,7 +34,7 @@ async fn a_changed_role_holds_at_the_next_request_of_the_same_session() {
 }
 
 #[tokio::test]
-async fn the_last_administrator_stays_also_when_two_would_remove_each_other() {
+async fn the_last_administrator_cannot_be_removed_even_concurrently() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let own = format!("/users/{}", admin.user.user_id);
@@ -50,13 +50,13 @@ async fn the_last_administrator_stays_also_when_two_would_remove_each_other() {
     let (first, second) = tokio::join!(admin.client.patch(&other, &demote), ada.client.patch(&own, &demote));
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
-    // The slower one is refused: as the last administrator's remover, or because it is no administrator any more.
+    // The second request fails: the target is the last administrator, or the caller no longer is one.
     assert_eq!(statuses[0], 200);
     assert!(matches!(statuses[1], 403 | 409), "{statuses:?}");
 }
 
 #[tokio::test]
-async fn who_may_change_whom() {
+async fn only_administrators_change_users_of_their_tenant() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -77,7 +77,7 @@ async fn who_may_change_whom() {
 }
 
 #[tokio::test]
-async fn users_are_listed_for_those_who_manage_them() {
+async fn only_administrators_list_users() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -93,7 +93,7 @@ async fn users_are_listed_for_those_who_manage_them() {
 }
 
 #[tokio::test]
-async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
+async fn suspension_revokes_all_sessions_and_resuming_requires_a_new_login() {
     let world = World::start().await.unwrap();
     let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
     let tenant: Tenant =
@@ -123,7 +123,7 @@ async fn a_suspended_tenant_is_out_at_once_and_a_resumed_one_logs_in_anew() {
 }
 
 #[tokio::test]
-async fn a_user_who_never_logged_in_is_known_to_session_and_has_no_sessions() {
+async fn a_new_user_is_known_to_the_session_service_and_has_no_sessions() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
@@ -135,9 +135,9 @@ async fn a_user_who_never_logged_in_is_known_to_session_and_has_no_sessions() {
     assert_eq!(client.get("/auth/sessions").await.expect::<Value>(200), json!({ "items": [] }));
 }
 
-/// Session cannot be told at first, for as long as it takes: the effect is late, but it never fails to come.
+/// Account status messages are retried without limit.
 #[tokio::test]
-async fn session_is_told_in_the_end_however_often_that_failed() {
+async fn account_status_is_delivered_after_many_failed_attempts() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
@@ -152,11 +152,11 @@ async fn session_is_told_in_the_end_however_often_that_failed() {
     world.run_sql("update identity.outbox set due_at = now() where parked_at is null").await;
     world.until_outbox_is_empty().await;
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    assert!(!world.dump().await.contains("tell_subject"), "the row was worked off, not parked");
+    assert!(!world.dump().await.contains("tell_subject"), "the message was delivered, not dead-lettered");
 }
 
 #[tokio::test]
-async fn a_mail_that_was_tried_too_often_is_parked_and_the_others_go_out() {
+async fn a_mail_with_too_many_attempts_is_dead_lettered_and_others_are_sent() {
     let world = World::start().await.unwrap();
     let admin = world.tenant("acme").await;
     world

@@ -1,4 +1,4 @@
-//! The lock-out after a hundred failures in a row, and both ways out of it.
+//! The lockout after 100 consecutive failures, and how it is lifted.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -12,25 +12,25 @@ async fn start() -> World {
     World::start_with(&[("SVC_TRUSTED_PROXIES", "127.0.0.0/8")]).await.unwrap()
 }
 
-/// The status of an attempt from an address of its own.
+/// Returns the status of a login from the `n`th address.
 async fn attempt(world: &World, n: usize, email: &str, password: &str) -> u16 {
     let address = format!("2001:db8:0:{n:x}::1");
     let client = world.client().header("X-Tenant-ID", "acme").header("X-Forwarded-For", &address);
     client.post("/auth/password/login", &json!({ "email": email, "password": password })).await.status
 }
 
-/// A tenant whose administrator a hundred strangers have kept out.
+/// Creates a tenant whose administrator is locked out.
 async fn locked(world: &World) -> Person {
     let admin = world.tenant("acme").await;
     for n in 0..100 {
         assert_eq!(attempt(world, n, EMAIL, "wrong-password-altogether").await, 401);
     }
-    assert_eq!(attempt(world, 100, EMAIL, PASSWORD).await, 401, "locked, from anywhere");
+    assert_eq!(attempt(world, 100, EMAIL, PASSWORD).await, 401, "locked out from every address");
     admin
 }
 
 #[tokio::test]
-async fn a_hundred_failures_in_a_row_lock_and_a_success_ends_the_row() {
+async fn one_hundred_consecutive_failures_lock_the_account_and_a_success_resets_the_count() {
     let world = start().await;
     let _admin = world.tenant("acme").await;
     for n in 0..99 {
@@ -44,7 +44,7 @@ async fn a_hundred_failures_in_a_row_lock_and_a_success_ends_the_row() {
 }
 
 #[tokio::test]
-async fn a_reset_ends_a_lock_out_and_the_waits() {
+async fn a_password_reset_lifts_lockout_and_back_off() {
     let world = start().await;
     let _admin = locked(&world).await;
     for _ in 0..6 {
@@ -62,7 +62,7 @@ async fn a_reset_ends_a_lock_out_and_the_waits() {
 }
 
 #[tokio::test]
-async fn whoever_sets_the_user_active_again_ends_a_lock_out() {
+async fn setting_the_user_active_lifts_a_lockout() {
     let world = start().await;
     let admin = locked(&world).await;
     let path = format!("/users/{}", admin.user.user_id);
@@ -71,13 +71,13 @@ async fn whoever_sets_the_user_active_again_ends_a_lock_out() {
         admin.client.send(request).await.expect::<Value>(200)
     };
     change(json!({ "role": "admin" })).await;
-    assert_eq!(attempt(&world, 101, EMAIL, PASSWORD).await, 401, "another change unlocks nothing");
+    assert_eq!(attempt(&world, 101, EMAIL, PASSWORD).await, 401, "other changes do not lift the lockout");
     change(json!({ "status": "active" })).await;
     assert_eq!(attempt(&world, 102, EMAIL, PASSWORD).await, 200);
 }
 
 #[tokio::test]
-async fn who_accepts_an_invite_begins_without_the_failures_of_strangers() {
+async fn accepting_an_invite_clears_earlier_failures() {
     let world = start().await;
     let admin = world.tenant("acme").await;
     let email = "ada@acme.example";
