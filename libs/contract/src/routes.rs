@@ -1,73 +1,70 @@
-//! The public routes as data: what is asked, who may ask, and what is answered. The services' routers, the OpenAPI
-//! document, the page that documents the API and the tests of who may do what are made from this one table.
+//! The public routes as one table. The routers, the rate limits, the OpenAPI document, the path list of the chart, the
+//! command-line client and the authorization tests all read it.
 //!
-//! A route's documentation is also what users read: the first line is its summary.
+//! The documentation of a route is published in the OpenAPI document: its first line is the summary.
 
 mod about;
 mod access;
-mod api_keys;
-mod body;
-mod devices;
+mod auth;
 mod events;
-mod invites;
-mod passwords;
 mod route;
-mod sessions;
+mod schema;
 mod tenants;
-mod users;
 
 pub use about::*;
-pub use access::{Access, Header};
-pub use api_keys::*;
-pub use body::{Answer, Body, Content, Type};
-pub use devices::*;
+pub use access::{Access, Header, RateLimit};
+pub use auth::*;
 pub use events::*;
-pub use invites::*;
-pub use passwords::*;
 pub use route::{Method, Route};
-pub use sessions::*;
+pub use schema::{RequestBody, ResponseBody, RouteResponse, SchemaRef};
 pub use tenants::*;
-pub use users::*;
 
-/// The parameters of every list.
-const PAGING: Type = Type::of::<crate::PageQuery>();
+use crate::API_PREFIX;
 
-/// Routes that belong together.
-pub struct Group {
-    /// What they are about.
+/// The query parameters of every list.
+const PAGING: SchemaRef = SchemaRef::of::<crate::PageQuery>();
+
+/// Related routes, shown together in the documentation.
+pub struct RouteGroup {
+    /// Title of the group.
     pub name: &'static str,
-    /// The same in a sentence.
-    pub about: &'static str,
-    /// The routes, in the order in which a reader wants them.
+    /// One-sentence description.
+    pub description: &'static str,
+    /// The routes in reading order.
     pub routes: &'static [&'static Route],
 }
 
-/// Every group, in the order in which a reader wants them.
-pub static GROUPS: &[Group] = &[
-    passwords::GROUP,
-    sessions::GROUP,
-    devices::GROUP,
-    users::GROUP,
-    invites::GROUP,
-    api_keys::GROUP,
-    events::GROUP,
-    tenants::GROUP,
-    about::GROUP,
+/// All groups in reading order.
+pub static GROUPS: &[RouteGroup] = &[
+    auth::PASSWORDS,
+    auth::SESSIONS,
+    auth::DEVICE_LOGIN,
+    tenants::USERS,
+    tenants::INVITES,
+    auth::API_KEYS,
+    events::EVENTS,
+    tenants::TENANTS,
+    about::ABOUT,
 ];
 
-/// Every public route.
+/// Returns every public route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
     GROUPS.iter().flat_map(|group| group.routes).copied()
 }
 
-/// Defines the routes of one group.
-macro_rules! routes {
-    ($group:literal, $about:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
-        $($(#[doc = $doc])+ pub static $name: Route = $route.named($group, stringify!($name), &[$($doc),+]);)+
+/// Finds a route by HTTP method and full path template, such as `/api/v1/users/{user_id}`.
+pub fn find(method: &str, path_template: &str) -> Option<&'static Route> {
+    let path = path_template.strip_prefix(API_PREFIX)?;
+    all().find(|route| route.path == path && route.method.as_str() == method)
+}
 
-        /// This group.
-        pub(super) const GROUP: super::Group =
-            super::Group { name: $group, about: $about, routes: &[$(&$name),+] };
+/// Defines the routes of one group, and the group itself as a constant.
+macro_rules! routes {
+    ($group:ident = $title:literal, $description:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
+        $($(#[doc = $doc])+ pub static $name: Route = $route.named($title, stringify!($name), &[$($doc),+]);)+
+
+        pub(super) const $group: super::RouteGroup =
+            super::RouteGroup { name: $title, description: $description, routes: &[$(&$name),+] };
     };
 }
 use routes;

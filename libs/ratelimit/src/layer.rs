@@ -1,9 +1,10 @@
-//! A limit around a router: each of its routes counts, also one that is added later, but for those that count themselves.
+//! The default rate limit as a layer around a router.
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use contract::routes::{self, RateLimit};
 use service::Problem;
 use service::http::ClientAddress;
 
@@ -13,34 +14,38 @@ use crate::{Limit, Limiter, RateLimitError, source};
 struct Layer {
     limiter: Limiter,
     limit: Limit,
-    except: &'static [&'static str],
 }
 
 impl Limiter {
-    /// Puts a limit per address around a router, which is complete by now; the routes in `except` call [`Self::count`]
-    /// themselves. What cannot be counted passes, since such routes prove no credentials.
-    pub fn around(&self, limit: Limit, except: &'static [&'static str], router: Router) -> Router {
+    /// Counts the requests of a router per client address, except for routes whose class in the route table is not
+    /// [`RateLimit::Default`]: their handlers count them. Unknown paths and methods count too. If the counter is
+    /// unavailable, requests are accepted, because these routes verify no passwords or single-use tokens.
+    pub fn around(&self, limit: Limit, router: Router) -> Router {
         if limit.rate.is_none() {
             return router;
         }
-        let layer = Layer { limiter: self.clone(), limit, except };
-        router.layer(from_fn_with_state(layer, pass))
+        router.layer(from_fn_with_state(Layer { limiter: self.clone(), limit }, count))
     }
 }
 
-async fn pass(
-    State(Layer { limiter, limit, except }): State<Layer>,
+/// Returns the class of a request by its route.
+pub fn class_of(request: &Request) -> RateLimit {
+    let path = request.extensions().get().map_or("", MatchedPath::as_str);
+    routes::find(request.method().as_str(), path).map_or(RateLimit::Default, |route| route.rate_limit)
+}
+
+async fn count(
+    State(Layer { limiter, limit }): State<Layer>,
     ClientAddress(address): ClientAddress,
     request: Request,
     next: Next,
 ) -> Response {
-    let route = request.extensions().get().map_or("", MatchedPath::as_str);
-    if except.contains(&route) {
+    if class_of(&request) != RateLimit::Default {
         return next.run(request).await;
     }
     match limiter.count(&limit, &source(address)).await {
         Ok(()) => next.run(request).await,
-        Err(refusal @ RateLimitError::Limited { .. }) => Problem::from(refusal).into_response(),
+        Err(error @ RateLimitError::Limited { .. }) => Problem::from(error).into_response(),
         Err(RateLimitError::Unavailable(error)) => {
             limiter.tell_uncounted(&error);
             next.run(request).await

@@ -16,6 +16,7 @@ mod rate;
 mod refused;
 mod source;
 
+pub use layer::class_of;
 pub use limit::{DEFAULT, DEVICE, LOGIN, Limit, RESET, TOKEN};
 pub use limiter::{Limiter, RateLimitError};
 pub use metrics::Decisions;

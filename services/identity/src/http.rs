@@ -2,9 +2,9 @@
 
 mod auth_password;
 mod callers;
-mod counted;
 mod docs;
 mod invites;
+mod limited_json;
 mod openapi;
 mod pages;
 mod problems;
@@ -17,8 +17,6 @@ use contract::routes;
 use service::http::Api;
 
 use crate::app::App;
-
-pub(crate) use counted::COUNTED;
 
 /// The public API.
 pub(crate) fn public(app: App) -> Router {

@@ -40,7 +40,7 @@ pub fn document() -> Value {
         "servers": [{ "url": API_PREFIX, "description": "The installation that serves this document" }],
         "tags": GROUPS
             .iter()
-            .map(|group| json!({ "name": group.name, "description": group.about }))
+            .map(|group| json!({ "name": group.name, "description": group.description }))
             .collect::<Vec<_>>(),
         "paths": paths,
         "components": components,

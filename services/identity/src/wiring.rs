@@ -158,6 +158,6 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let public = limiter.around(config.limits.other, http::COUNTED, http::public(app));
+    let public = limiter.around(config.limits.other, http::public(app));
     Ok(Routers { public: edge.around(public), internal: None })
 }

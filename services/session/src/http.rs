@@ -17,9 +17,6 @@ use service::http::{Api, not_found};
 
 use crate::app::App;
 
-/// Routes that count themselves; every other one counts against the default limit as soon as its head is there.
-pub(crate) const COUNTED: &[&str] = &["/api/v1/auth/device/code"];
-
 /// The public API.
 pub(crate) fn public(app: App) -> Router {
     Api::default()

@@ -118,7 +118,7 @@ pub fn build(
     telemetry.metrics().register(|registry| session_gauge::register(&live, registry));
     tasks.spawn("session_gauge", session_gauge::run(app.clone(), live, tasks.clone()));
     Ok(Routers {
-        public: edge.around(limiter.around(config.limits.other, http::COUNTED, http::public(app.clone()))),
+        public: edge.around(limiter.around(config.limits.other, http::public(app.clone()))),
         internal: Some(edge.around(http::internal(app))),
     })
 }

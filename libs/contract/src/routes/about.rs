@@ -1,40 +1,40 @@
-//! What the API says of itself, and its pages for people.
+//! Version, documentation and pages.
 
-use super::{Access, Answer, Route, routes};
+use super::{Access, Route, RouteResponse, routes};
 use crate::identity::Version;
 
 routes! {
-    "About the API", "Its version, its description, and its pages for people.":
+    ABOUT = "About the API", "Version, documentation and web pages.":
 
-    /// Ask which version answers
+    /// Get the version of the server
     GET_VERSION = Route::get("/version")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::json::<Version>(200, "The version.")]);
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::json::<Version>(200, "The version.")]);
 
-    /// Read the OpenAPI document of the API
+    /// Get the OpenAPI document of the API
     GET_OPENAPI = Route::get("/openapi.json")
-        .access(&[Access::Anybody])
-        .answers(&[
-            Answer::document("This document: OpenAPI 3.1."),
-            Answer::empty(304, "It is still the one that `If-None-Match` names."),
+        .access(&[Access::Public])
+        .responses(&[
+            RouteResponse::document("This document: OpenAPI 3.1."),
+            RouteResponse::empty(304, "The document named in `If-None-Match` is current."),
         ]);
 
     /// Read the documentation of the API
     READ_DOCS = Route::get("/docs")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::page("Every route on one page.")]);
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("A page that renders the OpenAPI document.")]);
 
-    /// Read about a kind of problem
+    /// Read the description of a problem
     ///
-    /// The `type` of every problem document leads here.
+    /// The `type` of every problem document links to this page.
     READ_PROBLEM = Route::get("/problems/{code}")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::page("What went wrong, and what to do.")]);
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("Cause and remedy of the problem.")]);
 
-    /// Open a page, or load a part of one
+    /// Open a page, or load one of its style sheets and scripts
     ///
-    /// The pages `accept-invite`, `reset-password` and `device` take a token or a code from the fragment of the address.
+    /// The pages `accept-invite`, `reset-password` and `device` read a token or a code from the fragment of the URL.
     OPEN_PAGE = Route::get("/pages/{name}")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::page("The page.")]);
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("The page.")]);
 }

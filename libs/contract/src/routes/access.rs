@@ -1,19 +1,19 @@
-//! Who may call a route, and the headers that name what a call is about.
+//! Who may call a route, which headers it reads, and which rate limit counts it.
 
 use std::fmt;
 
 use crate::Scope;
 
-/// A kind of caller that a route answers. A route lists all that it answers; one of them suffices.
+/// A kind of caller that a route accepts. A route lists all of them; one is sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anybody at all.
-    Anybody,
-    /// Whoever sends the secret that the request itself carries: a password, an invite's token, a raw session token.
-    Proof,
-    /// The person whom the call is about, with a session.
+    /// Everyone; no credential is read.
+    Public,
+    /// A caller that sends the required secret in the request itself: a password, a single-use token or a session token.
+    RequestSecret,
+    /// The user that the request is about, with a session.
     Owner,
-    /// Any person of the tenant, with a session.
+    /// Any user of the tenant, with a session.
     Member,
     /// An administrator of the tenant, with a session.
     Admin,
@@ -21,42 +21,75 @@ pub enum Access {
     Key(Scope),
     /// Any API key of the tenant.
     AnyKey,
-    /// The operator of the installation. Where the route reads `X-Tenant-ID`, it must name the tenant.
+    /// The platform administrator. If the route reads `X-Tenant-ID`, the header is required and names the tenant.
     PlatformAdmin,
 }
 
 impl Access {
-    /// Whether it is shown as `Authorization: Bearer`.
+    /// Returns whether the caller sends `Authorization: Bearer`.
     pub const fn is_bearer(self) -> bool {
-        !matches!(self, Self::Anybody | Self::Proof)
+        !matches!(self, Self::Public | Self::RequestSecret)
     }
 }
 
 impl fmt::Display for Access {
-    /// In words, with Markdown's marks for code.
+    /// Writes the kind of caller as Markdown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Anybody => f.write_str("anybody"),
-            Self::Proof => f.write_str("whoever sends the right password or token"),
-            Self::Owner => f.write_str("the person whom it is about, with a session"),
-            Self::Member => f.write_str("any person of the tenant, with a session"),
+            Self::Public => f.write_str("everyone"),
+            Self::RequestSecret => f.write_str("anyone with the password or token in the request"),
+            Self::Owner => f.write_str("the user concerned, with a session"),
+            Self::Member => f.write_str("any user of the tenant, with a session"),
             Self::Admin => f.write_str("an administrator of the tenant, with a session"),
-            Self::Key(scope) => write!(f, "an API key with `{scope}`"),
+            Self::Key(scope) => write!(f, "an API key with the scope `{scope}`"),
             Self::AnyKey => f.write_str("any API key"),
-            Self::PlatformAdmin => f.write_str("the operator"),
+            Self::PlatformAdmin => f.write_str("the platform administrator"),
         }
     }
 }
 
-/// A header that names what a call is about. It never grants anything, except for [`Header::Session`], which is a secret.
+/// A request header that names the object of a request. It grants nothing, except for [`Header::Session`], which carries
+/// a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// `X-Tenant-ID`, needed.
+    /// `X-Tenant-ID`, required.
     Tenant,
-    /// `X-Tenant-ID`, needed from the operator only; from others it may name their own tenant.
+    /// `X-Tenant-ID`, required from the platform administrator only. Other callers may send their own tenant.
     TenantOfPlatformAdmin,
-    /// `X-User-ID`, needed.
+    /// `X-User-ID`, required.
     User,
-    /// `X-Session-ID`, the raw session token, needed.
+    /// `X-Session-ID`, required: the raw session token.
     Session,
+}
+
+/// The rate limit that counts the requests of a route per client address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RateLimit {
+    /// No limit per address; the quota of the tenant applies.
+    Unlimited,
+    /// Counted on arrival. If the counter is unavailable, the request is accepted.
+    Default,
+    /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
+    /// request fails with 503. The same holds for the limits below.
+    Login,
+    /// Requests for a password reset.
+    Reset,
+    /// Redeeming a single-use token.
+    Token,
+    /// Requests for a device code.
+    Device,
+}
+
+impl RateLimit {
+    /// Returns the name of the limit in metrics and in the `limits` table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unlimited => "unlimited",
+            Self::Default => "default",
+            Self::Login => "login",
+            Self::Reset => "reset",
+            Self::Token => "token",
+            Self::Device => "device",
+        }
+    }
 }

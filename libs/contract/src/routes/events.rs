@@ -1,22 +1,23 @@
-//! `/events` and `/health`.
+//! Event ingestion. The quota of the tenant applies instead of a rate limit per address.
 
-use super::{Access, Answer, Body, Route, routes};
+use super::{Access, RateLimit, RequestBody, Route, RouteResponse, routes};
 use crate::events::{AcceptedEvent, BatchResponse, Health};
 use crate::{ProblemKind, Scope};
 
 const WRITER: &[Access] = &[Access::Member, Access::Key(Scope::EventsWrite)];
 
 routes! {
-    "Events", "Send UDM events into the stream.":
+    EVENTS = "Events", "Send UDM events into the stream.":
 
     /// Send an event
     ///
-    /// Answered once the stream holds it. Sending the same event again, with the same `source_id` and `event_id`, makes no
-    /// second one. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
+    /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` are stored once. At
+    /// most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
     SEND_EVENT = Route::post("/events")
         .access(WRITER)
-        .takes_body(Body::Event)
-        .answers(&[Answer::json::<AcceptedEvent>(202, "The stream holds the event.")])
+        .rate_limit(RateLimit::Unlimited)
+        .body(RequestBody::Event)
+        .responses(&[RouteResponse::json::<AcceptedEvent>(202, "The event is stored.")])
         .problems(&[
             ProblemKind::SourceNotAllowed,
             ProblemKind::EventTooLarge,
@@ -28,17 +29,18 @@ routes! {
 
     /// Send several events
     ///
-    /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. Each event has a result of its own.
-    /// Where some can be retried, `Retry-After` says when, and `retryable` which.
+    /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per
+    /// event. If `retryable` is true for some of them, send those again after `Retry-After`.
     SEND_EVENTS = Route::post("/events/batch")
         .access(WRITER)
-        .takes_body(Body::Events)
-        .answers(&[
-            Answer::json::<BatchResponse>(202, "The stream holds every event."),
-            Answer::json::<BatchResponse>(207, "The stream holds some of the events."),
-            Answer::json::<BatchResponse>(422, "None of the events can be taken as it is."),
-            Answer::json::<BatchResponse>(429, "The quota holds every event back."),
-            Answer::json::<BatchResponse>(503, "One passing fault holds every event back."),
+        .rate_limit(RateLimit::Unlimited)
+        .body(RequestBody::Events)
+        .responses(&[
+            RouteResponse::json::<BatchResponse>(202, "All events are stored."),
+            RouteResponse::json::<BatchResponse>(207, "Some of the events are stored."),
+            RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
+            RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota is used up."),
+            RouteResponse::json::<BatchResponse>(503, "No event is stored: a temporary error affects all of them."),
         ])
         .problems(&[
             ProblemKind::EmptyBatch,
@@ -46,14 +48,16 @@ routes! {
             ProblemKind::Overloaded,
         ]);
 
-    /// Read the JSON Schema of an event
+    /// Get the JSON Schema of an event
     GET_EVENT_SCHEMA = Route::get("/events/schema")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::document("A JSON Schema (draft 2020-12).")]);
+        .access(&[Access::Public])
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::document("A JSON Schema (draft 2020-12).")]);
 
-    /// Ask whether events can be accepted now
+    /// Check whether events can be accepted
     GET_HEALTH = Route::get("/health")
-        .access(&[Access::Anybody])
-        .answers(&[Answer::json::<Health>(200, "They can.")])
+        .access(&[Access::Public])
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::json::<Health>(200, "Events can be accepted.")])
         .problems(&[ProblemKind::DependencyUnavailable]);
 }

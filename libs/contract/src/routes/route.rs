@@ -1,15 +1,17 @@
-//! One route: what is asked, who may ask, and what is answered.
+//! One route: request, callers, rate limit, responses and problems.
+
+use std::fmt::{self, Write as _};
 
 use schemars::JsonSchema;
 use tenancy::{InviteId, KeyId, SessionId, TenantId, UserId};
 
-use super::{Access, Answer, Body, Header, Type};
-use crate::ProblemKind;
+use super::{Access, Header, RateLimit, RequestBody, RouteResponse, SchemaRef};
 use crate::paths::{Upstream, upstream_below};
+use crate::{API_PREFIX, ProblemKind};
 
-/// The methods in use.
+/// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "RFC 9110 and RFC 5789 say what they are")]
+#[expect(missing_docs, reason = "RFC 9110 and RFC 5789 define the methods")]
 pub enum Method {
     Get,
     Post,
@@ -18,7 +20,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As it stands in a request.
+    /// Returns the method as sent on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -29,34 +31,47 @@ impl Method {
     }
 }
 
+impl From<Method> for http::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Get => Self::GET,
+            Method::Post => Self::POST,
+            Method::Patch => Self::PATCH,
+            Method::Delete => Self::DELETE,
+        }
+    }
+}
+
 /// A route of the public API.
 #[derive(Clone, Copy)]
 pub struct Route {
-    /// What it belongs to.
+    /// Title of its group.
     pub group: &'static str,
-    /// The name of its constant: `CREATE_TENANT`.
+    /// Name of its constant, such as `CREATE_TENANT`.
     name: &'static str,
-    /// Its documentation, line by line.
+    /// Lines of its documentation.
     doc: &'static [&'static str],
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its path below [`API_PREFIX`](crate::API_PREFIX), with parameters in braces.
+    /// Path below [`API_PREFIX`], with parameters in braces.
     pub path: &'static str,
-    /// Who may call it; one of them suffices.
+    /// Accepted callers; one is sufficient.
     pub access: &'static [Access],
-    /// The headers that it reads beside `Authorization` and `X-Request-Id`.
+    /// Rate limit per client address.
+    pub rate_limit: RateLimit,
+    /// Headers that the route reads, besides `Authorization` and `X-Request-Id`.
     pub headers: &'static [Header],
-    /// The types whose fields are its query parameters.
-    pub query: &'static [Type],
-    /// The body that it takes.
-    pub body: Option<Body>,
-    /// What it answers when all is well.
-    pub answers: &'static [Answer],
-    /// Whether the body holds a password to set, which the policy may refuse.
+    /// Types whose fields are the query parameters.
+    pub query: &'static [SchemaRef],
+    /// Request body.
+    pub body: Option<RequestBody>,
+    /// Responses that are not problem documents; the first is the usual success.
+    pub responses: &'static [RouteResponse],
+    /// Whether the body contains a new password, which the password policy may reject.
     sets_password: bool,
-    /// Whether it answers the same whatever it is sent, so that nothing can be learned from it.
+    /// Whether the response is the same for every request, so that it discloses nothing.
     uniform_response: bool,
-    /// What of its own can go wrong, beside what follows from the rest.
+    /// Problems that cannot be derived from the other fields.
     own_problems: &'static [ProblemKind],
 }
 
@@ -69,10 +84,11 @@ impl Route {
             method,
             path,
             access: &[],
+            rate_limit: RateLimit::Default,
             headers: &[],
             query: &[],
             body: None,
-            answers: &[],
+            responses: &[],
             sets_password: false,
             uniform_response: false,
             own_problems: &[],
@@ -108,28 +124,32 @@ impl Route {
         Self { access, ..self }
     }
 
+    pub(super) const fn rate_limit(self, rate_limit: RateLimit) -> Self {
+        Self { rate_limit, ..self }
+    }
+
     pub(super) const fn headers(self, headers: &'static [Header]) -> Self {
         Self { headers, ..self }
     }
 
-    pub(super) const fn query(self, query: &'static [Type]) -> Self {
+    pub(super) const fn query(self, query: &'static [SchemaRef]) -> Self {
         Self { query, ..self }
     }
 
-    pub(super) const fn takes<T: JsonSchema>(self) -> Self {
-        self.takes_body(Body::Json(Type::of::<T>()))
+    pub(super) const fn json<T: JsonSchema>(self) -> Self {
+        self.body(RequestBody::Json(SchemaRef::of::<T>()))
     }
 
-    pub(super) const fn takes_form<T: JsonSchema>(self) -> Self {
-        self.takes_body(Body::Form(Type::of::<T>()))
+    pub(super) const fn form<T: JsonSchema>(self) -> Self {
+        self.body(RequestBody::Form(SchemaRef::of::<T>()))
     }
 
-    pub(super) const fn takes_body(self, body: Body) -> Self {
+    pub(super) const fn body(self, body: RequestBody) -> Self {
         Self { body: Some(body), ..self }
     }
 
-    pub(super) const fn answers(self, answers: &'static [Answer]) -> Self {
-        Self { answers, ..self }
+    pub(super) const fn responses(self, responses: &'static [RouteResponse]) -> Self {
+        Self { responses, ..self }
     }
 
     pub(super) const fn sets_password(self) -> Self {
@@ -146,62 +166,85 @@ impl Route {
 }
 
 impl Route {
-    /// The operation's name in the OpenAPI document and in clients made from it: `create_tenant`.
+    /// Returns the `operationId` of the OpenAPI document, such as `create_tenant`.
     pub fn operation_id(&self) -> String {
         self.name.to_ascii_lowercase()
     }
 
-    /// What it does, in a few words.
+    /// Returns the one-line summary.
     pub fn summary(&self) -> &'static str {
         self.doc.first().map_or("", |line| line.trim()).trim_end_matches('.')
     }
 
-    /// What else there is to say, in Markdown; empty when there is nothing.
+    /// Returns the description below the summary as Markdown; empty if there is none.
     pub fn description(&self) -> String {
         let lines: Vec<_> = self.doc.iter().skip(1).map(|line| line.trim()).collect();
         lines.join("\n").trim().to_owned()
     }
 
-    /// The service that answers.
+    /// Returns the full path template, such as `/api/v1/users/{user_id}`.
+    pub fn full_path(&self) -> String {
+        format!("{API_PREFIX}{}", self.path)
+    }
+
+    /// Returns the path below [`API_PREFIX`] with its parameters replaced, in order, by percent-encoded values.
+    pub fn path_with(&self, values: &[&dyn fmt::Display]) -> String {
+        debug_assert_eq!(self.path_parameters().count(), values.len(), "{}", self.path);
+        let mut values = values.iter();
+        let mut path = String::new();
+        for segment in self.path.split('/').skip(1) {
+            path.push('/');
+            match values.as_slice().first().filter(|_| segment.starts_with('{')) {
+                Some(value) => {
+                    push_encoded(&mut path, &value.to_string());
+                    values.next();
+                }
+                None => path.push_str(segment),
+            }
+        }
+        path
+    }
+
+    /// Returns the service that serves the route.
     pub fn upstream(&self) -> Upstream {
         upstream_below(self.path)
     }
 
-    /// The parameters in its path, each with its type.
-    pub fn path_parameters(&self) -> impl Iterator<Item = (&'static str, Type)> {
+    /// Returns the path parameters with their types.
+    pub fn path_parameters(&self) -> impl Iterator<Item = (&'static str, SchemaRef)> {
         let names = self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
         names.map(|name| (name, parameter(name)))
     }
 
-    /// Whether a bearer credential is needed, or can be.
+    /// Returns whether some caller sends a bearer credential.
     pub fn takes_bearer(&self) -> bool {
         self.access.iter().any(|access| access.is_bearer())
     }
 
-    /// Everything that it can answer when something is wrong, by status.
+    /// Returns every problem that the route can respond with, ordered by status.
     pub fn all_problems(&self) -> Vec<ProblemKind> {
         let possible = |kind: &ProblemKind| self.own_problems.contains(kind) || self.implies(*kind);
         ProblemKind::ALL.iter().copied().filter(possible).collect()
     }
 
-    /// Whether a problem follows from what the route takes.
+    /// Returns whether a problem follows from what the route reads.
     fn implies(&self, kind: ProblemKind) -> bool {
         use ProblemKind as P;
         if self.uniform_response {
             return kind == P::Internal;
         }
         let (bearer, body) = (self.takes_bearer(), self.body.is_some());
-        // Their own answers tell what is wrong with the request itself.
-        let problems = !matches!(self.body, Some(Body::Form(_)));
+        // An invalid form gets an OAuth error instead of a problem document.
+        let problems = !matches!(self.body, Some(RequestBody::Form(_)));
         let by = |access| self.access.contains(&access);
         let only_platform_admin = self.access == [Access::PlatformAdmin];
         match kind {
             P::HeaderMissing => problems && !self.headers.is_empty(),
             P::HeaderInvalid => {
-                let names = self.headers.iter().any(|header| *header != Header::Session);
-                problems && (bearer && !only_platform_admin || names)
+                let parsed = self.headers.iter().any(|header| *header != Header::Session);
+                problems && (bearer && !only_platform_admin || parsed)
             }
-            P::Unauthenticated => bearer && !by(Access::Proof),
+            P::Unauthenticated => bearer && !by(Access::RequestSecret),
             P::CredentialInvalid => bearer,
             P::Forbidden => (only_platform_admin || by(Access::Admin)) && !by(Access::Owner),
             P::TenantMismatch => bearer && !only_platform_admin,
@@ -209,9 +252,9 @@ impl Route {
             P::NotFound => self.path_parameters().next().is_some(),
             P::BodyTimeout => body,
             P::MalformedJson | P::MediaType => problems && body,
-            P::BodyTooLarge => matches!(self.body, Some(Body::Json(_) | Body::Form(_))),
+            P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json(_) | RequestBody::Form(_))),
             P::MalformedEncoding | P::ContentEncoding => {
-                matches!(self.body, Some(Body::Event | Body::Events))
+                matches!(self.body, Some(RequestBody::Event | RequestBody::Events))
             }
             P::ValidationFailed => problems && body || !self.query.is_empty(),
             P::PasswordTooShort
@@ -220,22 +263,34 @@ impl Route {
             | P::PasswordBreached
             | P::PasswordContext
             | P::PasswordInvalid => self.sets_password,
-            P::RateLimited => self.upstream() != Upstream::Ingest,
-            P::DependencyUnavailable => self.access != [Access::Anybody],
+            P::RateLimited => self.rate_limit != RateLimit::Unlimited,
+            P::DependencyUnavailable => self.access != [Access::Public],
             P::Internal => true,
             _ => false,
         }
     }
 }
 
-/// The type of a path's parameter, by its name.
-fn parameter(name: &str) -> Type {
+/// Returns the type of a path parameter.
+fn parameter(name: &str) -> SchemaRef {
     match name {
-        "tenant_id" => Type::of::<TenantId>(),
-        "user_id" => Type::of::<UserId>(),
-        "invite_id" => Type::of::<InviteId>(),
-        "session_id" => Type::of::<SessionId>(),
-        "key_id" => Type::of::<KeyId>(),
-        _ => Type::of::<String>(),
+        "tenant_id" => SchemaRef::of::<TenantId>(),
+        "user_id" => SchemaRef::of::<UserId>(),
+        "invite_id" => SchemaRef::of::<InviteId>(),
+        "session_id" => SchemaRef::of::<SessionId>(),
+        "key_id" => SchemaRef::of::<KeyId>(),
+        _ => SchemaRef::of::<String>(),
+    }
+}
+
+/// Appends a path segment; everything but the unreserved characters of RFC 3986 is percent-encoded.
+fn push_encoded(path: &mut String, segment: &str) {
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
     }
 }

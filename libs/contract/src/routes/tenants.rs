@@ -1,38 +1,128 @@
-//! `/tenants`.
+//! Tenants, their users and invites.
 
-use super::{Access, Answer, PAGING, Route, routes};
-use crate::identity::{CreateTenant, PatchTenant, Tenant};
-use crate::{Page, ProblemKind};
+use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
+use crate::identity::{
+    AcceptInvite, AcceptedInvite, CreateTenant, Invite, InviteFilter, InviteUser, PatchTenant, PatchUser,
+    ResendInvite, Tenant, User, UserFilter,
+};
+use crate::{Page, ProblemKind, Scope};
+
+const INVITER: &[Access] = &[Access::Admin, Access::Key(Scope::UsersWrite), Access::PlatformAdmin];
 
 routes! {
-    "Tenants", "Organisations that share nothing. The operator of the installation creates them.":
+    USERS = "Users", "The users of a tenant.":
+
+    /// List the users of the tenant
+    LIST_USERS = Route::get("/users")
+        .access(&[Access::Admin, Access::Key(Scope::UsersRead)])
+        .query(&[PAGING, SchemaRef::of::<UserFilter>()])
+        .responses(&[RouteResponse::json::<Page<User>>(200, "A page of users, oldest first.")]);
+
+    /// Get a user
+    GET_USER = Route::get("/users/{user_id}")
+        .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead)])
+        .responses(&[RouteResponse::json::<User>(200, "The user.")]);
+
+    /// Change the role or the status of a user
+    ///
+    /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also lifts a lockout after failed
+    /// logins. The platform administrator can change the status only.
+    UPDATE_USER = Route::patch("/users/{user_id}")
+        .access(&[Access::Admin, Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .json::<PatchUser>()
+        .responses(&[RouteResponse::json::<User>(200, "The updated user.")])
+        .problems(&[ProblemKind::UserInvited, ProblemKind::LastAdmin]);
+}
+
+routes! {
+    INVITES = "Invites", "Invite users with a single-use token.":
+
+    /// Invite a user into the tenant
+    ///
+    /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An API key can invite members only, and only
+    /// by e-mail.
+    INVITE_USER = Route::post("/users/invite")
+        .access(INVITER)
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .json::<InviteUser>()
+        .responses(&[RouteResponse::json::<Invite>(201, "The invite.")])
+        .problems(&[
+            ProblemKind::NotFound,
+            ProblemKind::UserExists,
+            ProblemKind::InvitePending,
+            ProblemKind::MailUnavailable,
+        ]);
+
+    /// List the invites of the tenant
+    LIST_INVITES = Route::get("/users/invites")
+        .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .query(&[PAGING, SchemaRef::of::<InviteFilter>()])
+        .responses(&[RouteResponse::json::<Page<Invite>>(200, "A page of invites, oldest first.")]);
+
+    /// Resend an invite
+    ///
+    /// Issues a new token with the full lifetime and invalidates the previous one. An API key can resend invites of members
+    /// only, and only by e-mail.
+    RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
+        .access(INVITER)
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .json::<ResendInvite>()
+        .responses(&[RouteResponse::json::<Invite>(200, "The updated invite.")])
+        .problems(&[ProblemKind::UserExists, ProblemKind::MailUnavailable]);
+
+    /// Revoke an invite
+    ///
+    /// An API key can revoke invites of members only.
+    REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
+        .access(INVITER)
+        .headers(&[Header::TenantOfPlatformAdmin])
+        .responses(&[RouteResponse::empty(204, "The invite is revoked.")])
+        .problems(&[ProblemKind::UserExists]);
+
+    /// Accept an invite
+    ///
+    /// The token identifies tenant and user. A rejected password does not use up the token.
+    ACCEPT_INVITE = Route::post("/users/accept-invite")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Token)
+        .json::<AcceptInvite>()
+        .responses(&[RouteResponse::json::<AcceptedInvite>(201, "The user, who can now log in.")])
+        .sets_password()
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::Overloaded]);
+}
+
+routes! {
+    TENANTS = "Tenants", "Isolated organizations, created by the platform administrator.":
 
     /// Create a tenant
     ///
-    /// With `admin_email`, its first administrator is invited too; with `"delivery": "response"`, the invite's token
-    /// stands in the answer, and nowhere else.
+    /// With `admin_email`, also invites the first administrator; with `"delivery": "response"`, the response contains the
+    /// token of that invite.
     CREATE_TENANT = Route::post("/tenants")
         .access(&[Access::PlatformAdmin])
-        .takes::<CreateTenant>()
-        .answers(&[Answer::json::<Tenant>(201, "The tenant, with the administrator's invite when one was asked for.")])
+        .json::<CreateTenant>()
+        .responses(&[RouteResponse::json::<Tenant>(201, "The tenant, with the invite of the administrator if requested.")])
         .problems(&[ProblemKind::TenantExists, ProblemKind::MailUnavailable]);
 
     /// List the tenants
     LIST_TENANTS = Route::get("/tenants")
         .access(&[Access::PlatformAdmin])
         .query(&[PAGING])
-        .answers(&[Answer::json::<Page<Tenant>>(200, "A page of tenants, by id.")]);
+        .responses(&[RouteResponse::json::<Page<Tenant>>(200, "A page of tenants, ordered by id.")]);
 
-    /// Read a tenant
+    /// Get a tenant
     GET_TENANT = Route::get("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin, Access::Member])
-        .answers(&[Answer::json::<Tenant>(200, "The tenant.")]);
+        .responses(&[RouteResponse::json::<Tenant>(200, "The tenant.")]);
 
     /// Rename, suspend or resume a tenant, or change its quota
     ///
-    /// What is absent stays. Suspension ends the tenant's sessions at once and refuses its keys until it is resumed.
+    /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
+    /// resumed.
     UPDATE_TENANT = Route::patch("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin])
-        .takes::<PatchTenant>()
-        .answers(&[Answer::json::<Tenant>(200, "The tenant as it is now.")]);
+        .json::<PatchTenant>()
+        .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")]);
 }

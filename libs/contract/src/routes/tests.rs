@@ -1,17 +1,17 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::paths::PREFIXES;
+use crate::paths::{PREFIXES, Upstream};
 
 #[test]
-fn each_route_stands_once_with_a_name_of_its_own() {
-    let asked: HashSet<_> = all().map(|route| (route.method, route.path)).collect();
-    let named: HashSet<_> = all().map(Route::operation_id).collect();
-    assert_eq!((asked.len(), named.len()), (all().count(), all().count()));
+fn routes_and_operation_ids_are_unique() {
+    let requests: HashSet<_> = all().map(|route| (route.method, route.path)).collect();
+    let ids: HashSet<_> = all().map(Route::operation_id).collect();
+    assert_eq!((requests.len(), ids.len()), (all().count(), all().count()));
 }
 
 #[test]
-fn each_route_lies_below_a_prefix_of_the_path_table() {
+fn every_route_has_a_prefix_of_the_path_table() {
     for route in all() {
         let below = |prefix: &str| {
             route.path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -21,16 +21,41 @@ fn each_route_lies_below_a_prefix_of_the_path_table() {
 }
 
 #[test]
-fn each_route_says_what_it_does_who_may_call_it_and_what_it_answers() {
+fn every_route_has_a_summary_callers_and_responses() {
     for route in all() {
         assert!(!route.summary().is_empty() && !route.summary().ends_with('.'), "{}", route.path);
-        assert!(!route.access.is_empty() && !route.answers.is_empty(), "{}", route.path);
-        assert!(!route.access.contains(&Access::Anybody) || route.access.len() == 1, "{}", route.path);
+        assert!(!route.access.is_empty() && !route.responses.is_empty(), "{}", route.path);
+        assert!(!route.access.contains(&Access::Public) || route.access.len() == 1, "{}", route.path);
     }
 }
 
 #[test]
-fn what_can_go_wrong_follows_from_what_is_asked() {
+fn every_route_of_identity_and_session_has_a_rate_limit() {
+    for route in all() {
+        let unlimited = route.rate_limit == RateLimit::Unlimited;
+        assert_eq!(unlimited, route.upstream() == Upstream::Ingest, "{}", route.path);
+    }
+}
+
+#[test]
+fn finds_a_route_by_method_and_path_template() {
+    for route in all() {
+        let found = find(route.method.as_str(), &route.full_path()).unwrap();
+        assert_eq!(found.operation_id(), route.operation_id());
+    }
+    assert!(find("GET", "/api/v1/auth/password/login").is_none());
+    assert!(find("GET", "/version").is_none());
+}
+
+#[test]
+fn path_parameters_are_replaced_and_encoded() {
+    assert_eq!(WHOAMI.path_with(&[]), "/auth/session");
+    assert_eq!(RESEND_INVITE.path_with(&[&7]), "/users/invites/7/resend");
+    assert_eq!(READ_PROBLEM.path_with(&[&"a/b ä"]), "/problems/a%2Fb%20%C3%A4");
+}
+
+#[test]
+fn problems_follow_from_the_definition_of_the_route() {
     let codes = |route: &Route| route.all_problems().iter().map(|kind| kind.code()).collect::<Vec<_>>();
     assert_eq!(codes(&GET_VERSION), ["rate_limited", "internal"]);
     assert_eq!(codes(&REQUEST_PASSWORD_RESET), ["internal"]);

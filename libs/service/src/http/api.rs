@@ -1,14 +1,13 @@
-//! The public API of one service: handlers at the routes of the table, and nowhere else.
+//! Router of the public API of one service. It serves only routes of [`contract::routes`].
 
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
-use contract::API_PREFIX;
 use contract::routes::{Method, Route};
 
 use super::not_found;
 
-/// A router whose every route stands in [`contract::routes`].
+/// A router that is built from the route table.
 pub struct Api<S>(Router<S>);
 
 impl<S: Clone + Send + Sync + 'static> Default for Api<S> {
@@ -18,7 +17,7 @@ impl<S: Clone + Send + Sync + 'static> Default for Api<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> Api<S> {
-    /// Serves a route.
+    /// Serves a route with this handler.
     #[must_use]
     pub fn on<T: 'static>(self, route: &Route, handler: impl Handler<T, S>) -> Self {
         let method = match route.method {
@@ -27,10 +26,10 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
             Method::Patch => MethodFilter::PATCH,
             Method::Delete => MethodFilter::DELETE,
         };
-        Self(self.0.route(&format!("{API_PREFIX}{}", route.path), on(method, handler)))
+        Self(self.0.route(&route.full_path(), on(method, handler)))
     }
 
-    /// The router, which answers everything else with 404.
+    /// Returns the router. Every other path gets 404.
     pub fn with_state(self, state: S) -> Router {
         self.0.fallback(not_found).with_state(state)
     }

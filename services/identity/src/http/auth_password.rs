@@ -11,7 +11,7 @@ use service::Problem;
 use service::http::{ClientAddress, TenantHeader, UserHeader};
 
 use super::callers::OptionalCaller;
-use super::counted::{LoginBody, ResetBody, TokenBody};
+use super::limited_json::LimitedJson;
 use crate::app::App;
 use crate::app::log_in::Client;
 use crate::app::reset_password::is_address;
@@ -25,7 +25,7 @@ pub(super) async fn login(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
-    LoginBody(login): LoginBody<Login>,
+    LimitedJson(login): LimitedJson<Login>,
 ) -> Result<Response, Problem> {
     let client = Client {
         address,
@@ -50,7 +50,7 @@ pub(super) async fn change(
     let (mut parts, body) = request.into_parts();
     // Counted before the bearer is looked up.
     let whole = Request::from_parts(parts.clone(), body);
-    let LoginBody(request) = LoginBody::<ChangePassword>::from_request(whole, &app).await?;
+    let LimitedJson(request) = LimitedJson::<ChangePassword>::from_request(whole, &app).await?;
     let OptionalCaller(caller) = OptionalCaller::from_request_parts(&mut parts, &app).await?;
     app.change_password(&tenant_id, user_id, caller.as_ref(), &request, address).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -69,8 +69,8 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     let (mut parts, body) = request.into_parts();
     let tenant = TenantHeader::from_request_parts(&mut parts, app).await;
     let TenantHeader(tenant_id) = tenant?;
-    let ResetBody(RequestReset { email }) =
-        ResetBody::from_request(Request::from_parts(parts, body), app).await?;
+    let LimitedJson(RequestReset { email }) =
+        LimitedJson::from_request(Request::from_parts(parts, body), app).await?;
     if !is_address(&email) {
         return Err(ProblemKind::ValidationFailed.into());
     }
@@ -80,7 +80,7 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
 /// `POST …/reset/confirm`: whoever holds the token.
 pub(super) async fn confirm_reset(
     State(app): State<App>,
-    TokenBody(request): TokenBody<ConfirmReset>,
+    LimitedJson(request): LimitedJson<ConfirmReset>,
 ) -> Result<StatusCode, Problem> {
     app.confirm_reset(&request).await?;
     Ok(StatusCode::NO_CONTENT)

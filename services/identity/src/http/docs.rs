@@ -50,7 +50,7 @@ impl Docs {
     fn of(document: &Value) -> Self {
         let groups = GROUPS.iter().map(|group| Group {
             name: group.name,
-            about: group.about,
+            about: group.description,
             operations: group.routes.iter().map(|route| Operation::of(route, document)).collect(),
         });
         let types = document["components"]["schemas"].as_object().into_iter().flatten();

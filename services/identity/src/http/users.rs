@@ -15,7 +15,7 @@ use service::http::path::Id;
 use tenancy::UserId;
 
 use super::callers::{Inviter, UserManager};
-use super::counted::TokenBody;
+use super::limited_json::LimitedJson;
 use crate::app::App;
 use crate::app::invite_user::Invitation;
 
@@ -38,7 +38,7 @@ pub(super) async fn invite(
 /// `POST …/accept-invite`: whoever holds the token.
 pub(super) async fn accept_invite(
     State(app): State<App>,
-    TokenBody(request): TokenBody<AcceptInvite>,
+    LimitedJson(request): LimitedJson<AcceptInvite>,
 ) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
     let accepted = app.accept_invite(request.token.expose(), request.password.expose()).await?;
     Ok((StatusCode::CREATED, Json(accepted)))

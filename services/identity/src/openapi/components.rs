@@ -1,7 +1,7 @@
 //! What operations refer to: types, and answers that many share. Types that are taken and types that are given differ where
 //! a field may be left out of a request but stands in every answer.
 
-use contract::routes::Type;
+use contract::routes::SchemaRef;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
@@ -42,23 +42,23 @@ fn settings() -> SchemaSettings {
 
 impl Components {
     /// A type as requests hold it.
-    pub(super) fn taken(&mut self, of: Type) -> Value {
+    pub(super) fn taken(&mut self, of: SchemaRef) -> Value {
         of.schema(&mut self.taken).to_value()
     }
 
     /// The same for a type that the table does not name.
     pub(super) fn taken_as<T: JsonSchema>(&mut self) -> Value {
-        self.taken(Type::of::<T>())
+        self.taken(SchemaRef::of::<T>())
     }
 
     /// A type as answers hold it.
-    pub(super) fn given(&mut self, of: Type) -> Value {
+    pub(super) fn given(&mut self, of: SchemaRef) -> Value {
         of.schema(&mut self.given).to_value()
     }
 
     /// The same for a type that the table does not name.
     pub(super) fn given_as<T: JsonSchema>(&mut self) -> Value {
-        self.given(Type::of::<T>())
+        self.given(SchemaRef::of::<T>())
     }
 
     /// Keeps a response under a name; returns a reference to it.
@@ -76,7 +76,7 @@ impl Components {
     }
 
     /// The fields of a type whose fields are query parameters.
-    pub(super) fn fields(of: Type) -> impl Iterator<Item = Field> {
+    pub(super) fn fields(of: SchemaRef) -> impl Iterator<Item = Field> {
         let mut generator = settings().with(|settings| settings.inline_subschemas = true).into_generator();
         let mut schema = of.schema(&mut generator);
         for transform in generator.transforms_mut() {

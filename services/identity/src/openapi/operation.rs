@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::routes::{Access, Body, Header, Route};
+use contract::routes::{Access, Header, RequestBody, Route};
 use serde_json::{Value, json};
 use udm::UdmEvent;
 
@@ -22,8 +22,8 @@ pub(super) fn operation(route: &Route, components: &mut Components) -> Value {
     });
     if let Some(body) = route.body {
         let required = match body {
-            Body::Form(of) => Components::fields(of).any(|field| field.required),
-            Body::Json(_) | Body::Event | Body::Events => true,
+            RequestBody::Form(of) => Components::fields(of).any(|field| field.required),
+            RequestBody::Json(_) | RequestBody::Event | RequestBody::Events => true,
         };
         operation["requestBody"] = json!({ "required": required, "content": content(body, components) });
     }
@@ -40,7 +40,7 @@ fn security(access: &[Access]) -> Value {
     let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for access in access {
         let (scheme, needed) = match access {
-            Access::Anybody | Access::Proof => ("", vec![]),
+            Access::Public | Access::RequestSecret => ("", vec![]),
             Access::Owner | Access::Member => ("session", vec![]),
             Access::Admin => ("session", vec!["admin".to_owned()]),
             Access::Key(scope) => ("api_key", vec![scope.to_string()]),
@@ -90,20 +90,20 @@ fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
     parameters
 }
 
-fn content(body: Body, components: &mut Components) -> Value {
+fn content(body: RequestBody, components: &mut Components) -> Value {
     match body {
-        Body::Json(of) => json!({ "application/json": { "schema": components.taken(of) } }),
-        Body::Form(of) => {
+        RequestBody::Json(of) => json!({ "application/json": { "schema": components.taken(of) } }),
+        RequestBody::Form(of) => {
             let schema = components.taken(of);
             json!({
                 "application/x-www-form-urlencoded": { "schema": schema },
                 "application/json": { "schema": schema },
             })
         }
-        Body::Event => json!({
+        RequestBody::Event => json!({
             "application/json": { "schema": components.taken_as::<UdmEvent>(), "example": event("1") },
         }),
-        Body::Events => json!({
+        RequestBody::Events => json!({
             "application/json": {
                 "schema": { "type": "array", "items": components.taken_as::<UdmEvent>(), "minItems": 1, "maxItems": 1000 },
                 "example": [event("1"), event("2")],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use contract::problem::MEDIA_TYPE;
-use contract::routes::{Answer, Content, Route};
+use contract::routes::{ResponseBody, Route, RouteResponse};
 use contract::{Problem, ProblemKind};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::components::Components;
 /// The responses of a route. Those that tell of problems alone are the same for many routes, and kept once.
 pub(super) fn responses(route: &Route, components: &mut Components) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
-    for answer in route.answers {
+    for answer in route.responses {
         responses.insert(answer.status.to_string(), answered(answer, components));
     }
     for kinds in route.all_problems().chunk_by(|a, b| a.status() == b.status()) {
@@ -44,13 +44,15 @@ fn name(kinds: &[ProblemKind]) -> String {
     kinds.iter().map(camel).collect::<Vec<_>>().join("Or")
 }
 
-fn answered(answer: &Answer, components: &mut Components) -> Value {
-    let mut response = json!({ "description": answer.about, "headers": headers(answer.status, false) });
-    match answer.content {
-        Content::Nothing => {}
-        Content::Json(of) => response["content"]["application/json"]["schema"] = components.given(of),
-        Content::Document => response["content"]["application/json"]["schema"] = json!({ "type": "object" }),
-        Content::Page => response["content"]["text/html"]["schema"] = json!({ "type": "string" }),
+fn answered(answer: &RouteResponse, components: &mut Components) -> Value {
+    let mut response = json!({ "description": answer.description, "headers": headers(answer.status, false) });
+    match answer.body {
+        ResponseBody::Empty => {}
+        ResponseBody::Json(of) => response["content"]["application/json"]["schema"] = components.given(of),
+        ResponseBody::Document => {
+            response["content"]["application/json"]["schema"] = json!({ "type": "object" })
+        }
+        ResponseBody::Page => response["content"]["text/html"]["schema"] = json!({ "type": "string" }),
     }
     response
 }

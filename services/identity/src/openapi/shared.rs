@@ -1,6 +1,6 @@
 //! What operations share: the naming headers, the headers of answers, the credentials.
 
-use contract::routes::Type;
+use contract::routes::SchemaRef;
 use serde_json::{Value, json};
 use tenancy::{TenantId, UserId};
 
@@ -8,7 +8,7 @@ use super::components::Components;
 
 /// The headers that name what a call is about.
 pub(super) fn parameters(components: &mut Components) -> Value {
-    let tenant = components.taken(Type::of::<TenantId>());
+    let tenant = components.taken(SchemaRef::of::<TenantId>());
     json!({
         "TenantId": {
             "name": "X-Tenant-ID", "in": "header", "required": true, "schema": tenant,
@@ -20,7 +20,7 @@ pub(super) fn parameters(components: &mut Components) -> Value {
                 tenant; the credential says which that is.",
         },
         "UserId": {
-            "name": "X-User-ID", "in": "header", "required": true, "schema": components.taken(Type::of::<UserId>()),
+            "name": "X-User-ID", "in": "header", "required": true, "schema": components.taken(SchemaRef::of::<UserId>()),
             "description": "The user that the call is about.",
         },
         "SessionToken": {

@@ -56,7 +56,7 @@ impl Operation {
             callers: route.access.iter().map(|access| markdown(&access.to_string())).collect(),
             parameters: parameters.map(|one| Parameter::of(resolved(one, document), document)).collect(),
             body: operation["requestBody"]["content"].as_object().map(|content| Body::of(content, document)),
-            answers: route.answers.iter().map(|answer| Answer::of(answer, operation)).collect(),
+            answers: route.responses.iter().map(|answer| Answer::of(answer, operation)).collect(),
             problems: route.all_problems(),
             curl: curl(route, operation, document),
         }
@@ -98,10 +98,10 @@ impl Body {
 }
 
 impl Answer {
-    fn of(answer: &contract::routes::Answer, operation: &Value) -> Self {
+    fn of(answer: &contract::routes::RouteResponse, operation: &Value) -> Self {
         let content = &operation["responses"][answer.status.to_string()]["content"]["application/json"];
         let kind = content["schema"].is_object().then(|| Kind::of(&content["schema"]));
-        Self { status: answer.status, about: markdown(answer.about), kind }
+        Self { status: answer.status, about: markdown(answer.description), kind }
     }
 }
 
@@ -114,7 +114,7 @@ fn curl(route: &Route, operation: &Value, document: &Value) -> String {
         ("GET", _) | ("POST", true) => {}
         (method, _) => words.push(format!("-X {method}")),
     }
-    if route.takes_bearer() && !route.access.contains(&Access::Proof) {
+    if route.takes_bearer() && !route.access.contains(&Access::RequestSecret) {
         words.push("-H \"Authorization: Bearer $token\"".to_owned());
     }
     words.extend(route.headers.iter().filter_map(|header| match header {

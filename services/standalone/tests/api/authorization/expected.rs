@@ -20,7 +20,7 @@ pub(super) enum Expected {
 impl Expected {
     pub(super) fn is(self, answer: &Answer, route: &Route) -> bool {
         match self {
-            Self::Success => answer.status == route.answers[0].status,
+            Self::Success => answer.status == route.responses[0].status,
             Self::Answer(status) => answer.status == status,
             Self::Problem(kind) => {
                 answer.status == kind.status()
@@ -36,11 +36,11 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     use ProblemKind as P;
     let lists = |access| route.access.contains(&access);
     let standing = caller.standing;
-    if lists(Access::Anybody) || route.access == [Access::Proof] {
+    if lists(Access::Public) || route.access == [Access::RequestSecret] {
         // Whatever bearer comes along is not looked at.
         return case.let_in;
     }
-    if lists(Access::Proof) {
+    if lists(Access::RequestSecret) {
         return match standing {
             Standing::Nobody => case.let_in,
             Standing::PlatformAdmin | Standing::Dead => Expected::Problem(P::CredentialInvalid),

@@ -1,0 +1,176 @@
+//! Credentials: passwords, sessions, device login and API keys.
+
+use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
+use crate::api_key::{ApiKey, CreateApiKey};
+use crate::device::{
+    DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceRequest, DeviceSession, InspectDevice, PollDevice,
+    StartDevice,
+};
+use crate::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use crate::session::{IssuedSession, RevokeSessions, Session, Whoami};
+use crate::{Page, ProblemKind};
+
+routes! {
+    PASSWORDS = "Passwords", "Log in, change a password, reset a password.":
+
+    /// Log in with e-mail and password
+    ///
+    /// Only this response contains the raw session token. Every failed login gets the same `login_failed`, whether or not
+    /// the tenant and the account exist.
+    LOG_IN = Route::post("/auth/password/login")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<Login>()
+        .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
+        .problems(&[ProblemKind::LoginFailed, ProblemKind::Overloaded]);
+
+    /// Change a password
+    ///
+    /// Requires the current password. Revokes all sessions of the user, except the one sent as bearer.
+    CHANGE_PASSWORD = Route::post("/auth/password/change")
+        .access(&[Access::RequestSecret, Access::Owner])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant, Header::User])
+        .json::<ChangePassword>()
+        .responses(&[RouteResponse::empty(204, "The password was changed.")])
+        .sets_password()
+        .problems(&[ProblemKind::LoginFailed, ProblemKind::NotFound, ProblemKind::Overloaded]);
+
+    /// Request a password reset
+    ///
+    /// Always gets the same response, even if the request is malformed. If the account exists, it receives an e-mail with
+    /// a single-use token.
+    REQUEST_PASSWORD_RESET = Route::post("/auth/password/reset")
+        .access(&[Access::Public])
+        .rate_limit(RateLimit::Reset)
+        .headers(&[Header::Tenant])
+        .json::<RequestReset>()
+        .responses(&[RouteResponse::empty(204, "The request was received.")])
+        .uniform_response();
+
+    /// Set a new password with a reset token
+    ///
+    /// Revokes all sessions of the user. A rejected password does not use up the token.
+    CONFIRM_PASSWORD_RESET = Route::post("/auth/password/reset/confirm")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Token)
+        .json::<ConfirmReset>()
+        .responses(&[RouteResponse::empty(204, "The password was set.")])
+        .sets_password()
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::Overloaded]);
+}
+
+routes! {
+    SESSIONS = "Sessions", "Inspect the current credential, list and revoke sessions.":
+
+    /// Get the caller of the current credential
+    WHOAMI = Route::get("/auth/session")
+        .access(&[Access::Member, Access::AnyKey])
+        .responses(&[RouteResponse::json::<Whoami>(200, "Owner, tenant, role, scopes and expiry of the credential.")]);
+
+    /// List the sessions of a user
+    LIST_SESSIONS = Route::get("/auth/sessions")
+        .access(&[Access::Owner, Access::Admin])
+        .headers(&[Header::User])
+        .query(&[PAGING])
+        .responses(&[RouteResponse::json::<Page<Session>>(200, "A page of the active sessions, newest first.")])
+        .problems(&[ProblemKind::NotFound]);
+
+    /// Revoke a session
+    REVOKE_SESSION = Route::delete("/auth/sessions/{session_id}")
+        .access(&[Access::Owner, Access::Admin])
+        .responses(&[RouteResponse::empty(204, "The session is revoked.")]);
+
+    /// Revoke all sessions of a user
+    REVOKE_SESSIONS = Route::delete("/auth/sessions")
+        .access(&[Access::Owner, Access::Admin])
+        .headers(&[Header::User])
+        .query(&[SchemaRef::of::<RevokeSessions>()])
+        .responses(&[RouteResponse::empty(204, "The sessions are revoked.")])
+        .problems(&[ProblemKind::NotFound]);
+
+    /// Log out
+    ///
+    /// Revokes the session of the raw token in `X-Session-ID`. Repeating the request has no effect.
+    LOG_OUT = Route::post("/auth/sessions/logout")
+        .access(&[Access::RequestSecret])
+        .headers(&[Header::Session])
+        .responses(&[RouteResponse::empty(204, "The session is revoked.")])
+        .problems(&[ProblemKind::SessionNotFound]);
+}
+
+routes! {
+    DEVICE_LOGIN = "Device login", "Log in a device without a browser or a keyboard (RFC 8628).":
+
+    /// Request device codes
+    ///
+    /// The device authorization request of RFC 8628, section 3.1. The response does not disclose whether the tenant exists.
+    START_DEVICE = Route::post("/auth/device/code")
+        .access(&[Access::Public])
+        .rate_limit(RateLimit::Device)
+        .headers(&[Header::Tenant])
+        .form::<StartDevice>()
+        .responses(&[
+            RouteResponse::json::<DeviceCodes>(200, "The user code to show, and the device code for the token request."),
+            RouteResponse::json::<DeviceErrorResponse>(400, "The request is malformed: `invalid_request`."),
+        ])
+        .problems(&[ProblemKind::DependencyUnavailable]);
+
+    /// Request the session of a device
+    ///
+    /// The device access token request of RFC 8628, section 3.4. Repeat it with the given interval until a user has decided.
+    /// A device code yields one session, even if several requests use it at the same time.
+    REDEEM_DEVICE = Route::post("/auth/device/token")
+        .access(&[Access::RequestSecret])
+        .form::<PollDevice>()
+        .responses(&[
+            RouteResponse::json::<DeviceSession>(200, "The session, in the form of the password login."),
+            RouteResponse::json::<DeviceErrorResponse>(400, "No session yet, or not at all; `error` is the reason."),
+        ]);
+
+    /// Get the device request behind a user code
+    ///
+    /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes within an hour, every
+    /// code is reported as not found.
+    INSPECT_DEVICE = Route::post("/auth/device/inspect")
+        .access(&[Access::Member])
+        .json::<InspectDevice>()
+        .responses(&[RouteResponse::json::<DeviceRequest>(200, "Name and address of the device.")])
+        .problems(&[ProblemKind::Forbidden, ProblemKind::NotFound]);
+
+    /// Approve or deny a device
+    ///
+    /// An approval requires a session that was created with a password at most ten minutes ago.
+    DECIDE_DEVICE = Route::post("/auth/device/decide")
+        .access(&[Access::Member])
+        .json::<DecideDevice>()
+        .responses(&[RouteResponse::empty(204, "The decision was recorded.")])
+        .problems(&[ProblemKind::Forbidden, ProblemKind::ReauthenticationRequired, ProblemKind::NotFound]);
+}
+
+routes! {
+    API_KEYS = "API keys", "Credentials of programs, limited to scopes.":
+
+    /// Create an API key
+    ///
+    /// Only this response contains the key. Send it as `Authorization: Bearer`.
+    CREATE_API_KEY = Route::post("/api-keys")
+        .access(&[Access::Admin])
+        .json::<CreateApiKey>()
+        .problems(&[ProblemKind::TooManyApiKeys])
+        .responses(&[RouteResponse::json::<ApiKey>(201, "The API key.")]);
+
+    /// List the API keys of the tenant
+    LIST_API_KEYS = Route::get("/api-keys")
+        .access(&[Access::Admin])
+        .query(&[PAGING])
+        .responses(&[RouteResponse::json::<Page<ApiKey>>(200, "A page of the active keys, oldest first.")]);
+
+    /// Revoke an API key
+    ///
+    /// Requests with the key are rejected immediately. Repeating the request has no effect.
+    REVOKE_API_KEY = Route::delete("/api-keys/{key_id}")
+        .access(&[Access::Admin])
+        .responses(&[RouteResponse::empty(204, "The key is revoked.")]);
+}
