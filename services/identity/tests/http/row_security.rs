@@ -40,7 +40,7 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
         let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
         let code =
             refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();
-        assert_eq!(code, "42501", "{statement}: {rejected}");
+        assert_eq!(code, "42501", "{statement}: {refused}");
     }
 }
 
