@@ -4,8 +4,9 @@
   check.py                  check all tracked files
   check.py PATH...          check tracked files below these paths
 
-Checks documents, templates and configuration files completely. In Rust, Python, SQL and JavaScript it checks comments, and string
-literals with at least two words. Exits with 1 if it finds a word. Needs Python 3.9 and no packages.
+Checks documents, templates and configuration files completely. In Rust, Python, SQL and JavaScript it checks comments, string
+literals with at least two words, and names of functions with at least three words, which are sentences in tests. Exits with 1 if
+it finds a word. Needs Python 3.9 and no packages.
 """
 
 import io
@@ -20,6 +21,7 @@ WORDS = HERE / "words.txt"
 # Third-party texts, data, generated copies of other texts, and the checker itself.
 EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|requirements\.txt)$|/data/[^/]+\.txt$|^tests/wording/")
 CODE_SPAN = re.compile(r"`[^`\n]*`|`[^`\n]*$")
+FUNCTION = re.compile(r"\b(?:fn|def) (?P<name>[a-z0-9]+(?:_[a-z0-9]+){2,})")
 SENTENCE = re.compile(r"[A-Za-z]\S* \S*[A-Za-z]")
 
 RUST = re.compile(
@@ -82,8 +84,20 @@ def matches_of(pattern, text):
             yield text.count("\n", 0, match.start(name)) + 1, match.group(name)
 
 
+def function_names(text):
+    """Yields (line, words) of the names of functions."""
+    for match in FUNCTION.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match["name"].replace("_", " ")
+
+
+def rust_texts(text):
+    yield from matches_of(RUST, text)
+    yield from function_names(text)
+
+
 def python_texts(text):
-    """Yields (line, text) of the comments and sentences of a Python file."""
+    """Yields (line, text) of the comments, sentences and names of a Python file."""
+    yield from function_names(text)
     middle = getattr(tokenize, "FSTRING_MIDDLE", None)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT or (token.type in (tokenize.STRING, middle) and SENTENCE.search(token.string)):
@@ -101,9 +115,9 @@ def whole(text):
 
 READERS = {
     ".md": whole, ".txt": whole, ".toml": whole, ".yaml": whole, ".yml": whole, ".tpl": whole, ".jinja": html_texts, ".html": html_texts,
-    ".sh": whole, ".conf": whole, ".rs": lambda text: matches_of(RUST, text), ".sql": lambda text: matches_of(SQL, text),
+    ".sh": whole, ".conf": whole, ".rs": rust_texts, ".sql": lambda text: matches_of(SQL, text),
     ".js": lambda text: matches_of(JAVASCRIPT, text), ".py": python_texts,
-    "Makefile": whole, "Tiltfile": whole, "Dockerfile": whole,
+    "Makefile": whole, "Tiltfile": whole, "Dockerfile": whole, "run": whole,
 }  # fmt: skip
 
 
@@ -128,7 +142,7 @@ def main(root, paths):
     count = 0
     for name in tracked(root, paths):
         text = (root / name).read_text("utf-8", "replace")
-        for line, word, suggestion in check_text(words, name, text):
+        for line, word, suggestion in sorted(check_text(words, name, text)):
             print(f"{name}:{line}: {word}: use {suggestion}")
             count += 1
     if count:

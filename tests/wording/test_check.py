@@ -39,6 +39,10 @@ class Wording(unittest.TestCase):
         self.assertEqual(found("a.html", '<p class="dead">\nNobody</p>'), [(2, "Nobody")])
         self.assertEqual(found("a.yaml", "summary: nobody"), [(1, "nobody")])
 
+    def test_reports_names_of_functions(self):
+        self.assertEqual(found("a.rs", "fn dead() {}\nasync fn nobody_can_log_in() {}"), [(2, "nobody")])
+        self.assertEqual(found("a.py", "def test_dead_rows(self):\n    pass"), [(1, "dead")])
+
     def test_matches_phrases_over_several_spaces_and_lines(self):
         self.assertEqual(found("a.md", "the front\n  door and the front  doors"), [(1, "front door"), (2, "front doors")])
 
