@@ -216,8 +216,8 @@ impl World {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
             let left: i64 = sqlx::query_scalar(
-                "select (select count(*) from identity.outbox where parked_at is null)
-                        + (select count(*) from session.outbox where parked_at is null)",
+                "select (select count(*) from identity.outbox where dead_lettered_at is null)
+                        + (select count(*) from session.outbox where dead_lettered_at is null)",
             )
             .fetch_one(&mut connection)
             .await

@@ -149,10 +149,10 @@ async fn account_status_is_delivered_after_many_failed_attempts() {
     world.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
     world.until_dump_has("\"attempts\":100").await;
     world.run_sql("grant insert, update on session.subjects to svc_session").await;
-    world.run_sql("update identity.outbox set due_at = now() where parked_at is null").await;
+    world.run_sql("update identity.outbox set due_at = now() where dead_lettered_at is null").await;
     world.until_outbox_is_empty().await;
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    assert!(!world.dump().await.contains("tell_subject"), "the message was delivered, not dead-lettered");
+    assert!(!world.dump().await.contains("push_user_status"), "the message was delivered, not dead-lettered");
 }
 
 #[tokio::test]

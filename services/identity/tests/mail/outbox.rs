@@ -45,13 +45,13 @@ async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() 
     world.until_outbox_is_empty().await;
     assert_eq!(stdout(&outbox(&world, &["list"])), "Nothing is parked, and nothing waits.\n");
     invite(&admin, "refused@acme.example").await;
-    let item = until_state(&world, "parked").await;
+    let item = until_state(&world, "dead_lettered").await;
     let known = [&item["tenant_id"], &item["kind"], &item["attempts"]];
     assert_eq!(known, [&json!("acme"), &json!("mail_invite"), &json!(1)]);
     let id = item["outbox_id"].as_str().unwrap();
     let table = stdout(&outbox(&world, &["list"]));
     let row = table.lines().nth(1).unwrap();
-    assert!(row.starts_with(id) && row.contains(" parked ") && row.contains(" 550 "), "{table}");
+    assert!(row.starts_with(id) && row.contains(" dead_lettered ") && row.contains(" 550 "), "{table}");
     assert!(!table.contains("svc_iv_") && item.get("payload").is_none());
 
     // The user's address is corrected.
@@ -71,7 +71,7 @@ async fn retry_all_schedules_only_dead_lettered_messages() {
         invite(&admin, email).await;
     }
     until(async || {
-        (items(&world).iter().filter(|item| item["state"] == "parked").count() == 2).then_some(())
+        (items(&world).iter().filter(|item| item["state"] == "dead_lettered").count() == 2).then_some(())
     })
     .await;
     assert_eq!(stdout(&outbox(&world, &["retry", "--all"])), "2 begin anew\n");
