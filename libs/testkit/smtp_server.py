@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A mail server for tests, by aiosmtpd: it keeps what it accepts as files of JSON, as Python's own parser reads them.
+"""A mail server for tests, built on aiosmtpd. It stores each accepted mail as a JSON file, parsed by the standard library.
 
     smtp_server.py DIRECTORY PORT ENCRYPTION CERTIFICATE KEY
 
-Listens on loopback (port 0: any) and writes the port into DIRECTORY/port. ENCRYPTION is tls, starttls, or none. Wants the
-user `svc` with the password `p:w/d` once the line is encrypted. What happens to a mail is said by the part of its address
-before the `@`: `refused` (550), `deferred` (451), `unwanted` (554 after the data), `silent` (the data are never answered),
-`clinging` (it is accepted, but the goodbye is never answered), `parrot` (refused, and repeated).
+Listens on loopback (port 0: any free port) and writes the port to DIRECTORY/port. ENCRYPTION is tls, starttls or none. With
+encryption it requires user `svc` and password `p:w/d`. The local part of the recipient selects the behaviour: `refused` (550),
+`deferred` (451), `unwanted` (554 after DATA), `silent` (no reply to DATA), `clinging` (accepted, but no reply to QUIT),
+`parrot` (554 with a word of the mail that contains `svc_`).
 """
 
 import asyncio
@@ -29,9 +29,9 @@ class Handler:
         self.note(f"RCPT {address}")
         name = address.split("@")[0]
         if name == "refused":
-            return f"550 5.1.1 <{address}>: no such person here"
+            return f"550 5.1.1 <{address}>: mailbox unavailable"
         if name == "deferred":
-            return "451 4.7.1 come back later"
+            return "451 4.7.1 try again later"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
@@ -40,12 +40,12 @@ class Handler:
         if name == "silent":
             await asyncio.Event().wait()
         if name == "unwanted":
-            return "554 5.7.1 not wanted"
+            return "554 5.7.1 message rejected"
         if name == "parrot":
             said = envelope.content.decode("ascii", "replace")
             return "554 5.6.0 " + next(word for word in said.split() if "svc_" in word)[:400]
         self.keep(server, session, envelope)
-        return "250 2.0.0 taken"
+        return "250 2.0.0 accepted"
 
     async def handle_QUIT(self, server, session, envelope):
         if getattr(session, "clings", False):

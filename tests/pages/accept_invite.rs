@@ -1,7 +1,7 @@
 //! `/pages/accept-invite`
 
 use contract::identity::{CreateTenant, Delivery, Tenant};
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -15,14 +15,14 @@ async fn invited(browser: &Browser) -> String {
         delivery: Delivery::Response,
         quota: None,
     };
-    let tenant: Tenant = browser.world.operator().post("/tenants", &create).await.expect(201);
+    let tenant: Tenant = browser.system.platform_admin().post("/tenants", &create).await.expect(201);
     tenant.invite.unwrap().token.unwrap().expose().to_owned()
 }
 
 #[tokio::test]
 async fn an_invite_is_accepted_with_the_keyboard_alone_once_the_password_is_good() {
     let Some(browser) = Browser::start().await else { return };
-    let page = format!("{}/api/v1/pages/accept-invite", browser.world.base_url);
+    let page = format!("{}/api/v1/pages/accept-invite", browser.system.base_url);
     let token = invited(&browser).await;
     let link = format!("{page}#token={token}");
     browser.open(&link).await;
@@ -43,7 +43,7 @@ async fn an_invite_is_accepted_with_the_keyboard_alone_once_the_password_is_good
     browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
     let shown = browser.shows("Your account is ready. You can log in now.").await;
     assert!(!shown.contains("New password"), "{shown}");
-    browser.world.log_in("acme", EMAIL).await;
+    browser.system.log_in("acme", EMAIL).await;
 
     browser.open(&link).await;
     browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
@@ -55,7 +55,7 @@ async fn an_invite_is_accepted_with_the_keyboard_alone_once_the_password_is_good
 async fn a_link_without_its_token_says_what_to_do() {
     let Some(browser) = Browser::start().await else { return };
     for page in ["accept-invite", "reset-password"] {
-        browser.open(&format!("{}/api/v1/pages/{page}", browser.world.base_url)).await;
+        browser.open(&format!("{}/api/v1/pages/{page}", browser.system.base_url)).await;
         let shown = browser.shows("The link is not complete.").await;
         assert!(!shown.contains("New password"), "{shown}");
     }

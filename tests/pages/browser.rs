@@ -3,14 +3,15 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testkit::wait_until;
 
-use e2e::{Process, until};
+use e2e::Process;
 use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::World;
+use testsystem::TestSystem;
 
 use super::web_driver::Extension;
 
@@ -20,7 +21,7 @@ pub(crate) const ENTER: &str = "\u{e007}";
 
 /// The system, and a browser that looks at it.
 pub(crate) struct Browser {
-    pub(crate) world: World,
+    pub(crate) system: TestSystem,
     client: Client,
     _driver: Process,
     _home: TempDir,
@@ -35,7 +36,7 @@ impl Browser {
         // Its own home: a browser keeps more than its profile there.
         command.arg("--port=0").env("HOME", home.path());
         let driver = Process::start(&mut command, &home.path().join("log"));
-        let port = until("the driver listens", async || {
+        let port = wait_until("the driver listens", async || {
             let said = driver.output();
             Some(said.split_once("started successfully on port ")?.1.split_once('.')?.0.to_owned())
         })
@@ -44,8 +45,8 @@ impl Browser {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         let client = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
         let client = client.unwrap_or_else(|error| panic!("{error}: {}", driver.output()));
-        let world = World::start().await.unwrap();
-        Some(Self { world, client, _driver: driver, _home: home })
+        let system = TestSystem::start().await.unwrap();
+        Some(Self { system, client, _driver: driver, _home: home })
     }
 
     /// Opens an address as a person who follows a link.
@@ -78,7 +79,7 @@ impl Browser {
 
     /// Waits until the page shows this text, and returns everything it shows.
     pub(crate) async fn shows(&self, text: &str) -> String {
-        until(&format!("the page shows {text:?}"), async || {
+        wait_until(&format!("the page shows {text:?}"), async || {
             let shown = self.ask("return document.body.innerText").await.as_str().unwrap().to_owned();
             shown.contains(text).then_some(shown)
         })
@@ -108,7 +109,7 @@ impl Browser {
                 let url = message["message"]["params"]["request"]["url"].as_str().unwrap();
                 // The page that it starts with is its own and asks nobody: `chrome:`, `data:`.
                 let asks_somebody = url.starts_with("http") || url.starts_with("ws");
-                assert!(!asks_somebody || url.starts_with(&self.world.base_url), "{url}");
+                assert!(!asks_somebody || url.starts_with(&self.system.base_url), "{url}");
             }
         }
         self.client.close().await.unwrap();

@@ -3,10 +3,9 @@
 use contract::Page;
 use contract::device::{DeviceCodes, DeviceErrorResponse, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod};
-use e2e::until;
 use serde_json::json;
-use testkit::Answer;
-use testkit::world::{PASSWORD, Person};
+use testkit::{PASSWORD, TestResponse, wait_until};
+use testsystem::TestUser;
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -17,22 +16,22 @@ const NAME: &str = "<img src=//evil.example/x onerror=alert(1)>";
 /// The system with a device that waits, and a person who may let it in.
 struct Login {
     browser: Browser,
-    person: Person,
+    person: TestUser,
     codes: DeviceCodes,
 }
 
 impl Login {
     async fn start() -> Option<Self> {
         let browser = Browser::start().await?;
-        let person = browser.world.tenant("acme").await;
-        let device = browser.world.client().header("X-Tenant-ID", "acme");
+        let person = browser.system.create_tenant("acme").await;
+        let device = browser.system.client().header("X-Tenant-ID", "acme");
         let codes = device.post("/auth/device/code", &json!({ "client_name": NAME })).await.expect(200);
         Some(Self { browser, person, codes })
     }
 
-    async fn poll(&self) -> Answer {
+    async fn poll(&self) -> TestResponse {
         let poll = json!({ "grant_type": GRANT_TYPE, "device_code": self.codes.device_code });
-        self.browser.world.client().post("/auth/device/token", &poll).await
+        self.browser.system.client().post("/auth/device/token", &poll).await
     }
 
     /// How the person's sessions came to be.
@@ -108,7 +107,7 @@ async fn who_leaves_without_a_decision_leaves_no_session() {
     login.look().await;
     assert_eq!(login.sessions().await.len(), 2);
     login.browser.open("about:blank").await;
-    until("the session has ended", async || (login.sessions().await.len() == 1).then_some(())).await;
+    wait_until("the session has ended", async || (login.sessions().await.len() == 1).then_some(())).await;
     let pending: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(pending.error, contract::device::DeviceError::AuthorizationPending);
     login.browser.close().await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -36,10 +36,10 @@ async fn expect_readable(browser: &Browser, picture: &str) {
 #[tokio::test]
 async fn every_page_is_readable_in_light_and_dark_wide_and_narrow() {
     let Some(browser) = Browser::start().await else { return };
-    browser.world.tenant("acme").await;
-    let device = browser.world.client().header("X-Tenant-ID", "acme");
+    browser.system.create_tenant("acme").await;
+    let device = browser.system.client().header("X-Tenant-ID", "acme");
     let asking = json!({ "client_name": format!("svc on {}", "a-machine-with-a-long-name.".repeat(2)) });
-    let base = format!("{}/api/v1/pages", browser.world.base_url);
+    let base = format!("{}/api/v1/pages", browser.system.base_url);
     for scheme in ["light", "dark"] {
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         browser.dev_tools("Emulation.setEmulatedMedia", media).await;

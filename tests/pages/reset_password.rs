@@ -3,7 +3,7 @@
 use contract::Secret;
 use contract::identity::{Login, RequestReset};
 use e2e::token_in;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
 
 use super::browser::{Browser, ENTER, TAB};
 
@@ -13,11 +13,11 @@ const NEW: &str = "another-horse-battery-9";
 #[tokio::test]
 async fn the_link_of_the_mail_leads_to_a_new_password() {
     let Some(browser) = Browser::start().await else { return };
-    browser.world.tenant("acme").await;
-    let anybody = browser.world.client().header("X-Tenant-ID", "acme");
+    browser.system.create_tenant("acme").await;
+    let anybody = browser.system.client().header("X-Tenant-ID", "acme");
     anybody.post("/auth/password/reset", &RequestReset { email: EMAIL.to_owned() }).await.expect_empty(204);
-    let mail = browser.world.mail_to(EMAIL).await;
-    let page = format!("{}/api/v1/pages/reset-password", browser.world.base_url);
+    let mail = browser.system.wait_for_mail(EMAIL).await;
+    let page = format!("{}/api/v1/pages/reset-password", browser.system.base_url);
     let link = format!("{page}#token={}", token_in(&mail));
     assert!(mail.contains(&link), "{mail}");
     browser.open(&link).await;

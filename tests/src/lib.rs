@@ -19,11 +19,10 @@ mod standalone;
 mod stream;
 mod svc;
 mod tree;
-mod until;
 
 pub use environment::{given, tools, variable};
 pub use inside::expect_nothing_of_the_inside;
-pub use person::{PASSWORD, Person, mail_to, raw_client, token_in};
+pub use person::{Person, mail_to, raw_client, token_in};
 pub use process::{Process, output_of};
 pub use producers::Producers;
 pub use proxy::Proxy;
@@ -32,4 +31,3 @@ pub use standalone::{Away, Installation, Pids, Run, RunFile, Server};
 pub use stream::Broker;
 pub use svc::{Ran, Svc};
 pub use tree::{Frozen, descendants, is_alive, kill};
-pub use until::{DEADLINE, until, within};

@@ -1,14 +1,11 @@
 //! People who use the API in plain JSON, without this project's types.
 
 use std::path::Path;
+use testkit::{Client, PASSWORD, wait_until};
 
 use serde_json::{Value, json};
-use testkit::Client;
 
-use crate::{RunFile, until};
-
-/// A password that every rule lets through.
-pub const PASSWORD: &str = "correct-horse-battery-9";
+use crate::RunFile;
 
 /// Somebody who is logged in.
 #[derive(Clone)]
@@ -58,7 +55,7 @@ pub fn raw_client(base_url: &str) -> Client {
 /// The mail to an address, once it lies in the directory.
 pub async fn mail_to(email: &str, mail_dir: &Path) -> String {
     let to = format!("To: {email}\r\n");
-    until("the mail lies there", async || {
+    wait_until("the mail lies there", async || {
         let files = std::fs::read_dir(mail_dir).unwrap();
         let mut mails = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
         mails.find(|mail| mail.contains(&to))

@@ -5,10 +5,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+use testkit::{DEADLINE, wait_until, within};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{DEADLINE, kill, until, within};
+use crate::kill;
 
 /// Asks the process to end as soon as its own standard input ends, which it does however the test dies.
 const WATCHER: &str = r#"cat >/dev/null; kill -s TERM "$1" 2>/dev/null"#;
@@ -62,7 +63,7 @@ impl Process {
 
     /// Waits until it has ended.
     pub async fn ended(&mut self) -> ExitStatus {
-        until("the process has ended", async || self.child.try_wait().unwrap()).await
+        wait_until("the process has ended", async || self.child.try_wait().unwrap()).await
     }
 }
 

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use testkit::{Client, TestResponse, wait_until, within};
 
 use serde_json::json;
-use testkit::{Answer, Client};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-
-use crate::{until, within};
 
 const COUNT: usize = 3;
 /// No answer may take longer, whatever is broken.
@@ -42,18 +40,18 @@ impl Producers {
     /// Waits until so many more events were acknowledged.
     pub async fn until_acknowledged(&mut self, more: usize) {
         let aim = self.tally.acknowledged.load(Ordering::Relaxed) + more;
-        self.until("events are acknowledged", |tally| tally.acknowledged.load(Ordering::Relaxed) >= aim)
+        self.wait_until("events are acknowledged", |tally| tally.acknowledged.load(Ordering::Relaxed) >= aim)
             .await;
     }
 
     /// Waits until so many more requests were refused.
     pub async fn until_refused(&mut self, more: usize) {
         let aim = self.tally.refused.load(Ordering::Relaxed) + more;
-        self.until("events are refused", |tally| tally.refused.load(Ordering::Relaxed) >= aim).await;
+        self.wait_until("events are refused", |tally| tally.refused.load(Ordering::Relaxed) >= aim).await;
     }
 
-    async fn until(&mut self, what: &str, holds: impl Fn(&Tally) -> bool) {
-        until(what, async || {
+    async fn wait_until(&mut self, what: &str, holds: impl Fn(&Tally) -> bool) {
+        wait_until(what, async || {
             // A producer that ends has met what may not be.
             if let Some(ended) = self.tasks.try_join_next() {
                 ended.unwrap();
@@ -94,7 +92,7 @@ async fn produce(number: usize, client: Client, tally: Arc<Tally>) -> Vec<String
 
 /// A 503 in the form that all problems have, with the time to come back.
 #[track_caller]
-fn expect_unavailable(answer: &Answer) {
+fn expect_unavailable(answer: &TestResponse) {
     assert_eq!(answer.status, 503, "{answer}");
     let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
     answer.expect_problem(503, &code);

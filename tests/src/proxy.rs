@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use testkit::wait_until;
 
 use contract::API_PREFIX;
 use contract::paths::{PREFIXES, Upstream};
 use tempfile::TempDir;
 
-use crate::{Process, given, until};
+use crate::{Process, given};
 
 /// Caddy in front of the services.
 pub struct Proxy {
@@ -31,7 +32,7 @@ impl Proxy {
         command.env_clear().env("HOME", home.path());
         let mut process = Process::start(&mut command, &home.path().join("output"));
         let base_url = format!("http://{address}");
-        until("the proxy answers", async || {
+        wait_until("the proxy answers", async || {
             process.expect_running();
             tokio::net::TcpStream::connect(address).await.ok()
         })

@@ -2,18 +2,16 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus, Output};
+use testkit::{LIMITS_OFF, TestDatabase, nats::NatsServer, wait_until};
 
 use contract::paths::Upstream;
 use rustix::process::Signal;
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use testkit::TestDatabase;
-use testkit::nats::NatsServer;
-use testkit::world::LIMITS_OFF;
 
 use crate::environment::program;
 use crate::proxy::free_address;
-use crate::{Process, Proxy, output_of, raw_client, until};
+use crate::{Process, Proxy, output_of, raw_client};
 
 const SCHEMAS: &str = include_str!("../../deploy/postgres/schemas.sql");
 const SERVICE_TOKEN: &str = "a-service-token-for-tests-of-32-or-more";
@@ -202,7 +200,7 @@ impl Service {
 
     /// Waits until it is ready.
     pub async fn until_ready(&mut self) {
-        until("the service is ready", async || {
+        wait_until("the service is ready", async || {
             self.process.expect_running();
             self.is_ready().await.then_some(())
         })

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use testkit::{LIMITS_OFF, wait_until};
 
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
-use testkit::world::LIMITS_OFF;
 
 use crate::environment::{program, tools_file};
-use crate::{Process, Svc, is_alive, until};
+use crate::{Process, Svc, is_alive};
 
 /// The run_file file, with the fields that were promised and no others.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -89,7 +89,7 @@ impl Installation {
     /// Starts it and waits until it can be used.
     pub async fn up(&self) -> Run<'_> {
         let mut process = Process::start(&mut self.command(), &self.path("output"));
-        let run_file = until("everything runs", async || {
+        let run_file = wait_until("everything runs", async || {
             process.expect_running();
             self.run_file().filter(|run_file| run_file.pid == process.pid())
         })

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use testkit::{DEADLINE, within};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
-
-use crate::{DEADLINE, within};
 
 /// Somebody at a machine of their own.
 pub struct Svc {

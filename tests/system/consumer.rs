@@ -1,9 +1,10 @@
 //! A consumer that nobody here wrote reads from the stream what events.md promises, computed here anew.
 
 use data_encoding::BASE32_NOPAD;
-use e2e::{Installation, Person, given, variable, within};
+use e2e::{Installation, Person, given, variable};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use testkit::within;
 use tokio::process::Command;
 
 const REQUEST_ID: &str = "consumer-test.1";
@@ -18,7 +19,7 @@ async fn read(nats_url: &str, count: usize) -> Vec<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/consumers/read_event.py");
     let mut command = Command::new(python);
     command.args([script, nats_url, &count.to_string()]).env("PYTHONPATH", library).kill_on_drop(true);
-    let output = within(e2e::DEADLINE, "the consumer", command.output()).await.unwrap();
+    let output = within(testkit::DEADLINE, "the consumer", command.output()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }

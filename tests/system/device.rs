@@ -1,7 +1,8 @@
 //! Device login with the real client at both ends.
 
-use e2e::{DEADLINE, Installation, within};
+use e2e::Installation;
 use serde_json::Value;
+use testkit::{DEADLINE, within};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::standalone::enter;

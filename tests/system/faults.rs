@@ -1,35 +1,32 @@
 //! What clients see while a server is away or stands still, and that nothing acknowledged is lost.
 
 use std::time::Duration;
+use testkit::{PASSWORD, TestResponse, within};
 
-use e2e::{
-    Broker, Frozen, Installation, PASSWORD, Person, Producers, Run, Server, expect_nothing_of_the_inside,
-    within,
-};
+use e2e::{Broker, Frozen, Installation, Person, Producers, Run, Server, expect_nothing_of_the_inside};
 use serde_json::{Value, json};
-use testkit::Answer;
 
 /// No answer may take longer, whatever is broken.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-async fn log_in(run: &Run<'_>) -> Answer {
+async fn log_in(run: &Run<'_>) -> TestResponse {
     let client = e2e::raw_client(&run.run_file.base_url).header("X-Tenant-ID", "demo");
     let login = json!({ "email": run.run_file.admin_email, "password": PASSWORD });
     within(ANSWER_LIMIT, "login", client.post("/auth/password/login", &login)).await
 }
 
-async fn introspect(person: &Person) -> Answer {
+async fn introspect(person: &Person) -> TestResponse {
     within(ANSWER_LIMIT, "introspection", person.client.get("/auth/session")).await
 }
 
-fn expect_dependency_unavailable(answer: &Answer) {
+fn expect_dependency_unavailable(answer: &TestResponse) {
     answer.expect_problem(503, "dependency_unavailable");
     assert!(answer.headers.contains_key("retry-after"), "{answer}");
     expect_nothing_of_the_inside(answer);
 }
 
 async fn until_login_works(run: &Run<'_>) {
-    e2e::until("login works again", async || {
+    testkit::wait_until("login works again", async || {
         let answer = log_in(run).await;
         if answer.status != 200 {
             expect_dependency_unavailable(&answer);
@@ -102,9 +99,9 @@ async fn while_postgres_stands_still_nobody_waits_for_long_and_nobody_is_taken_f
 }
 
 /// `/health` comes to this status.
-async fn until_health_is(run: &Run<'_>, status: u16) -> Answer {
+async fn until_health_is(run: &Run<'_>, status: u16) -> TestResponse {
     let client = e2e::raw_client(&run.run_file.base_url);
-    e2e::until("health changes", async || {
+    testkit::wait_until("health changes", async || {
         let answer = within(ANSWER_LIMIT, "health", client.get("/health")).await;
         (answer.status == status).then_some(answer)
     })

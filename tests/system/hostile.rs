@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 use std::time::Duration;
+use testkit::{Client, within};
 
-use e2e::{Installation, Person, Run, expect_nothing_of_the_inside, within};
+use e2e::{Installation, Person, Run, expect_nothing_of_the_inside};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use testkit::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -1,12 +1,12 @@
 //! What is revoked is refused by every process of ingest within five seconds, whatever is broken meanwhile.
 
 use std::time::{Duration, Instant};
+use testkit::{Client, PASSWORD, TestResponse, wait_until};
 
 use contract::paths::Upstream;
-use e2e::{PASSWORD, Person, Service, Services, raw_client, until};
+use e2e::{Person, Service, Services, raw_client};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Answer, Client};
 
 /// The promise. It holds for checks that begin later than this after the revocation was answered, however slow the machine.
 const CEILING: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ impl System {
     /// Has each process of ingest remember the credential.
     async fn remember(&self, token: &str) {
         for ingest in &self.ingests {
-            until("the credential is remembered", async || {
+            wait_until("the credential is remembered", async || {
                 let hits = async || ingest.metric(r#"svc_credential_checks_total{way="hit"}"#).await;
                 let before = hits().await;
                 assert!(is_let_in(&check(ingest, token).await));
@@ -77,7 +77,7 @@ impl System {
     /// Refused by each process of ingest, in time; `revoked_at` is when the revocation was answered.
     async fn expect_refused(&self, token: &str, revoked_at: Instant) {
         for ingest in &self.ingests {
-            until("the credential is refused", async || {
+            wait_until("the credential is refused", async || {
                 let asked_at = Instant::now();
                 let answer = check(ingest, token).await;
                 let late = asked_at - revoked_at;
@@ -110,11 +110,11 @@ fn at(service: &Service) -> Client {
 }
 
 /// A body that is never published: whether the credential is let in shows without the broker.
-async fn check(ingest: &Service, token: &str) -> Answer {
+async fn check(ingest: &Service, token: &str) -> TestResponse {
     at(ingest).bearer(token).post_bytes("/events", "application/json", "no event").await
 }
 
-fn is_let_in(answer: &Answer) -> bool {
+fn is_let_in(answer: &TestResponse) -> bool {
     assert!([400, 401, 503].contains(&answer.status), "{answer}");
     answer.status == 400
 }
@@ -194,7 +194,7 @@ async fn a_session_service_that_dies_after_a_revocation_lets_nobody_back_in() {
     system.session.process.signal(Signal::KILL);
     system.session.process.ended().await;
     for ingest in &system.ingests {
-        until("the revoked is no longer let in", async || {
+        wait_until("the revoked is no longer let in", async || {
             let asked_at = Instant::now();
             let let_in = is_let_in(&check(ingest, &system.admin.token).await);
             assert!(!let_in || asked_at - revoked_at < CEILING);

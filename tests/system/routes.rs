@@ -1,7 +1,8 @@
 //! The specification's table of routes, in plain HTTP and JSON: routes, headers and fields to the letter.
 
-use e2e::{Installation, PASSWORD, raw_client};
+use e2e::{Installation, raw_client};
 use serde_json::{Value, json};
+use testkit::PASSWORD;
 
 fn text<'a>(body: &'a Value, field: &str) -> &'a str {
     body[field].as_str().unwrap_or_else(|| panic!("{field} is no text: {body}"))
@@ -31,7 +32,7 @@ async fn every_route_of_the_specification_works_with_its_headers_and_fields() {
 
     let wrong = json!({ "email": email, "password": "another-horse-battery-9" });
     let unknown = json!({ "email": "nobody@demo.example", "password": PASSWORD });
-    let same = |answer: testkit::Answer| {
+    let same = |answer: testkit::TestResponse| {
         let mut problem = serde_json::to_value(answer.expect_problem(401, "login_failed")).unwrap();
         problem["request_id"].take();
         problem

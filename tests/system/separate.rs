@@ -42,7 +42,7 @@ async fn a_schema_one_version_ahead_is_accepted_and_one_further_ahead_is_refused
 async fn a_service_is_not_ready_before_its_schema_is_and_gets_ready_by_itself() {
     let services = Services::prepare().await;
     let mut session = services.start(Upstream::Session);
-    e2e::until("it listens", async || {
+    testkit::wait_until("it listens", async || {
         session.process.expect_running();
         tokio::net::TcpStream::connect(session.address).await.ok()
     })
@@ -96,8 +96,9 @@ async fn three_processes_behind_a_proxy_are_one_system() {
     other.client.post("/events", &event).await.expect_problem(401, "credential_invalid");
     let raw = raw_client(&proxy.base_url).header("X-Session-ID", &ada.token);
     raw.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
-    let refused =
-        e2e::until("ingest has heard of it", async || transport.send(&UdmEvent::new("s")).await.error);
+    let refused = testkit::wait_until("ingest has heard of it", async || {
+        transport.send(&UdmEvent::new("s")).await.error
+    });
     assert_eq!(refused.await.code.as_deref(), Some("credential_invalid"));
 
     let problem = raw_client(&proxy.base_url).get("/eventsource").await.expect_problem(404, "not_found");
@@ -109,7 +110,8 @@ async fn three_processes_behind_a_proxy_are_one_system() {
 
     for service in running {
         let name = service.address;
-        let ended = e2e::within(std::time::Duration::from_secs(20), "a drain", service.end_beside_a_client());
+        let ended =
+            testkit::within(std::time::Duration::from_secs(20), "a drain", service.end_beside_a_client());
         assert_eq!(ended.await.code(), Some(0), "{name}");
     }
 }

@@ -1,11 +1,10 @@
 //! `svc-standalone up` and the real client, as somebody who has just cloned the project uses them.
 
 use std::os::unix::fs::PermissionsExt as _;
+use testkit::{PASSWORD, wait_until};
 
-use e2e::{
-    Broker, Installation, PASSWORD, RunFile, Svc, descendants, is_alive, kill, mail_to, output_of, raw_client,
-};
-use e2e::{token_in, until};
+use e2e::token_in;
+use e2e::{Broker, Installation, RunFile, Svc, descendants, is_alive, kill, mail_to, output_of, raw_client};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -55,7 +54,7 @@ async fn the_facts_hold_what_scripts_need_and_lose_the_first_invite_once_it_is_u
     assert_eq!(tenant["status"], "active");
 
     enter(&run.svc(), run_file).await;
-    until("the token is forgotten", async || run.facts_now().admin_invite_token.is_none().then_some(()))
+    wait_until("the token is forgotten", async || run.facts_now().admin_invite_token.is_none().then_some(()))
         .await;
     let written: Value =
         serde_json::from_slice(&std::fs::read(installation.path("run_file.json")).unwrap()).unwrap();
@@ -115,7 +114,7 @@ async fn a_program_sends_with_the_key_that_an_administrator_made_until_it_is_rev
 
     admin.done(&["api-keys", "revoke", key["id"].as_str().unwrap(), "--yes"], "").await;
     assert_eq!(program.run(&["auth", "whoami"], "").await.code, Some(4));
-    until("ingest has heard of it", async || {
+    wait_until("ingest has heard of it", async || {
         (send(r#"{"source_id":"s-1"}"#).await.code == Some(4)).then_some(())
     })
     .await;

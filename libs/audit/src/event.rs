@@ -1,83 +1,116 @@
-//! The audit event.
+//! What an audit event says.
 
 use std::net::IpAddr;
 
+use authn::Caller;
+use contract::internal::Credential;
 use hashing::TokenDigest;
 use serde::Serialize;
-use tenancy::{Actor, InviteId, KeyId, SessionId, UserId};
+use tenancy::{InviteId, KeyId, SessionId, UserId};
 
-/// The name of an event, from the OWASP Logging Vocabulary. It is also the last token of the subject.
+/// What happened, in the words of OWASP's Logging Vocabulary; also the last token of the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventName {
-    /// A login succeeded.
+    /// Somebody proved who they are.
     AuthnLoginSuccess,
-    /// A login failed. The event does not contain the reason.
+    /// Somebody did not; nothing tells why.
     AuthnLoginFail,
-    /// An account was locked after too many failures. A reset or an administrator unlocks it.
+    /// After too many failures nothing but a reset or an administrator lets them in.
     AuthnLoginLock,
     /// A password was changed or reset.
     AuthnPasswordChange,
-    /// A password change failed.
+    /// A change of a password was refused.
     AuthnPasswordChangeFail,
-    /// An invite or an API key was created, or a device grant approved.
+    /// An invite, a reset or an API key was made, or a device was let in.
     AuthnTokenCreated,
-    /// An invite, an API key or a session was revoked, or a device grant denied.
+    /// An invite, an API key or a session was ended by somebody, or a device was not let in.
     AuthnTokenRevoked,
-    /// A session was created.
+    /// A session was made.
     SessionCreated,
-    /// A session expired. The database function of session's expiry task writes this event.
+    /// A session reached its end by itself; the migrations of session write this one.
     SessionExpired,
-    /// An invited user set a password.
+    /// An invited person set a password.
     UserCreated,
     /// A user was disabled or enabled.
     UserUpdated,
-    /// The role of a user was changed.
+    /// A user's role was changed.
     PrivilegePermissionsChanged,
-    /// The platform administrator created, changed, suspended or resumed a tenant.
+    /// The operator made, suspended, resumed or changed a tenant.
     AuthzAdmin,
 }
 
-/// An audit event. Fields that are unknown, or that the PII policy excludes, are omitted.
+/// Who did it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Actor {
+    /// Somebody who had proven nothing.
+    #[default]
+    Anonymous,
+    /// A person.
+    User {
+        /// Whose session, password or token it was.
+        user_id: UserId,
+    },
+    /// An API key.
+    ApiKey {
+        /// Which.
+        key_id: KeyId,
+    },
+    /// The operator.
+    PlatformAdmin,
+    /// The service itself.
+    System,
+}
+
+impl From<&Caller> for Actor {
+    fn from(caller: &Caller) -> Self {
+        match caller.subject().credential {
+            Credential::Session { user_id, .. } => Self::User { user_id },
+            Credential::ApiKey { key_id, .. } => Self::ApiKey { key_id },
+        }
+    }
+}
+
+/// One audit event. What is unknown, or not to be kept, is left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEvent {
-    /// The name.
+    /// What happened.
     pub event: EventName,
-    /// The actor; by default the actor of the transaction.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub actor: Option<Actor>,
-    /// The affected object or state, if the name leaves it open: `invite`, `session`, `api_key`, `device_grant`, `disabled`, …
+    /// Who did it.
+    pub actor: Actor,
+    /// What it was about, where the name leaves that open: `invite`, `reset`, `session`, `api_key`, `device_grant`, `suspended`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<&'static str>,
-    /// The affected user.
+    /// The user whom it befell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// The affected session.
+    /// The session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The affected invite.
+    /// The invite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invite_id: Option<InviteId>,
-    /// The affected API key.
+    /// The API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_id: Option<KeyId>,
-    /// The first 8 hex digits of the credential's digest. They identify the credential and cannot be used as one.
+    /// The first 8 hex digits of the credential's digest: tells credentials apart and is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// The address of the client.
+    /// The client's address, if the policy keeps addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
-    /// The e-mail address from the request.
+    /// The e-mail address that was given, if the policy keeps those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
 
 impl AuditEvent {
-    /// An event of the transaction's actor, without details.
-    pub const fn of(event: EventName) -> Self {
+    /// An event with nothing but a name and an actor.
+    pub const fn new(event: EventName, actor: Actor) -> Self {
         Self {
             event,
-            actor: None,
+            actor,
             about: None,
             user_id: None,
             session_id: None,
@@ -89,19 +122,7 @@ impl AuditEvent {
         }
     }
 
-    /// An event of an actor, without details.
-    #[doc(hidden)]
-    pub fn new(event: EventName, actor: Actor) -> Self {
-        Self { actor: Some(actor), ..Self::of(event) }
-    }
-
-    /// The same event with another actor than the transaction's.
-    #[must_use]
-    pub fn by(self, actor: Actor) -> Self {
-        Self { actor: Some(actor), ..self }
-    }
-
-    /// The same event with the credential that has this digest.
+    /// Names a credential without telling it.
     #[must_use]
     pub fn credential(self, digest: &TokenDigest) -> Self {
         Self { credential: Some(digest.prefix()), ..self }

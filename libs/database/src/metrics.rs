@@ -1,4 +1,4 @@
-//! Metrics of the database connection.
+//! What a process shows of its database: whether it answers, and how many connections there are.
 
 use std::time::Duration;
 
@@ -11,45 +11,42 @@ use service::telemetry::Metrics;
 
 use crate::Database;
 
-/// Interval between probes.
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the database is asked whether it is there.
+const PROBE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ServiceLabel {
+struct Of {
     service: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StateLabels {
+struct State {
     service: &'static str,
     state: &'static str,
 }
 
 #[derive(Clone, Default)]
 struct DatabaseMetrics {
-    available: Family<ServiceLabel, Gauge>,
-    connections: Family<StateLabels, Gauge>,
-    max: Family<ServiceLabel, Gauge>,
+    available: Family<Of, Gauge>,
+    now: Family<State, Gauge>,
+    max: Family<Of, Gauge>,
 }
 
 impl Database {
-    /// The same database, with the metrics of its connections and its outbox.
-    #[must_use]
-    pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
-        let service = self.schema();
-        let DatabaseMetrics { available, connections, max } = metrics.shared(DatabaseMetrics::register);
-        let available = available.get_or_create_owned(&ServiceLabel { service });
+    /// Shows whether the database answers, how many connections there are and what they do.
+    pub fn measure(&self, service: &'static str, metrics: &Metrics, tasks: &Tasks) {
+        let DatabaseMetrics { available, now, max } = metrics.shared(DatabaseMetrics::register);
+        let available = available.get_or_create_owned(&Of { service });
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
-        max.get_or_create(&ServiceLabel { service }).set(self.pool().options().get_max_connections().into());
+        max.get_or_create(&Of { service }).set(self.pool().options().get_max_connections().into());
         let pool = self.pool().clone();
-        let set = move |state, count| connections.get_or_create(&StateLabels { service, state }).set(count);
+        let set = move |state, count| now.get_or_create(&State { service, state }).set(count);
         metrics.at_scrape(move || {
             let idle = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
             set("idle", idle);
-            // The pool changes between the two reads.
+            // The two are read one after the other.
             set("busy", (i64::from(pool.size()) - idle).max(0));
         });
-        self.map_outbox(|outbox| outbox.measured(metrics))
     }
 
     async fn probe(self, available: Gauge, tasks: Tasks) {
@@ -57,7 +54,7 @@ impl Database {
             let answered = sqlx::query("select 1").execute(self.pool()).await.is_ok();
             available.set(answered.into());
             tokio::select! {
-                () = tokio::time::sleep(PROBE_INTERVAL) => {}
+                () = tokio::time::sleep(PROBE) => {}
                 () = tasks.stopping().cancelled() => {}
             }
         }
@@ -67,11 +64,11 @@ impl Database {
 impl DatabaseMetrics {
     fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let available = "Whether the last query of the probe succeeded: 1 or 0";
+        let available = "Whether Postgres answered when it was last asked: 1 or 0";
         registry.register("database_available", available, metrics.available.clone());
-        let connections = "Postgres connections by state: idle or busy";
-        registry.register("database_connections", connections, metrics.connections.clone());
-        let max = "Maximum number of Postgres connections";
+        let now = "Connections to Postgres, idle or busy";
+        registry.register("database_connections", now, metrics.now.clone());
+        let max = "How many connections to Postgres there may be";
         registry.register("database_connections_max", max, metrics.max.clone());
         metrics
     }

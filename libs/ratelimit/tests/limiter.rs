@@ -107,7 +107,7 @@ async fn of_many_at_once_no_more_than_the_burst_come_in() {
             admitted
         }
     });
-    let admitted: Vec<usize> = testkit::together(clients.collect()).await;
+    let admitted: Vec<usize> = testkit::join_all(clients).await;
     assert_eq!(admitted.iter().sum::<usize>(), 7);
 }
 

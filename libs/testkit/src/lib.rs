@@ -1,24 +1,31 @@
-//! For tests only: real databases and brokers of a test's own, the running system, and clients by role.
+//! Fixtures for tests: databases, brokers and mail servers on loopback, an HTTP client, and waiting for conditions.
+//!
+//! It links no service, so that libraries can be tested alone. `testsystem` starts the whole system.
 
-#![expect(
-    clippy::expect_used,
-    clippy::missing_panics_doc,
-    reason = "a test that cannot be set up fails there and then"
-)]
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
 pub mod client;
 mod guarded;
 pub mod nats;
 pub mod postgres;
 pub mod smtp;
-pub mod world;
+mod wait;
 
-pub use client::{Answer, Client};
+pub use client::{Client, TestResponse};
+pub use futures::future::join_all;
+pub use nats::NatsServer;
 pub use postgres::TestDatabase;
 pub use smtp::MailServer;
-pub use world::World;
+pub use wait::{DEADLINE, wait_until, within};
 
-/// Runs futures at once and collects what they return, in their order.
-pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    futures::future::join_all(futures).await
-}
+/// A password that satisfies the default password policy.
+pub const PASSWORD: &str = "correct-horse-battery-9";
+
+/// Turns off the rate limits per address: all clients of a test have the same address.
+pub const LIMITS_OFF: [(&str, &str); 5] = [
+    ("SVC_LIMIT_LOGIN", "off"),
+    ("SVC_LIMIT_RESET", "off"),
+    ("SVC_LIMIT_TOKEN", "off"),
+    ("SVC_LIMIT_DEVICE", "off"),
+    ("SVC_LIMIT_DEFAULT", "off"),
+];

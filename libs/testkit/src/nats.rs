@@ -1,4 +1,4 @@
-//! A real nats-server of a test's own, with `JetStream`, on a free port of loopback; it dies with the test.
+//! A nats-server with `JetStream` for one test, on a free port of loopback. It stops with the test process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::guarded;
 
-/// How long a server may take until it listens.
-const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long the server may take until it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A running server; stopped, with its data deleted, when dropped.
+/// A running server. Dropping it stops the server and deletes its data.
 pub struct NatsServer {
-    /// Where clients connect.
+    /// The URL for clients.
     pub url: String,
     port: u16,
     guard: Option<Child>,
@@ -26,7 +26,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts the binary that `SVC_TEST_NATS_SERVER` names, or else `nats-server` of the path.
+    /// Starts the binary in `SVC_TEST_NATS_SERVER`, by default `nats-server` from `PATH`.
     pub async fn start() -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("nats-").tempdir()?;
         let guard = spawn(home.path(), "-1")?;
@@ -36,28 +36,28 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Kills the server (SIGKILL) and waits until it is gone. Its data stay.
+    /// Kills the server (SIGKILL) and keeps its data.
     pub fn stop(&mut self) {
         if let Some(guard) = self.guard.take() {
             guarded::stop(guard);
         }
     }
 
-    /// Freezes the server (SIGSTOP): it keeps its connections and answers nothing.
+    /// Stops the process (SIGSTOP). Its connections stay open, but it does not respond.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal("STOP")?;
-        let deadline = Instant::now() + START_LIMIT;
-        // The signal is on its way when `kill` returns, and a thread on another core still runs for a moment.
+        let deadline = Instant::now() + START_TIMEOUT;
+        // Threads on other cores still run for a moment after `kill` returns.
         while !self.is_stopped()? {
             if Instant::now() > deadline {
-                bail!("nats-server does not stop");
+                bail!("nats-server still runs after SIGSTOP");
             }
             std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// Whether no thread runs any more; where the kernel does not tell, it is taken for granted.
+    /// Whether all threads are stopped. Without `/proc` this is assumed.
     fn is_stopped(&self) -> anyhow::Result<bool> {
         let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
         let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.trim())) else {
@@ -68,7 +68,7 @@ impl NatsServer {
         Ok(states.into_iter().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))))
     }
 
-    /// Lets a frozen server go on.
+    /// Continues a stopped process (SIGCONT).
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal("CONT")
     }
@@ -79,34 +79,36 @@ impl NatsServer {
         if status.success() { Ok(()) } else { bail!("kill -s {signal} {pid}: {status}") }
     }
 
-    /// Starts the server again, on the same port and data, killing it first if it runs.
+    /// Restarts the server on the same port and data.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.stop();
         self.guard = Some(spawn(self.home.path(), &self.port.to_string())?);
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
-            self.give_up_after(deadline)?;
+            self.check_deadline(deadline)?;
             sleep(POLL).await;
         }
         Ok(())
     }
 
-    /// The port that the server chose, from the file that it writes once it listens.
+    /// The port that the server chose. The server writes it to a file when it listens.
     async fn announced_port(&self) -> anyhow::Result<u16> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Some(port) = read_port(self.home.path()) {
                 return Ok(port);
             }
-            self.give_up_after(deadline)?;
+            self.check_deadline(deadline)?;
             sleep(POLL).await;
         }
     }
 
-    fn give_up_after(&self, deadline: Instant) -> anyhow::Result<()> {
+    fn check_deadline(&self, deadline: Instant) -> anyhow::Result<()> {
         if Instant::now() > deadline {
             let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
-            bail!("nats-server does not listen; set SVC_TEST_NATS_SERVER to its binary. It said:\n{log}");
+            bail!(
+                "nats-server does not listen; run the tests with `make test` or set SVC_TEST_NATS_SERVER. Its log:\n{log}"
+            );
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ fn spawn(home: &Path, port: &str) -> anyhow::Result<Child> {
     guarded::spawn(&server, &home.join("log"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have no configuration but where their servers are")]
+#[expect(clippy::disallowed_methods, reason = "the paths of test servers")]
 fn binary() -> OsString {
     std::env::var_os("SVC_TEST_NATS_SERVER").unwrap_or_else(|| "nats-server".into())
 }

@@ -1,11 +1,12 @@
-//! A database of a test's own, on the server that `make test` started: migrated as the migrators, used as the runtime
-//! roles, never as the superuser, whom row-level security lets through.
+//! A database for one test on the server that `make test` started. Migrations run as the migrator roles, tests as the runtime
+//! roles: the superuser bypasses row-level security.
 
 use std::str::FromStr as _;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use database::Database;
+use database::migrations::{Migrations, Version};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 use url::Url;
@@ -13,82 +14,87 @@ use uuid::Uuid;
 
 const ROLES: &str = include_str!("../../../deploy/postgres/roles.sql");
 const SCHEMAS: &str = include_str!("../../../deploy/postgres/schemas.sql");
-/// The server is thrown away after the tests and listens on loopback only.
+// Embedded here so that tests of a library do not link the services.
+const MIGRATIONS: [Migrations; 2] = [
+    Migrations { schema: "identity", migrator: &IDENTITY },
+    Migrations { schema: "session", migrator: &SESSION },
+];
+static IDENTITY: sqlx::migrate::Migrator = sqlx::migrate!("../../services/identity/migrations");
+static SESSION: sqlx::migrate::Migrator = sqlx::migrate!("../../services/session/migrations");
+/// The server is temporary and listens on loopback only.
 const PASSWORD: &str = "only-for-tests";
 
-/// A fresh database with both schemas. Once its last clone is gone, the next test's takes its place.
+/// A new database with both schemas. After the last clone is dropped, the next [`TestDatabase::create`] deletes it.
 #[derive(Clone)]
-pub struct TestDatabase(Arc<Inner>);
+pub struct TestDatabase(Arc<DatabaseName>);
 
-struct Inner {
+struct DatabaseName {
     server: Url,
     name: String,
 }
 
 impl TestDatabase {
-    /// Makes one on the server that `SVC_TEST_DATABASE_URL` names.
+    /// Creates a database on the server in `SVC_TEST_DATABASE_URL`.
     pub async fn create() -> anyhow::Result<Self> {
-        #[expect(clippy::disallowed_methods, reason = "the test run's own environment")]
+        #[expect(clippy::disallowed_methods, reason = "the address of the test server")]
         let server = std::env::var("SVC_TEST_DATABASE_URL");
         let server =
-            Url::parse(&server.context("run the tests with `make test`: it starts the servers they need")?)?;
+            Url::parse(&server.context("SVC_TEST_DATABASE_URL is not set: run the tests with `make test`")?)?;
         let template = template(&server).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
-        let dropped = std::mem::take(&mut *finished());
-        for name in dropped {
+        let unused = std::mem::take(&mut *unused());
+        for name in unused {
             execute(&mut connection, format!("drop database if exists {name} with (force)")).await?;
         }
         execute(&mut connection, format!("create database {name} template {template}")).await?;
-        let database = Self(Arc::new(Inner { server, name }));
+        let database = Self(Arc::new(DatabaseName { server, name }));
         let mut connection = PgConnection::connect(&database.superuser_url()).await?;
-        // Who may connect is said per database, and is not copied with a template.
+        // The right to connect is not copied with the template.
         sqlx::raw_sql(SCHEMAS).execute(&mut connection).await?;
         Ok(database)
     }
 
-    /// The address as a role: `svc_identity`, `svc_session`, or one of the migrators.
+    /// The URL for a role: `svc_identity`, `svc_session` or a migrator.
     pub fn url(&self, role: &str) -> String {
-        of_role(&self.0.server, role, &self.0.name)
+        role_url(&self.0.server, role, &self.0.name)
     }
 
-    /// The address as the superuser, for looking at what a test has done.
+    /// The URL for the superuser, to inspect the result of a test.
     pub fn superuser_url(&self) -> String {
-        of_database(&self.0.server, &self.0.name)
+        database_url(&self.0.server, &self.0.name)
     }
 
     /// A pool as a runtime role.
     pub fn pool(&self, role: &str) -> anyhow::Result<Database> {
-        let schema = if role.starts_with("svc_session") { "session" } else { "identity" };
-        Ok(Database::new(&self.url(role), schema)?)
+        Ok(Database::new(&self.url(role), "test")?)
     }
 
-    /// A connection of the superuser, for looking at what a test has done.
+    /// A connection as the superuser, to inspect the result of a test.
     pub async fn superuser(&self) -> anyhow::Result<PgConnection> {
         Ok(PgConnection::connect(&self.superuser_url()).await?)
     }
 }
 
-/// Databases that no test needs any more. A few hundred of ten megabytes would fill the disk of a small machine.
-static FINISHED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Databases to delete. Several hundred of 10 MB each would fill a small disk.
+static UNUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-impl Drop for Inner {
+impl Drop for DatabaseName {
     fn drop(&mut self) {
-        // Not dropped here: that would stop the test's own runtime, and a connection that it is just opening would hold
-        // up the server until it gives up the client, a minute later.
-        finished().push(std::mem::take(&mut self.name));
+        // Not deleted here: that would block the test's runtime, and a connection that is being opened would block the
+        // server for a minute.
+        unused().push(std::mem::take(&mut self.name));
     }
 }
 
-fn finished() -> std::sync::MutexGuard<'static, Vec<String>> {
-    FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn unused() -> std::sync::MutexGuard<'static, Vec<String>> {
+    UNUSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The name of a migrated database that others are copied from: copying is a few times faster than migrating.
+/// The name of the migrated template database. Copying it is several times faster than migrating.
 async fn template(server: &Url) -> anyhow::Result<String> {
-    let migrations = [identity::MIGRATIONS, session::MIGRATIONS];
-    let checksums = migrations.iter().flat_map(|m| m.migrator.iter()).flat_map(|m| m.checksum.iter());
-    // Names the set of migrations; collisions would need two sets in one run.
+    let checksums = MIGRATIONS.iter().flat_map(|m| m.migrator.iter()).flat_map(|m| m.checksum.iter());
+    // A hash that identifies the set of migrations.
     let digest = checksums.fold(0_u64, |digest, byte| {
         digest.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
@@ -110,17 +116,17 @@ async fn template(server: &Url) -> anyhow::Result<String> {
         let unfinished = format!("{name}_unfinished");
         execute(&mut connection, format!("drop database if exists {unfinished}")).await?;
         execute(&mut connection, format!("create database {unfinished}")).await?;
-        let mut inside = PgConnection::connect(&of_database(server, &unfinished)).await?;
+        let mut inside = PgConnection::connect(&database_url(server, &unfinished)).await?;
         sqlx::raw_sql(SCHEMAS).execute(&mut inside).await?;
         inside.close().await?;
-        for migration in migrations {
+        for migration in MIGRATIONS {
             let role = format!("svc_{}_migrator", migration.schema);
-            let version = migration.up(&of_role(server, &role, &unfinished)).await?;
-            ensure!(matches!(version, database::migrations::Version::Accepted(_)), "{version}");
+            let version = migration.up(&role_url(server, &role, &unfinished)).await?;
+            ensure!(matches!(version, Version::Accepted(_)), "{version}");
         }
         execute(&mut connection, format!("alter database {unfinished} rename to {name}")).await?;
     }
-    // The lock goes with the connection.
+    // Closing the connection releases the advisory lock.
     connection.close().await?;
     Ok(name)
 }
@@ -129,7 +135,7 @@ async fn connect(server: &Url) -> anyhow::Result<PgConnection> {
     let options = PgConnectOptions::from_str(server.as_str())?.database("postgres");
     PgConnection::connect_with(&options)
         .await
-        .context("the test server does not answer: run the tests with `make test`")
+        .context("failed to connect to the test server: run the tests with `make test`")
 }
 
 async fn execute(connection: &mut PgConnection, statement: String) -> anyhow::Result<()> {
@@ -137,16 +143,16 @@ async fn execute(connection: &mut PgConnection, statement: String) -> anyhow::Re
     Ok(())
 }
 
-fn of_database(server: &Url, database: &str) -> String {
+fn database_url(server: &Url, database: &str) -> String {
     let mut url = server.clone();
     url.set_path(database);
     url.into()
 }
 
-fn of_role(server: &Url, role: &str, database: &str) -> String {
+fn role_url(server: &Url, role: &str, database: &str) -> String {
     let mut url = server.clone();
     url.set_path(database);
-    // An address with a host can hold both.
+    // Cannot fail: the URL has a host.
     let _ = url.set_username(role);
     let _ = url.set_password(Some(PASSWORD));
     url.into()

@@ -1,4 +1,4 @@
-//! A real mail server of a test's own (aiosmtpd, in `smtp_server.py`), on a free port of loopback; it dies with the test.
+//! A mail server for one test (aiosmtpd, in `smtp_server.py`), on a free port of loopback. It stops with the test process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::guarded;
-use crate::world::until;
+use crate::wait_until;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smtp_server.py");
 
-/// A mail server. What it does with a mail is said by the address: see `smtp_server.py`.
+/// A mail server. The recipient's address selects its behaviour: see `smtp_server.py`.
 pub struct MailServer {
     encryption: &'static str,
     port: u16,
@@ -23,7 +23,7 @@ pub struct MailServer {
 }
 
 impl MailServer {
-    /// Starts one that wants `tls`, `starttls`, or `none`.
+    /// Starts a server with `tls`, `starttls` or `none`.
     pub async fn start(encryption: &'static str) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("mail-").tempdir()?;
         let CertifiedKey { cert, signing_key } = certificate()?;
@@ -31,14 +31,14 @@ impl MailServer {
         std::fs::write(home.path().join("key.pem"), signing_key.serialize_pem())?;
         let mut server = Self { encryption, port: 0, guard: None, home };
         server.guard = Some(server.spawn()?);
-        server.port = until(async || {
+        server.port = wait_until("the mail server listens", async || {
             std::fs::read_to_string(server.home.path().join("port")).ok()?.trim().parse().ok()
         })
         .await;
         Ok(server)
     }
 
-    /// The variables that have identity send through it; the user's password is to be percent-decoded.
+    /// Variables with which identity sends through this server. The password in the URL is percent-encoded.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         let (scheme, query) = match self.encryption {
             "tls" => ("smtps", ""),
@@ -54,9 +54,9 @@ impl MailServer {
         ]
     }
 
-    /// What it has accepted, oldest first.
+    /// The accepted mails, oldest first.
     pub fn mails(&self) -> Vec<Value> {
-        let files = std::fs::read_dir(self.home.path()).expect("the directory is there");
+        let files = std::fs::read_dir(self.home.path()).expect("the mail directory");
         let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
         paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
         paths.sort();
@@ -64,37 +64,43 @@ impl MailServer {
         paths.iter().filter_map(|path| read(path)).collect()
     }
 
-    /// The same, once there are so many.
-    pub async fn until_mails(&self, count: usize) -> Vec<Value> {
-        until(async || Some(self.mails()).filter(|mails| mails.len() >= count)).await
+    /// Waits for at least `count` mails. Returns all, oldest first.
+    pub async fn wait_for_mails(&self, count: usize) -> Vec<Value> {
+        wait_until("the mail server has the mails", async || {
+            Some(self.mails()).filter(|mails| mails.len() >= count)
+        })
+        .await
     }
 
-    /// How often it was asked to take a mail for an address.
+    /// The number of delivery attempts to an address.
     pub fn attempts(&self, address: &str) -> usize {
         let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
         log.lines().filter(|line| *line == format!("RCPT {address}")).count()
     }
 
-    /// Kills it. What it has accepted stays.
+    /// Kills the server. The accepted mails stay.
     pub fn stop(&mut self) {
         if let Some(guard) = self.guard.take() {
             guarded::stop(guard);
         }
     }
 
-    /// Starts it again, on the same port.
+    /// Restarts the server on the same port.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.stop();
         self.guard = Some(self.spawn()?);
-        until(async || TcpStream::connect(("127.0.0.1", self.port)).await.ok()).await;
+        wait_until("the mail server listens", async || {
+            TcpStream::connect(("127.0.0.1", self.port)).await.ok()
+        })
+        .await;
         Ok(())
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
         let home = self.home.path();
         let python = variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-        let library =
-            variable("SVC_TEST_AIOSMTPD").expect("run the tests with `make test`: it fetches aiosmtpd");
+        let library = variable("SVC_TEST_AIOSMTPD")
+            .expect("SVC_TEST_AIOSMTPD is not set: run the tests with `make test`");
         let mut server = Command::new(python);
         server.arg(SCRIPT).arg(home).arg(self.port.to_string()).arg(self.encryption);
         server.arg(home.join("certificate.pem")).arg(home.join("key.pem")).env("PYTHONPATH", library);
@@ -108,12 +114,12 @@ impl Drop for MailServer {
     }
 }
 
-/// A certificate for loopback that vouches for itself.
+/// A self-signed certificate for loopback.
 fn certificate() -> Result<CertifiedKey<KeyPair>, rcgen::Error> {
     generate_simple_self_signed(["127.0.0.1".to_owned()])
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have no configuration but where their servers are")]
+#[expect(clippy::disallowed_methods, reason = "the paths of test servers")]
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }

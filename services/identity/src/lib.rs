@@ -8,7 +8,6 @@ mod config;
 mod domain;
 mod http;
 mod mail;
-mod message;
 pub mod openapi;
 mod store;
 mod tasks;

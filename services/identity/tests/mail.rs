@@ -13,23 +13,23 @@ mod smtp;
 
 use contract::identity::Invite;
 use serde_json::{Value, json};
-use testkit::world::Person;
-use testkit::{MailServer, World};
+use testkit::MailServer;
+use testsystem::{TestSystem, TestUser};
 
 /// Starts a system that sends mail through the server, with an administrator.
-async fn world(server: &MailServer, further: &[(&str, &str)]) -> (World, Person) {
+async fn system(server: &MailServer, further: &[(&str, &str)]) -> (TestSystem, TestUser) {
     let variables = server.variables();
     let variables: Vec<_> = variables
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .chain(further.iter().copied())
         .collect();
-    let world = World::start_with(&variables).await.unwrap();
-    let admin = world.tenant("acme").await;
-    (world, admin)
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    (system, admin)
 }
 
-async fn invite(admin: &Person, email: &str) -> Invite {
+async fn invite(admin: &TestUser, email: &str) -> Invite {
     admin.client.post("/users/invite", &json!({ "email": email })).await.expect(201)
 }
 

@@ -8,6 +8,7 @@ use authn::IntrospectionBatcher;
 use bus::{InvalidationPublisher, PublishMetrics};
 use database::Database;
 use database::migrations::Migrations;
+use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
@@ -50,7 +51,7 @@ impl Program for Session {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, Session::NAME)?;
+        let database = Database::new(&config.database_url, "svc-session")?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -84,17 +85,18 @@ pub fn build(
     telemetry: &Telemetry,
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
-    let database = database.measured(telemetry.metrics(), &tasks);
+    database.measure(Session::NAME, telemetry.metrics(), &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry).behind(config.proxies);
     let limiter = Limiter::new("session", database.clone(), Arc::clone(&clock), telemetry.metrics());
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
+    let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publisher =
-        audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
+        audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
     telemetry.metrics().at_scrape(move || publisher.measure());
     let credentials = LiveCredentials { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
@@ -103,7 +105,7 @@ pub fn build(
         entropy,
         lifetimes: config.lifetimes,
         service_secret: config.service_secret,
-        audit: AuditLog::new(config.audit_personal),
+        audit: AuditLog::new(outbox, config.audit_personal),
         limiter: limiter.clone(),
         limits: config.limits,
         introspection: IntrospectionBatcher::new(credentials, &tasks),

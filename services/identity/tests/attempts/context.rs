@@ -13,8 +13,7 @@ use service::Tasks;
 use service::clock::ManualClock;
 use service::config::Environment;
 use service::telemetry::{Telemetry, TraceSettings};
-use testkit::TestDatabase;
-use testkit::world::{LIMITS_OFF, PASSWORD};
+use testkit::{LIMITS_OFF, PASSWORD, TestDatabase};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 
@@ -138,7 +137,7 @@ impl Context {
 
     /// The statuses of attempts at once.
     pub(crate) async fn at_once(&self, times: usize, password: &str) -> Vec<u16> {
-        testkit::together((0..times).map(|_| self.log_in(HERE, EMAIL, password)).collect()).await
+        testkit::join_all((0..times).map(|_| self.log_in(HERE, EMAIL, password))).await
     }
 }
 

@@ -20,7 +20,10 @@ async fn no_stranger_locks_an_account_where_it_was_logged_in_to_within_a_month()
     context.advance(30 * 24 * 60 * 60 - 1);
     let context = context.restarted_with(&[], Arc::new(SystemEntropy));
     let strangers = "select count(*) from identity.attempts where last_success_at is null";
-    testkit::world::until(async || (context.count(strangers).await == 0).then_some(())).await;
+    testkit::wait_until("the rows of unknown accounts are purged", async || {
+        (context.count(strangers).await == 0).then_some(())
+    })
+    .await;
     assert!(context.succeeds(HERE).await);
     context.advance(30 * 24 * 60 * 60);
     assert!(!context.succeeds(HERE).await, "a month later it is a source like any other");
@@ -37,7 +40,7 @@ async fn a_month_later_only_accounts_that_exist_are_still_locked() {
     assert_eq!(context.count(rows).await, 2);
     context.advance(30 * 24 * 60 * 60);
     let context = context.restarted_with(&[], Arc::new(SystemEntropy));
-    testkit::world::until(async || (context.count(rows).await == 1).then_some(())).await;
+    testkit::wait_until("one row is left", async || (context.count(rows).await == 1).then_some(())).await;
     assert!(!context.succeeds(ELSEWHERE).await);
 }
 

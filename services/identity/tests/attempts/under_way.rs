@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashing::{Entropy, SystemEntropy};
 use serde_json::json;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
 use tokio::sync::{Mutex, Notify};
 
 use crate::context::{Context, ELSEWHERE, EMAIL, HERE, json_of};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashing::SystemEntropy;
 use serde_json::json;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
 
 use crate::context::{Context, ELSEWHERE, EMAIL, HERE, SECRET};
 

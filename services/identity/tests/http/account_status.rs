@@ -4,27 +4,27 @@ use contract::identity::{Tenant, User};
 use contract::session::Whoami;
 use contract::{Page, Role};
 use serde_json::{Value, json};
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn disabling_a_user_revokes_sessions_and_enabling_does_not_restore_them() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
     let user: User = admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect(200);
     assert_eq!(user.status.as_str(), "disabled");
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     admin.client.patch(&path, &json!({ "status": "active" })).await.expect::<User>(200);
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    world.log_in("acme", "ada@acme.example").await;
+    system.log_in("acme", "ada@acme.example").await;
 }
 
 #[tokio::test]
 async fn a_role_change_applies_to_the_next_request_of_the_same_session() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
     admin.client.patch(&path, &json!({ "role": "admin" })).await.expect::<User>(200);
     assert_eq!(ada.client.get("/auth/session").await.expect::<Whoami>(200).role, Some(Role::Admin));
@@ -35,16 +35,16 @@ async fn a_role_change_applies_to_the_next_request_of_the_same_session() {
 
 #[tokio::test]
 async fn the_last_administrator_cannot_be_removed_even_concurrently() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let own = format!("/users/{}", admin.user.user_id);
     for body in [json!({ "role": "member" }), json!({ "status": "disabled" })] {
         admin.client.patch(&own, &body).await.expect_problem(409, "last_admin");
     }
-    let operator = world.operator().header("X-Tenant-ID", "acme");
+    let operator = system.platform_admin().header("X-Tenant-ID", "acme");
     operator.patch(&own, &json!({ "status": "disabled" })).await.expect_problem(409, "last_admin");
 
-    let ada = world.join(&admin, "ada@acme.example", Role::Admin).await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Admin).await;
     let other = format!("/users/{}", ada.user.user_id);
     let demote = json!({ "role": "member" });
     let (first, second) = tokio::join!(admin.client.patch(&other, &demote), ada.client.patch(&own, &demote));
@@ -57,15 +57,15 @@ async fn the_last_administrator_cannot_be_removed_even_concurrently() {
 
 #[tokio::test]
 async fn only_administrators_change_users_of_their_tenant() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
     let body = json!({ "role": "admin" });
     ada.client.patch(&path, &body).await.expect_problem(403, "forbidden");
     other.client.patch(&path, &body).await.expect_problem(404, "not_found");
-    world.client().patch(&path, &body).await.expect_problem(401, "unauthenticated");
-    let operator = world.operator().header("X-Tenant-ID", "acme");
+    system.client().patch(&path, &body).await.expect_problem(401, "unauthenticated");
+    let operator = system.platform_admin().header("X-Tenant-ID", "acme");
     operator.patch(&path, &body).await.expect_problem(403, "forbidden");
     operator.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
     admin.client.patch(&path, &json!({ "status": "invited" })).await.expect_problem(422, "validation_failed");
@@ -78,9 +78,9 @@ async fn only_administrators_change_users_of_their_tenant() {
 
 #[tokio::test]
 async fn only_administrators_list_users() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let emails = async |path: &str| {
         let page: Page<User> = admin.client.get(path).await.expect(200);
         page.items.into_iter().map(|user| user.email).collect::<Vec<_>>()
@@ -94,10 +94,10 @@ async fn only_administrators_list_users() {
 
 #[tokio::test]
 async fn suspension_revokes_all_sessions_and_resuming_requires_a_new_login() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let tenant: Tenant =
-        world.operator().patch("/tenants/acme", &json!({ "status": "suspended" })).await.expect(200);
+        system.platform_admin().patch("/tenants/acme", &json!({ "status": "suspended" })).await.expect(200);
     assert_eq!(tenant.status.as_str(), "suspended");
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     admin
@@ -106,31 +106,38 @@ async fn suspension_revokes_all_sessions_and_resuming_requires_a_new_login() {
         .await
         .expect_problem(401, "credential_invalid");
     other.client.get("/auth/session").await.expect::<Whoami>(200);
-    world.operator().patch("/tenants/acme", &json!({ "status": "active" })).await.expect::<Tenant>(200);
+    system
+        .platform_admin()
+        .patch("/tenants/acme", &json!({ "status": "active" }))
+        .await
+        .expect::<Tenant>(200);
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    world.log_in("acme", "admin@acme.example").await;
+    system.log_in("acme", "admin@acme.example").await;
 
-    let renamed: Tenant =
-        world.operator().patch("/tenants/acme", &json!({ "display_name": "Acme & Sons" })).await.expect(200);
+    let renamed: Tenant = system
+        .platform_admin()
+        .patch("/tenants/acme", &json!({ "display_name": "Acme & Sons" }))
+        .await
+        .expect(200);
     assert_eq!((renamed.display_name.as_str(), renamed.status.as_str()), ("Acme & Sons", "active"));
-    world
-        .operator()
+    system
+        .platform_admin()
         .patch("/tenants/acme", &json!({ "display_name": "" }))
         .await
         .expect_problem(422, "validation_failed");
-    world.operator().patch("/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
+    system.platform_admin().patch("/tenants/nowhere", &json!({})).await.expect_problem(404, "not_found");
     admin.client.patch("/tenants/acme", &json!({})).await.expect_problem(403, "forbidden");
 }
 
 #[tokio::test]
 async fn a_new_user_is_known_to_the_session_service_and_has_no_sessions() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
     let invite = admin.client.post("/users/invite", &invite).await.json();
-    let accept = json!({ "token": invite["token"], "password": testkit::world::PASSWORD });
-    let user = world.client().post("/users/accept-invite", &accept).await.json();
-    world.until_outbox_is_empty().await;
+    let accept = json!({ "token": invite["token"], "password": testkit::PASSWORD });
+    let user = system.client().post("/users/accept-invite", &accept).await.json();
+    system.wait_for_empty_outbox().await;
     let client = admin.client.clone().header("X-User-ID", user["user_id"].as_str().unwrap());
     assert_eq!(client.get("/auth/sessions").await.expect::<Value>(200), json!({ "items": [] }));
 }
@@ -138,28 +145,31 @@ async fn a_new_user_is_known_to_the_session_service_and_has_no_sessions() {
 /// Account status messages are retried without limit.
 #[tokio::test]
 async fn account_status_is_delivered_after_many_failed_attempts() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
-    world.until_outbox_is_empty().await;
-    world.run_sql("revoke insert, update on session.subjects from svc_session").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    system.wait_for_empty_outbox().await;
+    system.run_sql("revoke insert, update on session.subjects from svc_session").await;
     let path = format!("/users/{}", ada.user.user_id);
     admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
-    world.until_dump_has("\"last_error\":\"credentials cannot be checked now").await;
-    world.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
-    world.until_dump_has("\"attempts\":100").await;
-    world.run_sql("grant insert, update on session.subjects to svc_session").await;
-    world.run_sql("update identity.outbox set due_at = now() where dead_lettered_at is null").await;
-    world.until_outbox_is_empty().await;
+    system.wait_for_text_in_database("\"last_error\":\"credentials cannot be checked now").await;
+    system.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
+    system.wait_for_text_in_database("\"attempts\":100").await;
+    system.run_sql("grant insert, update on session.subjects to svc_session").await;
+    system.run_sql("update identity.outbox set due_at = now() where parked_at is null").await;
+    system.wait_for_empty_outbox().await;
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    assert!(!world.dump().await.contains("push_user_status"), "the message was delivered, not dead-lettered");
+    assert!(
+        !system.dump_database().await.contains("tell_subject"),
+        "the message was delivered, not dead-lettered"
+    );
 }
 
 #[tokio::test]
 async fn a_mail_with_too_many_attempts_is_dead_lettered_and_others_are_sent() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    world
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, attempts)
             values (gen_random_uuid(), 'acme', 'mail_notice', '{}', now(), now(), 99)",
@@ -167,6 +177,6 @@ async fn a_mail_with_too_many_attempts_is_dead_lettered_and_others_are_sent() {
         .await;
     let invite = json!({ "email": "ada@acme.example" });
     admin.client.post("/users/invite", &invite).await.expect::<Value>(201);
-    world.mail_to("ada@acme.example").await;
-    world.until_dump_has("it was tried too often").await;
+    system.wait_for_mail("ada@acme.example").await;
+    system.wait_for_text_in_database("it was tried too often").await;
 }

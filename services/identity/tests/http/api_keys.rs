@@ -4,17 +4,18 @@ use contract::identity::{Invite, User};
 use contract::{Page, Role};
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::{Client, World};
+use testkit::Client;
+use testsystem::TestSystem;
 
-async fn patch(client: &Client, path: &str, body: Value) -> testkit::Answer {
+async fn patch(client: &Client, path: &str, body: Value) -> testkit::TestResponse {
     client.send(client.request(Method::PATCH, path).json(&body)).await
 }
 
 #[tokio::test]
 async fn a_key_with_users_read_can_list_but_not_change_users() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
-    let (_, reader) = world.api_key(&admin, &json!({ "name": "r", "scopes": ["users:read"] })).await;
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let (_, reader) = system.create_api_key(&admin, &json!({ "name": "r", "scopes": ["users:read"] })).await;
     let own = format!("/users/{}", admin.user.user_id);
     assert_eq!(reader.get("/users").await.expect::<Page<User>>(200).items.len(), 1);
     reader.get(&own).await.expect::<User>(200);
@@ -30,9 +31,9 @@ async fn a_key_with_users_read_can_list_but_not_change_users() {
 
 #[tokio::test]
 async fn a_key_with_users_write_manages_member_invites_but_no_administrator_invites() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, writer) = system.create_api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
     let body = |email: &str, role: &str| json!({ "email": email, "role": role });
     let invite: Invite = writer.post("/users/invite", &body("ada@acme.example", "member")).await.expect(201);
     let path = format!("/users/invites/{}", invite.invite_id);
@@ -57,9 +58,9 @@ async fn a_key_with_users_write_manages_member_invites_but_no_administrator_invi
 
 #[tokio::test]
 async fn a_key_never_receives_an_invite_token() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (_, writer) = world.api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, writer) = system.create_api_key(&admin, &json!({ "name": "w", "scopes": ["users:write"] })).await;
     let by_mail = json!({ "email": "ada@acme.example" });
     let by_response = json!({ "email": "bob@acme.example", "delivery": "response" });
     let rejected = writer.post("/users/invite", &by_response).await;
@@ -75,16 +76,15 @@ async fn a_key_never_receives_an_invite_token() {
 
 #[tokio::test]
 async fn a_key_cannot_act_for_a_user() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let all = json!(["events:write", "events:read", "users:read", "users:write"]);
-    let (_, key) = world.api_key(&admin, &json!({ "name": "all", "scopes": all })).await;
+    let (_, key) = system.create_api_key(&admin, &json!({ "name": "all", "scopes": all })).await;
     let about = key.clone().header("X-User-ID", &ada.user.user_id.to_string()).header("X-Tenant-ID", "acme");
     about.get("/auth/sessions").await.expect_problem(404, "not_found");
     about.delete("/auth/sessions").await.expect_problem(404, "not_found");
-    let change =
-        json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-good-one-7" });
+    let change = json!({ "current_password": testkit::PASSWORD, "new_password": "another-good-one-7" });
     about.post("/auth/password/change", &change).await.expect_problem(404, "not_found");
     key.get("/tenants/acme").await.expect_problem(404, "not_found");
 }

@@ -5,12 +5,12 @@ use contract::Role;
 use contract::device::DeviceCodes;
 use hashing::TokenDigest;
 use serde_json::{Value, json};
-use testkit::World;
+use testsystem::TestSystem;
 
 /// Returns all audit events with their subjects, oldest first, after the outbox is empty.
-async fn events(world: &World) -> Vec<(String, Value)> {
-    world.until_outbox_is_empty().await;
-    let client = async_nats::connect(&world.nats.url).await.unwrap();
+async fn events(system: &TestSystem) -> Vec<(String, Value)> {
+    system.wait_for_empty_outbox().await;
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let last = stream.info().await.unwrap().state.last_sequence;
     let mut events = Vec::new();
@@ -26,107 +26,106 @@ async fn events(world: &World) -> Vec<(String, Value)> {
 }
 
 /// Returns the events of one subject.
-async fn of(world: &World, subject: &str) -> Vec<Value> {
-    events(world).await.into_iter().filter(|(under, _)| under == subject).map(|(_, event)| event).collect()
+async fn of(system: &TestSystem, subject: &str) -> Vec<Value> {
+    events(system).await.into_iter().filter(|(under, _)| under == subject).map(|(_, event)| event).collect()
 }
 
 #[tokio::test]
 async fn changes_of_tenants_users_and_credentials_are_audited_with_their_actor() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let member = world.join(&admin, "bob@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "bob@acme.example", Role::Member).await;
     let user = format!("/users/{}", member.user.user_id);
     admin.client.patch(&user, &json!({ "role": "admin" })).await.expect::<Value>(200);
     admin.client.patch(&user, &json!({ "status": "disabled" })).await.expect::<Value>(200);
-    let (key, _) = world.api_key(&admin, &json!({ "name": "firewall" })).await;
+    let (key, _) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
     for _ in 0..2 {
         admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
     }
     let suspended = json!({ "status": "suspended" });
-    world.operator().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
+    system.platform_admin().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
 
     let administrator = json!({ "type": "user", "user_id": admin.user.user_id });
     let (bob, operator) = (json!(member.user.user_id), json!({ "type": "platform_admin" }));
-    let changed = of(&world, "audit.v1.acme.identity.privilege_permissions_changed").await;
+    let changed = of(&system, "audit.v1.acme.identity.privilege_permissions_changed").await;
     assert_eq!(changed.len(), 1);
     let expected = json!({
         "id": changed[0]["id"], "occurred_at": changed[0]["occurred_at"], "context": "identity", "tenant_id": "acme",
         "event": "privilege_permissions_changed", "about": "admin", "actor": administrator, "user_id": bob
     });
     assert_eq!(changed[0], expected);
-    let updated = of(&world, "audit.v1.acme.identity.user_updated").await;
+    let updated = of(&system, "audit.v1.acme.identity.user_updated").await;
     assert_eq!((&updated[0]["about"], &updated[0]["user_id"]), (&json!("disabled"), &bob));
-    let invited = of(&world, "audit.v1.acme.identity.authn_token_created").await;
+    let invited = of(&system, "audit.v1.acme.identity.authn_token_created").await;
     let by: Vec<_> = invited.iter().map(|event| event["actor"].clone()).collect();
     assert_eq!(by, [operator.clone(), administrator.clone()]);
     for name in ["authn_token_created", "authn_token_revoked"] {
-        let keys = of(&world, &format!("audit.v1.acme.session.{name}")).await;
+        let keys = of(&system, &format!("audit.v1.acme.session.{name}")).await;
         assert_eq!(keys.len(), 1, "{name}");
         assert_eq!((&keys[0]["actor"], &keys[0]["key_id"]), (&administrator, &json!(key.id)), "{name}");
     }
-    let admin_events = of(&world, "audit.v1.acme.identity.authz_admin").await;
+    let admin_events = of(&system, "audit.v1.acme.identity.authz_admin").await;
     let about: Vec<_> = admin_events.iter().map(|event| event["about"].as_str().unwrap()).collect();
     assert_eq!(about, ["tenant_created", "tenant_suspended"]);
     assert!(admin_events.iter().all(|event| event["actor"] == operator));
-    let sessions = of(&world, "audit.v1.acme.session.session_created").await;
+    let sessions = of(&system, "audit.v1.acme.session.session_created").await;
     assert_eq!(sessions.len(), 2);
     assert_eq!((&sessions[1]["user_id"], &sessions[1]["ip"]), (&bob, &json!("127.0.0.1")));
 }
 
 #[tokio::test]
 async fn password_attempts_and_revoked_sessions_are_audited() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let user_id = json!(admin.user.user_id);
     let log_in = async |tenant_id: &str, email: &str| {
         let body = json!({ "email": email, "password": "not-the-password-9" });
-        let client = world.client().header("X-Tenant-ID", tenant_id);
+        let client = system.client().header("X-Tenant-ID", tenant_id);
         client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
     };
     log_in("acme", &admin.user.email).await;
     log_in("acme", "unknown@acme.example").await;
     log_in("nowhere", "unknown@acme.example").await;
-    let change =
-        json!({ "current_password": testkit::world::PASSWORD, "new_password": "another-horse-battery-9" });
+    let change = json!({ "current_password": testkit::PASSWORD, "new_password": "another-horse-battery-9" });
     let own = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
     own.post("/auth/password/change", &change).await.expect_empty(204);
-    let raw = world.client().header("X-Session-ID", admin.session.session_id.expose());
+    let raw = system.client().header("X-Session-ID", admin.session.session_id.expose());
     for _ in 0..2 {
         raw.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
     }
 
-    let failed = of(&world, "audit.v1.acme.identity.authn_login_fail").await;
+    let failed = of(&system, "audit.v1.acme.identity.authn_login_fail").await;
     let about: Vec<_> = failed.iter().map(|event| event["user_id"].clone()).collect();
     assert_eq!(about, [user_id.clone(), Value::Null]);
     assert!(failed.iter().all(|event| event["actor"] == json!({ "type": "anonymous" })));
-    let nowhere = of(&world, "audit.v1._.identity.authn_login_fail").await;
+    let nowhere = of(&system, "audit.v1._.identity.authn_login_fail").await;
     assert_eq!(
         (nowhere.len(), &nowhere[0]["tenant_id"]),
         (1, &Value::Null),
         "the subject contains no unknown tenant"
     );
-    let succeeded = of(&world, "audit.v1.acme.identity.authn_login_success").await;
+    let succeeded = of(&system, "audit.v1.acme.identity.authn_login_success").await;
     assert_eq!((succeeded.len(), &succeeded[0]["user_id"]), (1, &user_id));
-    let created = of(&world, "audit.v1.acme.identity.user_created").await;
+    let created = of(&system, "audit.v1.acme.identity.user_created").await;
     assert_eq!((created.len(), &created[0]["about"]), (1, &json!("admin")));
-    let changed = of(&world, "audit.v1.acme.identity.authn_password_change").await;
+    let changed = of(&system, "audit.v1.acme.identity.authn_password_change").await;
     assert_eq!((changed.len(), &changed[0]["about"]), (1, &json!("change")));
-    let ended = of(&world, "audit.v1.acme.session.authn_token_revoked").await;
+    let ended = of(&system, "audit.v1.acme.session.authn_token_revoked").await;
     assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "repeated requests are audited once");
 }
 
 #[tokio::test]
 async fn expired_sessions_are_audited() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    world
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system
         .run_sql(
             "update session.sessions set idle_expires_at = now() - interval '2 minutes';
             update session.expiry_sweep set told_until = now() - interval '1 hour';
             select session.tell_expired(now(), array[gen_random_uuid()])",
         )
         .await;
-    let audited = of(&world, "audit.v1.acme.session.session_expired").await;
+    let audited = of(&system, "audit.v1.acme.session.session_expired").await;
     let digest = TokenDigest::of_text(admin.session.session_id.expose());
     let expected = json!({
         "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
@@ -138,14 +137,14 @@ async fn expired_sessions_are_audited() {
 
 #[tokio::test]
 async fn device_approvals_and_denials_are_audited_with_the_client_address() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let device = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let device = system.client().header("X-Tenant-ID", "acme");
     for (decision, name) in [("approve", "authn_token_created"), ("deny", "authn_token_revoked")] {
         let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
         let decide = json!({ "user_code": codes.user_code, "decision": decision });
         admin.client.post("/auth/device/decide", &decide).await.expect_empty(204);
-        let audited = of(&world, &format!("audit.v1.acme.session.{name}")).await;
+        let audited = of(&system, &format!("audit.v1.acme.session.{name}")).await;
         let user_id = admin.user.user_id;
         let expected = json!({
             "id": audited[0]["id"], "occurred_at": audited[0]["occurred_at"], "context": "session", "tenant_id": "acme",
@@ -159,9 +158,9 @@ async fn device_approvals_and_denials_are_audited_with_the_client_address() {
 
 #[tokio::test]
 async fn audit_events_contain_no_tokens_and_only_permitted_personal_data() {
-    let world = World::start_with(&[("SVC_AUDIT_PERSONAL", "none")]).await.unwrap();
-    let admin = world.tenant("acme").await;
-    let text = format!("{:?}", events(&world).await);
+    let system = TestSystem::start_with(&[("SVC_AUDIT_PERSONAL", "none")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let text = format!("{:?}", events(&system).await);
     assert!(text.contains("session_created"), "{text}");
     for kept_out in [admin.session.session_id.expose(), &*admin.user.email, "127.0.0.1", "svc_iv_"] {
         assert!(!text.contains(kept_out), "{kept_out} stands in {text}");
@@ -170,11 +169,11 @@ async fn audit_events_contain_no_tokens_and_only_permitted_personal_data() {
 
 #[tokio::test]
 async fn audit_events_are_published_after_a_broker_outage() {
-    let mut world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    world.nats.stop();
-    world.join(&admin, "bob@acme.example", Role::Member).await;
-    world.nats.restart().await.unwrap();
-    let sessions = of(&world, "audit.v1.acme.session.session_created").await;
+    let mut system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system.nats.stop();
+    system.add_user(&admin, "bob@acme.example", Role::Member).await;
+    system.nats.restart().await.unwrap();
+    let sessions = of(&system, "audit.v1.acme.session.session_created").await;
     assert_eq!(sessions.len(), 2, "one before the broker went away, one while it was away");
 }

@@ -9,7 +9,7 @@ use data_encoding::HEXUPPER;
 use serde_json::json;
 use sha1::{Digest as _, Sha1};
 use tempfile::TempDir;
-use testkit::World;
+use testsystem::TestSystem;
 
 /// On no built-in list, in any case.
 const BREACHED: &str = "Regenschirm-Mandarine-77";
@@ -40,13 +40,13 @@ fn built() -> (TempDir, String) {
 #[tokio::test]
 async fn a_password_in_the_mounted_set_is_rejected_and_the_token_is_not_consumed() {
     let (_home, set) = built();
-    let world = World::start_with(&[("SVC_BREACH_FILE", &set)]).await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start_with(&[("SVC_BREACH_FILE", &set)]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     let invite: Invite = admin.client.post("/users/invite", &body).await.expect(201);
     let token = invite.token.unwrap();
     let accept = async |password: &str| {
-        world.client().post("/users/accept-invite", &json!({ "token": token, "password": password })).await
+        system.client().post("/users/accept-invite", &json!({ "token": token, "password": password })).await
     };
     for breached in [BREACHED.to_owned(), format!(" {BREACHED} ")] {
         accept(&breached).await.expect_problem(422, "password_breached");

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use contract::ProblemKind;
 use contract::routes;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn the_page_documents_every_route_and_loads_nothing_from_elsewhere() {
-    let world = World::start().await.unwrap();
-    let page = world.client().get("/docs").await;
+    let system = TestSystem::start().await.unwrap();
+    let page = system.client().get("/docs").await;
     assert_eq!(
         (page.status, &page.headers["content-type"]),
         (200, &"text/html; charset=utf-8".parse().unwrap())
@@ -24,8 +24,8 @@ async fn the_page_documents_every_route_and_loads_nothing_from_elsewhere() {
 
 #[tokio::test]
 async fn every_link_of_the_page_leads_somewhere() {
-    let world = World::start().await.unwrap();
-    let page = world.client().get("/docs").await;
+    let system = TestSystem::start().await.unwrap();
+    let page = system.client().get("/docs").await;
     let links: HashSet<_> =
         page.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(links.len() > routes::all().count());
@@ -35,7 +35,7 @@ async fn every_link_of_the_page_leads_somewhere() {
         } else if let Some(code) = link.strip_prefix("problems/") {
             assert!(ProblemKind::from_code(code).is_some(), "{link}");
         } else {
-            assert_eq!(world.client().get(&format!("/{link}")).await.status, 200, "{link}");
+            assert_eq!(system.client().get(&format!("/{link}")).await.status, 200, "{link}");
         }
     }
 }

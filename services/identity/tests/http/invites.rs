@@ -3,30 +3,30 @@
 use contract::identity::{AcceptedInvite, Invite, InviteStatus};
 use contract::{Page, Role};
 use serde_json::json;
-use testkit::World;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn an_invite_mail_contains_a_working_token() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let invite: Invite =
         admin.client.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect(201);
     assert_eq!((invite.role, invite.status), (Role::Member, InviteStatus::Pending));
     assert!(invite.token.is_none(), "a token that is mailed stands in the mail alone");
 
-    let mail = world.mail_to("ada@acme.example").await;
+    let mail = system.wait_for_mail("ada@acme.example").await;
     let token =
         mail.split_whitespace().find(|word| word.starts_with("svc_iv_")).expect("the mail holds the token");
     let accept = json!({ "token": token, "password": PASSWORD });
-    let user: AcceptedInvite = world.client().post("/users/accept-invite", &accept).await.expect(201);
+    let user: AcceptedInvite = system.client().post("/users/accept-invite", &accept).await.expect(201);
     assert_eq!((user.email.as_str(), user.role), ("ada@acme.example", Role::Member));
 }
 
 #[tokio::test]
 async fn equivalent_spellings_of_an_address_cannot_be_invited_twice() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let invite = async |email: &str| admin.client.post("/users/invite", &json!({ "email": email })).await;
     invite("Ada@Acme.example").await.expect::<Invite>(201);
     invite(" ada@acme.EXAMPLE ").await.expect_problem(409, "invite_pending");
@@ -36,35 +36,35 @@ async fn equivalent_spellings_of_an_address_cannot_be_invited_twice() {
 
 #[tokio::test]
 async fn concurrent_invites_of_one_address_create_one_invite() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     let attempts = (0..8).map(|_| async { admin.client.post("/users/invite", &body).await.status });
-    let mut statuses = testkit::together(attempts.collect()).await;
+    let mut statuses = testkit::join_all(attempts).await;
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 409, 409, 409, 409, 409, 409, 409]);
 }
 
 #[tokio::test]
 async fn members_cannot_invite_and_the_platform_administrator_names_the_tenant() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let body = json!({ "email": "bob@acme.example", "role": "admin", "delivery": "response" });
     member.client.post("/users/invite", &body).await.expect_problem(403, "forbidden");
     member.client.get("/users/invites").await.expect_problem(403, "forbidden");
-    world.client().post("/users/invite", &body).await.expect_problem(401, "unauthenticated");
-    world.operator().post("/users/invite", &body).await.expect_problem(400, "header_missing");
-    let unknown = world.operator().header("X-Tenant-ID", "nowhere");
+    system.client().post("/users/invite", &body).await.expect_problem(401, "unauthenticated");
+    system.platform_admin().post("/users/invite", &body).await.expect_problem(400, "header_missing");
+    let unknown = system.platform_admin().header("X-Tenant-ID", "nowhere");
     unknown.post("/users/invite", &body).await.expect_problem(404, "not_found");
-    let operator = world.operator().header("X-Tenant-ID", "acme");
+    let operator = system.platform_admin().header("X-Tenant-ID", "acme");
     assert_eq!(operator.post("/users/invite", &body).await.expect::<Invite>(201).role, Role::Admin);
 }
 
 #[tokio::test]
 async fn invites_are_listed_by_status_for_the_callers_tenant_only() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     admin.client.post("/users/invite", &body).await.expect::<Invite>(201);
     let emails = async |client: &testkit::Client, path: &str| {
@@ -80,8 +80,8 @@ async fn invites_are_listed_by_status_for_the_callers_tenant_only() {
 
 #[tokio::test]
 async fn resending_an_invite_replaces_its_token() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     let first: Invite = admin.client.post("/users/invite", &body).await.expect(201);
     let path = format!("/users/invites/{}/resend", first.invite_id);
@@ -89,7 +89,7 @@ async fn resending_an_invite_replaces_its_token() {
     assert_eq!(second.invite_id, first.invite_id);
     let accept = async |invite: Invite| {
         let body = json!({ "token": invite.token.unwrap(), "password": PASSWORD });
-        world.client().post("/users/accept-invite", &body).await
+        system.client().post("/users/accept-invite", &body).await
     };
     accept(first).await.expect_problem(400, "token_invalid");
     accept(second).await.expect::<AcceptedInvite>(201);
@@ -98,8 +98,8 @@ async fn resending_an_invite_replaces_its_token() {
 
 #[tokio::test]
 async fn a_revoked_invite_cannot_be_accepted_and_its_address_can_be_invited_again() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     let invite: Invite = admin.client.post("/users/invite", &body).await.expect(201);
     let path = format!("/users/invites/{}", invite.invite_id);
@@ -108,23 +108,23 @@ async fn a_revoked_invite_cannot_be_accepted_and_its_address_can_be_invited_agai
     admin.client.delete(&path).await.expect_empty(204);
     admin.client.delete("/users/invites/no-id").await.expect_problem(404, "not_found");
     let accept = json!({ "token": invite.token.unwrap(), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
+    system.client().post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
     admin.client.post("/users/invite", &body).await.expect::<Invite>(201);
 }
 
 #[tokio::test]
 async fn an_expired_invite_cannot_be_accepted_and_can_be_replaced() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = json!({ "email": "ada@acme.example", "delivery": "response" });
     let invite: Invite = admin.client.post("/users/invite", &body).await.expect(201);
-    world
+    system
         .run_sql(
             "update identity.invites set expires_at = now() - interval '1 second' where status = 'pending'",
         )
         .await;
     let accept = json!({ "token": invite.token.unwrap(), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
+    system.client().post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
     let listed: Page<Invite> = admin.client.get("/users/invites?status=expired").await.expect(200);
     assert_eq!(listed.items[0].email, "ada@acme.example");
     admin.client.post("/users/invite", &body).await.expect::<Invite>(201);
@@ -132,22 +132,22 @@ async fn an_expired_invite_cannot_be_accepted_and_can_be_replaced() {
 
 #[tokio::test]
 async fn a_late_mail_of_a_replaced_invite_does_not_change_the_token() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let invite: Invite =
         admin.client.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect(201);
-    world.mail_to("ada@acme.example").await;
+    system.wait_for_mail("ada@acme.example").await;
     let path = format!("/users/invites/{}/resend", invite.invite_id);
     let resent: Invite = admin.client.post(&path, &json!({ "delivery": "response" })).await.expect(200);
     // The first mail's outbox message is delivered again, as after a failed attempt.
     let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
-    world
+    system
         .run_sql(&format!(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
             values (gen_random_uuid(), 'acme', 'mail_invite', '{payload}', now(), now())"
         ))
         .await;
-    world.until_outbox_is_empty().await;
+    system.wait_for_empty_outbox().await;
     let accept = json!({ "token": resent.token.unwrap(), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
 }

@@ -2,20 +2,20 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::world::{LIMITS_OFF, PASSWORD};
-use testkit::{Answer, Client, World};
+use testkit::{Client, LIMITS_OFF, PASSWORD, TestResponse};
+use testsystem::TestSystem;
 
 /// Starts a system that trusts this test as its proxy.
-async fn behind_a_proxy(limits: &[(&str, &str)]) -> World {
+async fn behind_a_proxy(limits: &[(&str, &str)]) -> TestSystem {
     let proxies = [("SVC_TRUSTED_PROXIES", "127.0.0.0/8")];
-    World::start_with(&[limits, &proxies].concat()).await.unwrap()
+    TestSystem::start_with(&[limits, &proxies].concat()).await.unwrap()
 }
 
 fn from(client: &Client, address: &str) -> Client {
     client.clone().header("X-Forwarded-For", address)
 }
 
-async fn log_in(client: &Client) -> Answer {
+async fn log_in(client: &Client) -> TestResponse {
     let client = client.clone().header("X-Tenant-ID", "acme");
     client
         .post("/auth/password/login", &json!({ "email": "unknown@acme.example", "password": PASSWORD }))
@@ -24,8 +24,8 @@ async fn log_in(client: &Client) -> Answer {
 
 #[tokio::test]
 async fn a_rate_limited_address_gets_429_with_retry_after() {
-    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "2/h")]).await;
-    let (client, neighbour) = (from(&world.client(), "192.0.2.1"), from(&world.client(), "192.0.2.2"));
+    let system = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "2/h")]).await;
+    let (client, neighbour) = (from(&system.client(), "192.0.2.1"), from(&system.client(), "192.0.2.2"));
     for _ in 0..2 {
         log_in(&client).await.expect_problem(401, "login_failed");
     }
@@ -42,34 +42,34 @@ async fn a_rate_limited_address_gets_429_with_retry_after() {
 
 #[tokio::test]
 async fn an_ipv6_64_is_one_source_and_a_mapped_address_counts_as_ipv4() {
-    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
+    let system = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
     for (first, second) in [("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"), ("192.0.2.9", "::ffff:192.0.2.9")] {
-        log_in(&from(&world.client(), first)).await.expect_problem(401, "login_failed");
-        log_in(&from(&world.client(), second)).await.expect_problem(429, "rate_limited");
+        log_in(&from(&system.client(), first)).await.expect_problem(401, "login_failed");
+        log_in(&from(&system.client(), second)).await.expect_problem(429, "rate_limited");
     }
-    log_in(&from(&world.client(), "2001:db8:1:3::1")).await.expect_problem(401, "login_failed");
+    log_in(&from(&system.client(), "2001:db8:1:3::1")).await.expect_problem(401, "login_failed");
 }
 
 #[tokio::test]
 async fn a_forged_x_forwarded_for_does_not_bypass_the_limit() {
-    let world = World::start_with(&[("SVC_LIMIT_LOGIN", "1/h")]).await.unwrap();
-    log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
+    let system = TestSystem::start_with(&[("SVC_LIMIT_LOGIN", "1/h")]).await.unwrap();
+    log_in(&from(&system.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
     for forwarded_for in ["192.0.2.2", "127.0.0.1", "nonsense", "192.0.2.3, 192.0.2.4", ""] {
-        log_in(&from(&world.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
+        log_in(&from(&system.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
     }
     // Behind a proxy, a client can only add entries to the left of the proxy's entry.
-    let world = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
-    log_in(&from(&world.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
+    let system = behind_a_proxy(&[("SVC_LIMIT_LOGIN", "1/h")]).await;
+    log_in(&from(&system.client(), "192.0.2.1")).await.expect_problem(401, "login_failed");
     for forwarded_for in ["192.0.2.2, 192.0.2.1", "nonsense, 192.0.2.1", "127.0.0.1,192.0.2.1,127.0.0.2"] {
-        log_in(&from(&world.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
+        log_in(&from(&system.client(), forwarded_for)).await.expect_problem(429, "rate_limited");
     }
 }
 
 #[tokio::test]
 async fn a_session_stores_the_client_address_behind_the_proxy() {
-    let world = behind_a_proxy(&[]).await;
-    let admin = world.tenant("acme").await;
-    let client = from(&world.client(), "198.51.100.1, 192.0.2.77").header("X-Tenant-ID", "acme");
+    let system = behind_a_proxy(&[]).await;
+    let admin = system.create_tenant("acme").await;
+    let client = from(&system.client(), "198.51.100.1, 192.0.2.77").header("X-Tenant-ID", "acme");
     let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
     client.post("/auth/password/login", &body).await.expect::<Value>(200);
     let client = admin.client.header("X-User-ID", &admin.user.user_id.to_string());
@@ -90,8 +90,8 @@ const CREDENTIAL_ROUTES: [(&str, &str, &str); 4] = [
 #[tokio::test]
 async fn credential_routes_have_their_own_limits() {
     for (variable, path, body) in CREDENTIAL_ROUTES {
-        let world = World::start_with(&[(variable, "1/h")]).await.unwrap();
-        let client = world
+        let system = TestSystem::start_with(&[(variable, "1/h")]).await.unwrap();
+        let client = system
             .client()
             .header("X-Tenant-ID", "acme")
             .header("X-User-ID", "018f0000-0000-7000-8000-000000000000");
@@ -117,41 +117,41 @@ async fn every_other_route_counts_against_the_default_limit() {
         (Method::POST, "/auth/sessions/logout"),
         (Method::GET, "/a/path/that/does/not/exist"),
     ];
-    let world = behind_a_proxy(&[("SVC_LIMIT_DEFAULT", "1/h")]).await;
+    let system = behind_a_proxy(&[("SVC_LIMIT_DEFAULT", "1/h")]).await;
     for (n, (method, path)) in routes.into_iter().enumerate() {
-        let client = from(&world.client(), &format!("192.0.2.{n}"));
+        let client = from(&system.client(), &format!("192.0.2.{n}"));
         assert_ne!(client.send(client.request(method.clone(), path)).await.status, 429, "{path}");
         let answer = client.send(client.request(method, path)).await;
         answer.expect_problem(429, "rate_limited");
     }
     // Ingest has no address limit.
     for _ in 0..3 {
-        world.client().get("/events").await.expect_problem(405, "method_not_allowed");
+        system.client().get("/events").await.expect_problem(405, "method_not_allowed");
     }
 }
 
 #[tokio::test]
 async fn a_rate_limited_reset_is_dropped_and_answered_with_204() {
-    let world = World::start_with(&[("SVC_LIMIT_RESET", "2/h")]).await.unwrap();
-    let _admin = world.tenant("acme").await;
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start_with(&[("SVC_LIMIT_RESET", "2/h")]).await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    let client = system.client().header("X-Tenant-ID", "acme");
     for _ in 0..3 {
         let body = json!({ "email": "admin@acme.example" });
         client.post("/auth/password/reset", &body).await.expect_empty(204);
     }
-    world.until_outbox_is_empty().await;
-    assert_eq!(world.until_mails(2).await.len(), 2);
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(2).await.len(), 2);
 }
 
 #[tokio::test]
 async fn without_the_limits_table_credential_routes_answer_503_and_others_continue() {
     let on: Vec<_> = LIMITS_OFF.iter().map(|(variable, _)| (*variable, "100/s")).collect();
-    let world = World::start_with(&on).await.unwrap();
-    let admin = world.tenant("acme").await;
-    world
+    let system = TestSystem::start_with(&on).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system
         .run_sql("alter table identity.limits rename to gone; revoke all on session.limits from svc_session")
         .await;
-    let client = world
+    let client = system
         .client()
         .header("X-Tenant-ID", "acme")
         .header("X-User-ID", "018f0000-0000-7000-8000-000000000000");

@@ -2,91 +2,91 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::World;
-use testkit::world::{PASSWORD, Person};
+use testkit::PASSWORD;
+use testsystem::{TestSystem, TestUser};
 
 const EMAIL: &str = "admin@acme.example";
 const NEW: &str = "another-horse-battery-10";
 
-async fn start() -> World {
-    World::start_with(&[("SVC_TRUSTED_PROXIES", "127.0.0.0/8")]).await.unwrap()
+async fn start() -> TestSystem {
+    TestSystem::start_with(&[("SVC_TRUSTED_PROXIES", "127.0.0.0/8")]).await.unwrap()
 }
 
 /// Returns the status of a login from the `n`th address.
-async fn attempt(world: &World, n: usize, email: &str, password: &str) -> u16 {
+async fn attempt(system: &TestSystem, n: usize, email: &str, password: &str) -> u16 {
     let address = format!("2001:db8:0:{n:x}::1");
-    let client = world.client().header("X-Tenant-ID", "acme").header("X-Forwarded-For", &address);
+    let client = system.client().header("X-Tenant-ID", "acme").header("X-Forwarded-For", &address);
     client.post("/auth/password/login", &json!({ "email": email, "password": password })).await.status
 }
 
 /// Creates a tenant whose administrator is locked out.
-async fn locked(world: &World) -> Person {
-    let admin = world.tenant("acme").await;
+async fn locked(system: &TestSystem) -> TestUser {
+    let admin = system.create_tenant("acme").await;
     for n in 0..100 {
-        assert_eq!(attempt(world, n, EMAIL, "wrong-password-altogether").await, 401);
+        assert_eq!(attempt(system, n, EMAIL, "wrong-password-altogether").await, 401);
     }
-    assert_eq!(attempt(world, 100, EMAIL, PASSWORD).await, 401, "locked out from every address");
+    assert_eq!(attempt(system, 100, EMAIL, PASSWORD).await, 401, "locked out from every address");
     admin
 }
 
 #[tokio::test]
 async fn one_hundred_consecutive_failures_lock_the_account_and_a_success_resets_the_count() {
-    let world = start().await;
-    let _admin = world.tenant("acme").await;
+    let system = start().await;
+    let _admin = system.create_tenant("acme").await;
     for n in 0..99 {
-        assert_eq!(attempt(&world, n, EMAIL, "wrong-password-altogether").await, 401);
+        assert_eq!(attempt(&system, n, EMAIL, "wrong-password-altogether").await, 401);
     }
-    assert_eq!(attempt(&world, 99, EMAIL, PASSWORD).await, 200);
+    assert_eq!(attempt(&system, 99, EMAIL, PASSWORD).await, 200);
     for n in 100..200 {
-        assert_eq!(attempt(&world, n, EMAIL, "wrong-password-altogether").await, 401);
+        assert_eq!(attempt(&system, n, EMAIL, "wrong-password-altogether").await, 401);
     }
-    assert_eq!(attempt(&world, 200, EMAIL, PASSWORD).await, 401);
+    assert_eq!(attempt(&system, 200, EMAIL, PASSWORD).await, 401);
 }
 
 #[tokio::test]
 async fn a_password_reset_lifts_lockout_and_back_off() {
-    let world = start().await;
-    let _admin = locked(&world).await;
+    let system = start().await;
+    let _admin = locked(&system).await;
     for _ in 0..6 {
-        assert_eq!(attempt(&world, 1, EMAIL, "wrong-password-altogether").await, 401);
+        assert_eq!(attempt(&system, 1, EMAIL, "wrong-password-altogether").await, 401);
     }
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let client = system.client().header("X-Tenant-ID", "acme");
     client.post("/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
-    let mail = world.mail_to(EMAIL).await;
+    let mail = system.wait_for_mail(EMAIL).await;
     let token = mail.split_whitespace().find(|word| word.starts_with("svc_pr_")).unwrap();
     client
         .post("/auth/password/reset/confirm", &json!({ "token": token, "new_password": NEW }))
         .await
         .expect_empty(204);
-    assert_eq!(attempt(&world, 1, EMAIL, NEW).await, 200);
+    assert_eq!(attempt(&system, 1, EMAIL, NEW).await, 200);
 }
 
 #[tokio::test]
 async fn setting_the_user_active_lifts_a_lockout() {
-    let world = start().await;
-    let admin = locked(&world).await;
+    let system = start().await;
+    let admin = locked(&system).await;
     let path = format!("/users/{}", admin.user.user_id);
     let change = async |body: Value| {
         let request = admin.client.request(Method::PATCH, &path).json(&body);
         admin.client.send(request).await.expect::<Value>(200)
     };
     change(json!({ "role": "admin" })).await;
-    assert_eq!(attempt(&world, 101, EMAIL, PASSWORD).await, 401, "other changes do not lift the lockout");
+    assert_eq!(attempt(&system, 101, EMAIL, PASSWORD).await, 401, "other changes do not lift the lockout");
     change(json!({ "status": "active" })).await;
-    assert_eq!(attempt(&world, 102, EMAIL, PASSWORD).await, 200);
+    assert_eq!(attempt(&system, 102, EMAIL, PASSWORD).await, 200);
 }
 
 #[tokio::test]
 async fn accepting_an_invite_clears_earlier_failures() {
-    let world = start().await;
-    let admin = world.tenant("acme").await;
+    let system = start().await;
+    let admin = system.create_tenant("acme").await;
     let email = "ada@acme.example";
     let invite = json!({ "email": email, "delivery": "response" });
     let invite: Value = admin.client.post("/users/invite", &invite).await.expect(201);
     for n in 0..101 {
-        assert_eq!(attempt(&world, n, email, PASSWORD).await, 401);
+        assert_eq!(attempt(&system, n, email, PASSWORD).await, 401);
     }
     let accept = json!({ "token": invite["token"], "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect::<Value>(201);
-    assert_eq!(attempt(&world, 1, email, PASSWORD).await, 200);
+    system.client().post("/users/accept-invite", &accept).await.expect::<Value>(201);
+    assert_eq!(attempt(&system, 1, email, PASSWORD).await, 200);
 }

@@ -1,12 +1,12 @@
 //! `/openapi.json`.
 
 use reqwest::Method;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn serves_the_checked_in_document_and_honors_if_none_match() {
-    let world = World::start().await.unwrap();
-    let client = world.client();
+    let system = TestSystem::start().await.unwrap();
+    let client = system.client();
     let answer = client.get("/openapi.json").await;
     assert_eq!((answer.status, &answer.headers["content-type"]), (200, &"application/json".parse().unwrap()));
     assert!(answer.body == include_str!("../../../../catalog/openapi.json"));

@@ -1,11 +1,11 @@
 //! `/pages`, `/problems` and `/version`.
 
 use contract::ProblemKind;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn pages_load_only_own_resources_and_send_no_referrer() {
-    let world = World::start().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
     for (name, content_type) in [
         ("accept-invite", "text/html; charset=utf-8"),
         ("reset-password", "text/html; charset=utf-8"),
@@ -16,7 +16,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("device.js", "text/javascript; charset=utf-8"),
         ("token-form.js", "text/javascript; charset=utf-8"),
     ] {
-        let page = world.client().get(&format!("/pages/{name}")).await;
+        let page = system.client().get(&format!("/pages/{name}")).await;
         assert_eq!(
             (page.status, &page.headers["content-type"]),
             (200, &content_type.parse().unwrap()),
@@ -28,22 +28,22 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
         assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
     }
-    world.client().get("/pages/nowhere").await.expect_problem(404, "not_found");
+    system.client().get("/pages/nowhere").await.expect_problem(404, "not_found");
 }
 
 #[tokio::test]
 async fn every_problem_type_has_a_page() {
-    let world = World::start().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
     for kind in ProblemKind::ALL {
-        let page = world.client().get(&format!("/problems/{}", kind.code())).await;
+        let page = system.client().get(&format!("/problems/{}", kind.code())).await;
         assert!(page.status == 200 && page.body.contains(kind.title()), "{page}");
     }
-    let problem = world.client().get("/problems/none").await.expect_problem(404, "not_found");
-    assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", world.base_url));
+    let problem = system.client().get("/problems/none").await.expect_problem(404, "not_found");
+    assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", system.base_url));
 }
 
 #[tokio::test]
 async fn the_version_is_served() {
-    let world = World::start().await.unwrap();
-    assert_eq!(world.client().get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
+    let system = TestSystem::start().await.unwrap();
+    assert_eq!(system.client().get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
 }

@@ -2,51 +2,51 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use testkit::world::{PASSWORD, Person};
-use testkit::{Answer, Client, World};
+use testkit::{Client, PASSWORD, TestResponse};
+use testsystem::{TestSystem, TestUser};
 
 const NEW: &str = "another-horse-battery-10";
 
-async fn change(client: &Client, person: &Person, current: &str, new: &str) -> Answer {
+async fn change(client: &Client, person: &TestUser, current: &str, new: &str) -> TestResponse {
     let client = client.clone().header("X-User-ID", &person.user.user_id.to_string());
     client.post("/auth/password/change", &json!({ "current_password": current, "new_password": new })).await
 }
 
 #[tokio::test]
 async fn a_password_change_revokes_all_sessions_but_the_current_one() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let other = world.client().bearer(world.log_in("acme", "admin@acme.example").await.session_id.expose());
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let other = system.client().bearer(system.log_in("acme", "admin@acme.example").await.session_id.expose());
     change(&admin.client, &admin, PASSWORD, NEW).await.expect_empty(204);
     other.get("/auth/session").await.expect_problem(401, "credential_invalid");
     admin.client.get("/auth/session").await.expect::<Value>(200);
     let login = async |password: &str| {
-        let client = world.client().header("X-Tenant-ID", "acme");
+        let client = system.client().header("X-Tenant-ID", "acme");
         client
             .post("/auth/password/login", &json!({ "email": "admin@acme.example", "password": password }))
             .await
     };
     login(PASSWORD).await.expect_problem(401, "login_failed");
     login(NEW).await.expect::<Value>(200);
-    let notice = world.mail_to("admin@acme.example").await;
+    let notice = system.wait_for_mail("admin@acme.example").await;
     assert!(notice.contains("Your password was changed") && !notice.contains("svc_"));
 }
 
 #[tokio::test]
 async fn without_a_bearer_a_password_change_revokes_every_session() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let client = system.client().header("X-Tenant-ID", "acme");
     change(&client, &admin, PASSWORD, NEW).await.expect_empty(204);
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
 }
 
 #[tokio::test]
 async fn the_current_password_is_verified_before_the_policy() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let client = system.client().header("X-Tenant-ID", "acme");
     // The current password is verified first, so the policy reveals nothing to others.
     change(&client, &admin, "wrong-password-altogether", "short").await.expect_problem(401, "login_failed");
     change(&client, &admin, PASSWORD, "short").await.expect_problem(422, "password_too_short");
@@ -54,7 +54,7 @@ async fn the_current_password_is_verified_before_the_policy() {
     change(&member.client, &admin, PASSWORD, NEW).await.expect_problem(404, "not_found");
     let dead = client.clone().bearer("svc_st_0000000000000000000000000000000000000000000_000000");
     change(&dead, &admin, PASSWORD, NEW).await.expect_problem(401, "credential_invalid");
-    let elsewhere = world.client().header("X-Tenant-ID", "elsewhere");
+    let elsewhere = system.client().header("X-Tenant-ID", "elsewhere");
     change(&elsewhere, &admin, PASSWORD, NEW).await.expect_problem(401, "login_failed");
     let path = "/auth/password/change";
     let body = json!({ "current_password": PASSWORD, "new_password": NEW });
@@ -70,14 +70,14 @@ async fn the_current_password_is_verified_before_the_policy() {
 
 #[tokio::test]
 async fn of_concurrent_password_changes_one_succeeds() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let changes = (0..4).map(|n| {
         let new = format!("{NEW}-{n}");
         let (client, admin) = (&admin.client, &admin);
         async move { change(client, admin, PASSWORD, &new).await.status }
     });
-    let mut statuses = testkit::together(changes.collect()).await;
+    let mut statuses = testkit::join_all(changes).await;
     statuses.sort_unstable();
     assert_eq!(statuses, [204, 401, 401, 401]);
 }

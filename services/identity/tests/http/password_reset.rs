@@ -2,18 +2,18 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use testkit::world::PASSWORD;
-use testkit::{Answer, World};
+use testkit::{PASSWORD, TestResponse};
+use testsystem::TestSystem;
 
 const NEW: &str = "another-horse-battery-10";
 
-async fn request(world: &World, email: &str) {
-    let client = world.client().header("X-Tenant-ID", "acme");
+async fn request(system: &TestSystem, email: &str) {
+    let client = system.client().header("X-Tenant-ID", "acme");
     client.post("/auth/password/reset", &json!({ "email": email })).await.expect_empty(204);
 }
 
-async fn confirm(world: &World, token: &str, password: &str) -> Answer {
-    world
+async fn confirm(system: &TestSystem, token: &str, password: &str) -> TestResponse {
+    system
         .client()
         .post("/auth/password/reset/confirm", &json!({ "token": token, "new_password": password }))
         .await
@@ -25,89 +25,89 @@ fn token_of(mail: &str) -> String {
 
 #[tokio::test]
 async fn a_reset_token_sets_a_password_once_and_revokes_every_session() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    request(&world, " ADMIN@acme.example").await;
-    let token = token_of(&world.mail_to("admin@acme.example").await);
-    confirm(&world, &token, "short").await.expect_problem(422, "password_too_short");
-    confirm(&world, &token, NEW).await.expect_empty(204);
-    confirm(&world, &token, NEW).await.expect_problem(400, "token_invalid");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    request(&system, " ADMIN@acme.example").await;
+    let token = token_of(&system.wait_for_mail("admin@acme.example").await);
+    confirm(&system, &token, "short").await.expect_problem(422, "password_too_short");
+    confirm(&system, &token, NEW).await.expect_empty(204);
+    confirm(&system, &token, NEW).await.expect_problem(400, "token_invalid");
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let client = system.client().header("X-Tenant-ID", "acme");
     let body = json!({ "email": "admin@acme.example", "password": NEW });
     client.post("/auth/password/login", &body).await.expect::<Value>(200);
 }
 
 #[tokio::test]
 async fn of_concurrent_confirmations_of_one_reset_one_succeeds() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    let token = token_of(&world.mail_to("admin@acme.example").await);
-    let attempts = (0..6).map(|_| async { confirm(&world, &token, NEW).await.status });
-    let mut statuses = testkit::together(attempts.collect()).await;
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    let token = token_of(&system.wait_for_mail("admin@acme.example").await);
+    let attempts = (0..6).map(|_| async { confirm(&system, &token, NEW).await.status });
+    let mut statuses = testkit::join_all(attempts).await;
     statuses.sort_unstable();
     assert_eq!(statuses, [204, 400, 400, 400, 400, 400]);
 }
 
 #[tokio::test]
 async fn a_newer_reset_replaces_the_older_one() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    let first = token_of(&world.mail_to("admin@acme.example").await);
-    request(&world, "admin@acme.example").await;
-    let tokens = world.until_mails(2).await.iter().map(|mail| token_of(mail)).collect::<Vec<_>>();
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    let first = token_of(&system.wait_for_mail("admin@acme.example").await);
+    request(&system, "admin@acme.example").await;
+    let tokens = system.wait_for_mails(2).await.iter().map(|mail| token_of(mail)).collect::<Vec<_>>();
     let second = tokens.iter().find(|token| **token != first).unwrap();
-    confirm(&world, &first, NEW).await.expect_problem(400, "token_invalid");
-    confirm(&world, second, NEW).await.expect_empty(204);
+    confirm(&system, &first, NEW).await.expect_problem(400, "token_invalid");
+    confirm(&system, second, NEW).await.expect_empty(204);
 }
 
 #[tokio::test]
 async fn at_most_five_resets_per_hour_are_mailed_and_the_last_token_stays_valid() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
     for count in 1..=5 {
-        request(&world, "admin@acme.example").await;
-        world.until_mails(count).await;
+        request(&system, "admin@acme.example").await;
+        system.wait_for_mails(count).await;
     }
-    request(&world, "admin@acme.example").await;
-    world.until_outbox_is_empty().await;
-    let mails = world.until_mails(5).await;
+    request(&system, "admin@acme.example").await;
+    system.wait_for_empty_outbox().await;
+    let mails = system.wait_for_mails(5).await;
     assert_eq!(mails.len(), 5);
     let last = token_of(mails.last().unwrap());
-    confirm(&world, &last, NEW).await.expect_empty(204);
+    confirm(&system, &last, NEW).await.expect_empty(204);
 }
 
 #[tokio::test]
 async fn a_reset_is_mailed_beyond_the_limit_if_no_token_is_active() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
     for count in 1..=5 {
-        request(&world, "admin@acme.example").await;
-        world.until_mails(count).await;
+        request(&system, "admin@acme.example").await;
+        system.wait_for_mails(count).await;
     }
-    world.run_sql("update identity.resets set expires_at = now()").await;
+    system.run_sql("update identity.resets set expires_at = now()").await;
     for _ in 0..3 {
-        request(&world, "admin@acme.example").await;
-        world.until_outbox_is_empty().await;
+        request(&system, "admin@acme.example").await;
+        system.wait_for_empty_outbox().await;
     }
-    let mails = world.until_mails(6).await;
+    let mails = system.wait_for_mails(6).await;
     assert_eq!(mails.len(), 6, "one in the lifetime of a token");
-    confirm(&world, &token_of(mails.last().unwrap()), NEW).await.expect_empty(204);
+    confirm(&system, &token_of(mails.last().unwrap()), NEW).await.expect_empty(204);
 }
 
 /// The response depends neither on the account nor on the request.
 #[tokio::test]
 async fn every_reset_request_gets_the_same_response() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let _member = world.join(&admin, "ada@acme.example", Role::Member).await;
-    world.run_sql("update identity.users set status = 'disabled' where email = 'ada@acme.example'").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let _member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    system.run_sql("update identity.users set status = 'disabled' where email = 'ada@acme.example'").await;
     let path = "/auth/password/reset";
-    let client = world.client().header("X-Tenant-ID", "acme").header("X-Request-Id", "the-same");
-    let elsewhere = world.client().header("X-Tenant-ID", "elsewhere").header("X-Request-Id", "the-same");
-    let nameless = world.client().header("X-Request-Id", "the-same");
+    let client = system.client().header("X-Tenant-ID", "acme").header("X-Request-Id", "the-same");
+    let elsewhere = system.client().header("X-Tenant-ID", "elsewhere").header("X-Request-Id", "the-same");
+    let nameless = system.client().header("X-Request-Id", "the-same");
     let json = "application/json";
     let mut answers = vec![
         client.post(path, &json!({ "email": "admin@acme.example" })).await,
@@ -127,69 +127,69 @@ async fn every_reset_request_gets_the_same_response() {
     let mut texts: Vec<_> = answers.iter().map(ToString::to_string).collect();
     texts.dedup();
     assert_eq!(texts.len(), 1, "{texts:#?}");
-    world.until_outbox_is_empty().await;
-    assert_eq!(world.until_mails(1).await.len(), 1, "only the one account that can use it is mailed");
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(1).await.len(), 1, "only the one account that can use it is mailed");
     let metrics =
-        testkit::client::plain_http().get(format!("{}/metrics", world.admin_url)).send().await.unwrap();
+        testkit::client::plain_http().get(format!("{}/metrics", system.admin_url)).send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     assert!(metrics.lines().any(|line| line == "svc_resets_dropped_total 9"), "{metrics}");
 }
 
 #[tokio::test]
 async fn a_reset_of_a_suspended_tenant_is_rejected_and_not_consumed() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    let token = token_of(&world.mail_to("admin@acme.example").await);
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    let token = token_of(&system.wait_for_mail("admin@acme.example").await);
     let patch = async |status: &str| {
         let body = json!({ "status": status });
-        world.operator().patch("/tenants/acme", &body).await.expect::<Value>(200)
+        system.platform_admin().patch("/tenants/acme", &body).await.expect::<Value>(200)
     };
     patch("suspended").await;
-    confirm(&world, &token, NEW).await.expect_problem(400, "token_invalid");
+    confirm(&system, &token, NEW).await.expect_problem(400, "token_invalid");
     patch("active").await;
-    confirm(&world, &token, NEW).await.expect_empty(204);
+    confirm(&system, &token, NEW).await.expect_empty(204);
 }
 
 #[tokio::test]
 async fn a_reset_request_does_not_change_the_password() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    world.mail_to("admin@acme.example").await;
-    assert_eq!(world.log_in("acme", "admin@acme.example").await.tenant_id.as_str(), "acme");
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    system.wait_for_mail("admin@acme.example").await;
+    assert_eq!(system.log_in("acme", "admin@acme.example").await.tenant_id.as_str(), "acme");
     assert_ne!(PASSWORD, NEW);
 }
 
 #[tokio::test]
 async fn a_password_change_invalidates_pending_resets() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    let token = token_of(&world.mail_to("admin@acme.example").await);
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    let token = token_of(&system.wait_for_mail("admin@acme.example").await);
     let client = admin.client.clone().header("X-User-ID", &admin.user.user_id.to_string());
     let body = json!({ "current_password": PASSWORD, "new_password": NEW });
     client.post("/auth/password/change", &body).await.expect_empty(204);
-    confirm(&world, &token, "yet-another-horse-11").await.expect_problem(400, "token_invalid");
+    confirm(&system, &token, "yet-another-horse-11").await.expect_problem(400, "token_invalid");
 }
 
 #[tokio::test]
 async fn a_late_mail_of_an_older_reset_does_not_replace_the_newer_token() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
-    request(&world, "admin@acme.example").await;
-    world.until_mails(1).await;
-    request(&world, "admin@acme.example").await;
-    let newer = token_of(world.until_mails(2).await.last().unwrap());
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    system.wait_for_mails(1).await;
+    request(&system, "admin@acme.example").await;
+    let newer = token_of(system.wait_for_mails(2).await.last().unwrap());
     // The first request's outbox message is delivered again, as after a failed attempt.
-    world
+    system
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
             select reset_id, tenant_id, 'mail_reset', '{\"email_key\":\"admin@acme.example\"}', now(), now()
             from identity.resets where status = 'replaced'",
         )
         .await;
-    world.until_outbox_is_empty().await;
-    assert_eq!(world.until_mails(2).await.len(), 2);
-    confirm(&world, &newer, NEW).await.expect_empty(204);
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(2).await.len(), 2);
+    confirm(&system, &newer, NEW).await.expect_empty(204);
 }

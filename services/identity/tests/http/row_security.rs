@@ -2,13 +2,13 @@
 
 use sqlx::Row as _;
 use tenancy::TenantScope;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn the_runtime_role_reads_rows_of_one_tenant_only() {
-    let world = World::start().await.unwrap();
-    let (_acme, _other) = (world.tenant("acme").await, world.tenant("other").await);
-    let database = world.database.pool("svc_identity").unwrap();
+    let system = TestSystem::start().await.unwrap();
+    let (_acme, _other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let database = system.database.pool("svc_identity").unwrap();
     for table in ["tenants", "users", "invites"] {
         let select = format!("select tenant_id from identity.{table}");
         let unscoped =
@@ -22,9 +22,9 @@ async fn the_runtime_role_reads_rows_of_one_tenant_only() {
 
 #[tokio::test]
 async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema() {
-    let world = World::start().await.unwrap();
-    let _acme = world.tenant("acme").await;
-    let database = world.database.pool("svc_identity").unwrap();
+    let system = TestSystem::start().await.unwrap();
+    let _acme = system.create_tenant("acme").await;
+    let database = system.database.pool("svc_identity").unwrap();
     for statement in [
         "insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at)
             values ('other', 'Other', 'active', now(), now())",
@@ -47,8 +47,8 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
 /// ARCHITECTURE.md lists the `security definer` functions with their reasons.
 #[tokio::test]
 async fn only_the_documented_functions_access_several_tenants() {
-    let world = World::start().await.unwrap();
-    let mut connection = world.database.superuser().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
+    let mut connection = system.database.superuser().await.unwrap();
     let functions: Vec<String> = sqlx::query_scalar(
         "select n.nspname || '.' || p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace
             where p.prosecdef and n.nspname in ('identity', 'session') order by 1",

@@ -3,16 +3,16 @@
 use contract::Page;
 use contract::identity::Tenant;
 use serde_json::json;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn the_platform_administrator_creates_a_tenant_with_the_first_invite() {
-    let world = World::start().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
     let request = json!({
         "tenant_id": "acme", "display_name": " Acme Inc. ", "admin_email": "Ada@Acme.example", "delivery": "response",
         "quota": { "events_per_second": 100 }
     });
-    let answer = world.operator().post("/tenants", &request).await;
+    let answer = system.platform_admin().post("/tenants", &request).await;
     assert_eq!(answer.headers["cache-control"], "no-store");
     let tenant: Tenant = answer.expect(201);
     assert_eq!((tenant.tenant_id.as_str(), tenant.display_name.as_str()), ("acme", "Acme Inc."));
@@ -24,16 +24,16 @@ async fn the_platform_administrator_creates_a_tenant_with_the_first_invite() {
 
 #[tokio::test]
 async fn a_tenant_id_is_unique() {
-    let world = World::start().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
     let request = json!({ "tenant_id": "acme", "display_name": "Acme" });
-    world.operator().post("/tenants", &request).await.expect::<Tenant>(201);
-    world.operator().post("/tenants", &request).await.expect_problem(409, "tenant_exists");
+    system.platform_admin().post("/tenants", &request).await.expect::<Tenant>(201);
+    system.platform_admin().post("/tenants", &request).await.expect_problem(409, "tenant_exists");
 }
 
 #[tokio::test]
 async fn an_invalid_tenant_is_rejected_with_the_field() {
-    let world = World::start().await.unwrap();
-    let create = async |body| world.operator().post("/tenants", &body).await;
+    let system = TestSystem::start().await.unwrap();
+    let create = async |body| system.platform_admin().post("/tenants", &body).await;
     for (body, pointer) in [
         (json!({ "tenant_id": "Not A Label", "display_name": "x" }), "/tenant_id"),
         (json!({ "tenant_id": "a", "display_name": " " }), "/display_name"),
@@ -44,44 +44,44 @@ async fn an_invalid_tenant_is_rejected_with_the_field() {
         let problem = create(body).await.expect_problem(422, "validation_failed");
         assert_eq!(problem.errors[0].pointer, pointer);
     }
-    assert_eq!(world.operator().get("/tenants").await.expect::<Page<Tenant>>(200).items.len(), 0);
+    assert_eq!(system.platform_admin().get("/tenants").await.expect::<Page<Tenant>>(200).items.len(), 0);
 }
 
 #[tokio::test]
 async fn only_the_platform_administrator_creates_and_lists_tenants() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let request = json!({ "tenant_id": "other", "display_name": "Other" });
-    world.client().post("/tenants", &request).await.expect_problem(401, "unauthenticated");
+    system.client().post("/tenants", &request).await.expect_problem(401, "unauthenticated");
     admin.client.post("/tenants", &request).await.expect_problem(403, "forbidden");
     admin.client.get("/tenants").await.expect_problem(403, "forbidden");
-    let other = world.client().bearer("svc_pt_0000000000000000000000000000000000000000000_000000");
+    let other = system.client().bearer("svc_pt_0000000000000000000000000000000000000000000_000000");
     other.post("/tenants", &request).await.expect_problem(401, "credential_invalid");
 }
 
 #[tokio::test]
 async fn users_read_only_their_own_tenant() {
-    let world = World::start().await.unwrap();
-    let (admin, _other) = (world.tenant("acme").await, world.tenant("other").await);
+    let system = TestSystem::start().await.unwrap();
+    let (admin, _other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     assert_eq!(admin.client.get("/tenants/acme").await.expect::<Tenant>(200).tenant_id.as_str(), "acme");
     let foreign = admin.client.get("/tenants/other").await.expect_problem(404, "not_found");
     let missing = admin.client.get("/tenants/missing").await.expect_problem(404, "not_found");
     assert_eq!(foreign.detail, missing.detail);
-    world.operator().get("/tenants/other").await.expect::<Tenant>(200);
-    world.operator().get("/tenants/missing").await.expect_problem(404, "not_found");
+    system.platform_admin().get("/tenants/other").await.expect::<Tenant>(200);
+    system.platform_admin().get("/tenants/missing").await.expect_problem(404, "not_found");
 }
 
 #[tokio::test]
 async fn tenants_are_listed_in_pages() {
-    let world = World::start().await.unwrap();
+    let system = TestSystem::start().await.unwrap();
     for tenant_id in ["c", "a", "b"] {
         let request = json!({ "tenant_id": tenant_id, "display_name": tenant_id });
-        world.operator().post("/tenants", &request).await.expect::<Tenant>(201);
+        system.platform_admin().post("/tenants", &request).await.expect::<Tenant>(201);
     }
     let ids = |page: &Page<Tenant>| page.items.iter().map(|t| t.tenant_id.to_string()).collect::<Vec<_>>();
-    let first: Page<Tenant> = world.operator().get("/tenants?limit=2").await.expect(200);
+    let first: Page<Tenant> = system.platform_admin().get("/tenants?limit=2").await.expect(200);
     assert_eq!(ids(&first), ["a", "b"]);
     let next = format!("/tenants?limit=2&cursor={}", first.next_cursor.unwrap());
-    let second: Page<Tenant> = world.operator().get(&next).await.expect(200);
+    let second: Page<Tenant> = system.platform_admin().get(&next).await.expect(200);
     assert_eq!((ids(&second), second.next_cursor), (vec!["c".to_owned()], None));
 }

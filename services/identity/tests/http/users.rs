@@ -2,14 +2,14 @@
 
 use contract::Role;
 use contract::identity::User;
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn a_user_is_visible_to_itself_and_its_administrators_only() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
-    let ada = world.join(&admin, "Ada@acme.example", Role::Member).await;
-    let bob = world.join(&admin, "bob@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let ada = system.add_user(&admin, "Ada@acme.example", Role::Member).await;
+    let bob = system.add_user(&admin, "bob@acme.example", Role::Member).await;
     let path = format!("/users/{}", ada.user.user_id);
     for client in [&ada.client, &admin.client] {
         assert_eq!(client.get(&path).await.expect::<User>(200).email, "Ada@acme.example");
@@ -17,14 +17,14 @@ async fn a_user_is_visible_to_itself_and_its_administrators_only() {
     for client in [&bob.client, &other.client] {
         client.get(&path).await.expect_problem(404, "not_found");
     }
-    world.client().get(&path).await.expect_problem(401, "unauthenticated");
+    system.client().get(&path).await.expect_problem(401, "unauthenticated");
     admin.client.get("/users/no-id").await.expect_problem(404, "not_found");
 }
 
 #[tokio::test]
 async fn a_header_with_another_tenant_is_rejected() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let client = world.client().bearer(admin.session.session_id.expose()).header("X-Tenant-ID", "other");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let client = system.client().bearer(admin.session.session_id.expose()).header("X-Tenant-ID", "other");
     client.get(&format!("/users/{}", admin.user.user_id)).await.expect_problem(403, "tenant_mismatch");
 }

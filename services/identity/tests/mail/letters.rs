@@ -2,21 +2,21 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use testkit::world::PASSWORD;
-use testkit::{MailServer, World};
+use testkit::{MailServer, PASSWORD};
+use testsystem::TestSystem;
 
-use super::{header, invite, token, world};
+use super::{header, invite, system, token};
 
 const NEW: &str = "another-horse-battery-10";
 
 #[tokio::test]
 async fn text_and_html_contain_the_same_single_link() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
-    let mail = server.until_mails(1).await.remove(0);
+    let mail = server.wait_for_mails(1).await.remove(0);
     assert_eq!(mail["type"], "multipart/alternative");
-    let link = format!("{}/api/v1/pages/accept-invite#token={}", world.base_url, token(&mail));
+    let link = format!("{}/api/v1/pages/accept-invite#token={}", system.base_url, token(&mail));
     let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
     assert!(text.as_str().unwrap().contains(&format!("\n\n{link}\n\n")), "{text}");
     let html = html.as_str().unwrap();
@@ -27,9 +27,9 @@ async fn text_and_html_contain_the_same_single_link() {
 #[tokio::test]
 async fn the_headers_name_sender_recipient_and_automatic_submission() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (_world, admin) = world(&server, &[]).await;
+    let (_world, admin) = system(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
-    let mail = server.until_mails(1).await.remove(0);
+    let mail = server.wait_for_mails(1).await.remove(0);
     assert_eq!(header(&mail, "From"), "Söhne & Co <svc@mail.example>");
     assert_eq!(header(&mail, "To"), "ada@acme.example");
     assert_eq!(header(&mail, "Subject"), "You are invited to acme");
@@ -42,13 +42,13 @@ async fn the_headers_name_sender_recipient_and_automatic_submission() {
 #[tokio::test]
 async fn resets_and_notices_are_mailed_and_a_notice_has_a_stable_id() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
-    let client = world.client().header("X-Tenant-ID", "acme");
+    let (system, admin) = system(&server, &[]).await;
+    let client = system.client().header("X-Tenant-ID", "acme");
     client.post("/auth/password/reset", &json!({ "email": "admin@acme.example" })).await.expect_empty(204);
-    let reset = server.until_mails(1).await.remove(0);
+    let reset = server.wait_for_mails(1).await.remove(0);
     let confirm = json!({ "token": token(&reset), "new_password": NEW });
     client.post("/auth/password/reset/confirm", &confirm).await.expect_empty(204);
-    let notice = server.until_mails(2).await.remove(1);
+    let notice = server.wait_for_mails(2).await.remove(1);
     assert_eq!(header(&reset, "Subject"), "Choose a new password");
     assert_eq!(header(&notice, "Subject"), "Your password was changed");
     let id = header(&notice, "Message-ID");
@@ -59,8 +59,8 @@ async fn resets_and_notices_are_mailed_and_a_notice_has_a_stable_id() {
     drop(admin);
 }
 
-async fn rename(world: &World, name: &str) -> testkit::Answer {
-    let operator = world.operator();
+async fn rename(system: &TestSystem, name: &str) -> testkit::TestResponse {
+    let operator = system.platform_admin();
     let request =
         operator.request(reqwest::Method::PATCH, "/tenants/acme").json(&json!({ "display_name": name }));
     operator.send(request).await
@@ -69,11 +69,11 @@ async fn rename(world: &World, name: &str) -> testkit::Answer {
 #[tokio::test]
 async fn a_tenant_name_is_escaped_in_mails() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     let name = "<img src=x onerror=alert(1)> \"Söhne\" & {{ 1 }} 山";
-    rename(&world, name).await.expect::<Value>(200);
+    rename(&system, name).await.expect::<Value>(200);
     invite(&admin, "ada@acme.example").await;
-    let mail = server.until_mails(1).await.remove(0);
+    let mail = server.wait_for_mails(1).await.remove(0);
     assert_eq!(header(&mail, "Subject"), format!("You are invited to {name}"));
     assert!(mail["raw"].as_str().unwrap().is_ascii());
     let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
@@ -85,12 +85,12 @@ async fn a_tenant_name_is_escaped_in_mails() {
 #[tokio::test]
 async fn line_breaks_in_a_name_add_no_headers_or_lines() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
-    rename(&world, "Acme\r\nBcc: eve@evil.example").await.expect_problem(422, "validation_failed");
+    let (system, admin) = system(&server, &[]).await;
+    rename(&system, "Acme\r\nBcc: eve@evil.example").await.expect_problem(422, "validation_failed");
     // Bypasses the API check, directly in the database.
-    world.run_sql(r"update identity.tenants set display_name = E'Acme\r\nBcc: eve@evil.example\r\n\r\nhello\u2028you'").await;
+    system.run_sql(r"update identity.tenants set display_name = E'Acme\r\nBcc: eve@evil.example\r\n\r\nhello\u2028you'").await;
     invite(&admin, "ada@acme.example").await;
-    let mail = server.until_mails(1).await.remove(0);
+    let mail = server.wait_for_mails(1).await.remove(0);
     assert_eq!(mail["to"], json!(["ada@acme.example"]));
     assert!(!mail["headers"].as_array().unwrap().iter().any(|header| header[0] == "Bcc"), "{mail}");
     let text = mail["parts"]["text/plain"].as_str().unwrap();
@@ -103,8 +103,8 @@ async fn line_breaks_in_a_name_add_no_headers_or_lines() {
 #[tokio::test]
 async fn an_address_cannot_inject_recipients_or_headers() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let (system, admin) = system(&server, &[]).await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     for email in
         ["ada@acme.example\r\nBcc: eve@evil.example", "ada@acme.example>\r\nRCPT TO:<eve@evil.example"]
     {
@@ -113,7 +113,7 @@ async fn an_address_cannot_inject_recipients_or_headers() {
         // Bypasses the API check.
         let escaped = email.replace('\r', "\\r").replace('\n', "\\n");
         let id = member.user.user_id;
-        world
+        system
             .run_sql(&format!("update identity.users set email = E'{escaped}' where user_id = '{id}'"))
             .await;
         let client = member.client.clone().header("X-User-ID", &id.to_string());
@@ -121,19 +121,19 @@ async fn an_address_cannot_inject_recipients_or_headers() {
         let change = json!({ "current_password": current, "new_password": new });
         client.post("/auth/password/change", &change).await.expect_empty(204);
     }
-    world.until_outbox_is_empty().await;
+    system.wait_for_empty_outbox().await;
     assert_eq!(server.mails().len(), 0);
-    assert!(world.dump().await.contains("the recipient's address cannot receive mail"));
+    assert!(system.dump_database().await.contains("the recipient's address cannot receive mail"));
 }
 
 #[tokio::test]
 async fn internationalized_addresses_receive_mail() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (_world, admin) = world(&server, &[]).await;
+    let (_world, admin) = system(&server, &[]).await;
     invite(&admin, "ada@bücher.example").await;
-    assert_eq!(server.until_mails(1).await[0]["to"], json!(["ada@xn--bcher-kva.example"]));
+    assert_eq!(server.wait_for_mails(1).await[0]["to"], json!(["ada@xn--bcher-kva.example"]));
     invite(&admin, "zoë@bücher.example").await;
-    let mail = server.until_mails(2).await.remove(1);
+    let mail = server.wait_for_mails(2).await.remove(1);
     assert_eq!(mail["to"], json!(["zoë@xn--bcher-kva.example"]));
     assert!(mail["options"].as_array().unwrap().contains(&json!("SMTPUTF8")), "{mail}");
 }

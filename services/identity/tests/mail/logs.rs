@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
-use testkit::world::until;
-use testkit::{MailServer, TestDatabase};
+use testkit::{MailServer, TestDatabase, wait_until};
 
 use super::token;
 
@@ -62,9 +61,12 @@ async fn logs_contain_no_token_password_or_mail() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let _running = start(&database, &server, &File::create(&log).unwrap());
-    let mail = server.until_mails(1).await.remove(0);
+    let mail = server.wait_for_mails(1).await.remove(0);
     let read = || std::fs::read_to_string(&log).unwrap();
-    until(async || (read().matches("an effect did not come about").count() >= 3).then_some(())).await;
+    wait_until("three failures are logged", async || {
+        (read().matches("an effect did not come about").count() >= 3).then_some(())
+    })
+    .await;
     let log_text = read();
     // Confirms that the level is trace.
     assert!(log_text.contains("\"level\":\"TRACE\""), "{}", &log_text[..log_text.len().min(2000)]);

@@ -4,17 +4,17 @@ use std::process::{Command, Output};
 
 use contract::identity::{AcceptedInvite, Tenant};
 use serde_json::{Value, json};
-use testkit::world::{PASSWORD, until};
-use testkit::{MailServer, World};
+use testkit::{MailServer, PASSWORD, wait_until};
+use testsystem::TestSystem;
 
-use super::{invite, token, world};
+use super::{invite, system, token};
 
-fn outbox(world: &World, arguments: &[&str]) -> Output {
+fn outbox(system: &TestSystem, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svc-identity"))
         .arg("outbox")
         .args(arguments)
         .env_clear()
-        .env("SVC_DATABASE_URL", world.database.url("svc_identity"))
+        .env("SVC_DATABASE_URL", system.database.url("svc_identity"))
         .output()
         .unwrap()
 }
@@ -24,89 +24,95 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn items(world: &World) -> Vec<Value> {
-    let list: Value = serde_json::from_str(&stdout(&outbox(world, &["list", "--output", "json"]))).unwrap();
+fn items(system: &TestSystem) -> Vec<Value> {
+    let list: Value = serde_json::from_str(&stdout(&outbox(system, &["list", "--output", "json"]))).unwrap();
     list["items"].as_array().unwrap().clone()
 }
 
-async fn until_state(world: &World, state: &str) -> Value {
-    until(async || items(world).into_iter().find(|item| item["state"] == state)).await
+async fn until_state(system: &TestSystem, state: &str) -> Value {
+    wait_until("an outbox message has this state", async || {
+        items(system).into_iter().find(|item| item["state"] == state)
+    })
+    .await
 }
 
-async fn suspend(world: &World, status: &str) {
-    let request = world.operator().request(reqwest::Method::PATCH, "/tenants/acme");
-    world.operator().send(request.json(&json!({ "status": status }))).await.expect::<Tenant>(200);
+async fn suspend(system: &TestSystem, status: &str) {
+    let request = system.platform_admin().request(reqwest::Method::PATCH, "/tenants/acme");
+    system.platform_admin().send(request.json(&json!({ "status": status }))).await.expect::<Tenant>(200);
 }
 
 #[tokio::test]
 async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
-    world.until_outbox_is_empty().await;
-    assert_eq!(stdout(&outbox(&world, &["list"])), "Nothing is parked, and nothing waits.\n");
+    let (system, admin) = system(&server, &[]).await;
+    system.wait_for_empty_outbox().await;
+    assert_eq!(stdout(&outbox(&system, &["list"])), "Nothing is parked, and nothing waits.\n");
     invite(&admin, "refused@acme.example").await;
-    let item = until_state(&world, "dead_lettered").await;
+    let item = until_state(&system, "parked").await;
     let known = [&item["tenant_id"], &item["kind"], &item["attempts"]];
     assert_eq!(known, [&json!("acme"), &json!("mail_invite"), &json!(1)]);
     let id = item["outbox_id"].as_str().unwrap();
-    let table = stdout(&outbox(&world, &["list"]));
+    let table = stdout(&outbox(&system, &["list"]));
     let row = table.lines().nth(1).unwrap();
-    assert!(row.starts_with(id) && row.contains(" dead_lettered ") && row.contains(" 550 "), "{table}");
+    assert!(row.starts_with(id) && row.contains(" parked ") && row.contains(" 550 "), "{table}");
     assert!(!table.contains("svc_iv_") && item.get("payload").is_none());
 
     // The user's address is corrected.
-    world.run_sql("update identity.users set email = 'ada@acme.example' where status = 'invited'").await;
-    assert_eq!(stdout(&outbox(&world, &["retry", id])), format!("{id} begins anew\n"));
-    let accept = json!({ "token": token(&server.until_mails(1).await[0]), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
-    world.until_outbox_is_empty().await;
-    assert_eq!(items(&world), [] as [Value; 0]);
+    system.run_sql("update identity.users set email = 'ada@acme.example' where status = 'invited'").await;
+    assert_eq!(stdout(&outbox(&system, &["retry", id])), format!("{id} begins anew\n"));
+    let accept = json!({ "token": token(&server.wait_for_mails(1).await[0]), "password": PASSWORD });
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+    system.wait_for_empty_outbox().await;
+    assert_eq!(items(&system), [] as [Value; 0]);
 }
 
 #[tokio::test]
 async fn retry_all_schedules_only_dead_lettered_messages() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     for email in ["refused@acme.example", "unwanted@acme.example"] {
         invite(&admin, email).await;
     }
-    until(async || {
-        (items(&world).iter().filter(|item| item["state"] == "dead_lettered").count() == 2).then_some(())
+    wait_until("both messages are dead-lettered", async || {
+        (items(&system).iter().filter(|item| item["state"] == "parked").count() == 2).then_some(())
     })
     .await;
-    assert_eq!(stdout(&outbox(&world, &["retry", "--all"])), "2 begin anew\n");
-    until(async || (server.attempts("refused@acme.example") == 2).then_some(())).await;
+    assert_eq!(stdout(&outbox(&system, &["retry", "--all"])), "2 begin anew\n");
+    wait_until("the mail server got two attempts", async || {
+        (server.attempts("refused@acme.example") == 2).then_some(())
+    })
+    .await;
 
-    let unknown = outbox(&world, &["retry", "00000000-0000-0000-0000-000000000000"]);
+    let unknown = outbox(&system, &["retry", "00000000-0000-0000-0000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(1));
     let stderr = String::from_utf8(unknown.stderr).unwrap();
     assert!(stderr.contains("nothing that is parked has the id"), "{stderr}");
-    assert_eq!(outbox(&world, &["retry"]).status.code(), Some(2));
+    assert_eq!(outbox(&system, &["retry"]).status.code(), Some(2));
 }
 
 #[tokio::test]
 async fn the_invite_of_a_suspended_tenant_is_mailed_after_it_is_resumed() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, _admin) = world(&server, &[]).await;
-    suspend(&world, "suspended").await;
-    let operator = world.operator().header("X-Tenant-ID", "acme");
+    let (system, _admin) = system(&server, &[]).await;
+    suspend(&system, "suspended").await;
+    let operator = system.platform_admin().header("X-Tenant-ID", "acme");
     operator.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect::<Value>(201);
-    let held = until_state(&world, "held").await;
+    let held = until_state(&system, "held").await;
     // Mails of other tenants are not delayed.
-    let _other = world.tenant("other").await;
+    let _other = system.create_tenant("other").await;
     let reset = json!({ "email": "admin@other.example" });
-    world
+    system
         .client()
         .header("X-Tenant-ID", "other")
         .post("/auth/password/reset", &reset)
         .await
         .expect_empty(204);
-    server.until_mails(1).await;
-    assert_eq!((&until_state(&world, "held").await["attempts"], &held["attempts"]), (&json!(0), &json!(0)));
+    server.wait_for_mails(1).await;
+    assert_eq!((&until_state(&system, "held").await["attempts"], &held["attempts"]), (&json!(0), &json!(0)));
 
-    suspend(&world, "active").await;
-    let accept = json!({ "token": token(&server.until_mails(2).await[1]), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+    suspend(&system, "active").await;
+    let accept = json!({ "token": token(&server.wait_for_mails(2).await[1]), "password": PASSWORD });
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
 }
 
 #[test]

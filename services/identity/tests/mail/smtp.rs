@@ -2,18 +2,18 @@
 
 use contract::identity::AcceptedInvite;
 use serde_json::json;
-use testkit::world::{PASSWORD, until};
-use testkit::{MailServer, World};
+use testkit::{MailServer, PASSWORD, wait_until};
+use testsystem::TestSystem;
 
-use super::{header, invite, token, world};
+use super::{header, invite, system, token};
 
 /// Waits until the only outbox message has this many attempts and returns its last error.
-async fn row(world: &World, attempts: i32, parked: bool) -> String {
-    until(async || {
-        let mut connection = world.database.superuser().await.unwrap();
+async fn row(system: &TestSystem, attempts: i32, parked: bool) -> String {
+    wait_until("the message has this many attempts", async || {
+        let mut connection = system.database.superuser().await.unwrap();
         sqlx::query_scalar(
             "select last_error from identity.outbox
-            where kind like 'mail_%' and attempts >= $1 and (dead_lettered_at is not null) = $2 and last_error is not null",
+            where kind like 'mail_%' and attempts >= $1 and (parked_at is not null) = $2 and last_error is not null",
         )
         .bind(attempts)
         .bind(parked)
@@ -28,32 +28,32 @@ async fn row(world: &World, attempts: i32, parked: bool) -> String {
 async fn mail_is_sent_over_tls_with_authentication() {
     for encryption in ["tls", "starttls"] {
         let server = MailServer::start(encryption).await.unwrap();
-        let (world, admin) = world(&server, &[]).await;
+        let (system, admin) = system(&server, &[]).await;
         invite(&admin, "ada@acme.example").await;
-        let mail = server.until_mails(1).await.remove(0);
+        let mail = server.wait_for_mails(1).await.remove(0);
         assert_eq!((&mail["tls"], &mail["user"]), (&json!(true), &json!("svc")), "{encryption}");
         assert_eq!((&mail["from"], &mail["to"]), (&json!("svc@mail.example"), &json!(["ada@acme.example"])));
         assert_eq!(mail["hello"], "[127.0.0.1]");
         let accept = json!({ "token": token(&mail), "password": PASSWORD });
-        world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+        system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
     }
 }
 
 #[tokio::test]
 async fn a_loopback_server_needs_no_tls() {
     let server = MailServer::start("none").await.unwrap();
-    let (_world, admin) = world(&server, &[]).await;
+    let (_world, admin) = system(&server, &[]).await;
     invite(&admin, "ada@acme.example").await;
-    assert_eq!(server.until_mails(1).await[0]["tls"], false);
+    assert_eq!(server.wait_for_mails(1).await[0]["tls"], false);
 }
 
 #[tokio::test]
 async fn a_server_without_starttls_receives_nothing() {
     let server = MailServer::start("none").await.unwrap();
     let url = server.variables()[0].1.replace("//", "//svc:p@") + "?tls=required";
-    let (world, admin) = world(&server, &[("SVC_SMTP_URL", &url)]).await;
+    let (system, admin) = system(&server, &[("SVC_SMTP_URL", &url)]).await;
     invite(&admin, "ada@acme.example").await;
-    assert!(row(&world, 1, false).await.contains("STARTTLS"));
+    assert!(row(&system, 1, false).await.contains("STARTTLS"));
     assert_eq!(server.attempts("ada@acme.example"), 0);
 }
 
@@ -62,9 +62,9 @@ async fn a_server_with_an_untrusted_certificate_receives_nothing() {
     let (server, untrusted) =
         (MailServer::start("starttls").await.unwrap(), MailServer::start("none").await.unwrap());
     let other = &untrusted.variables()[1].1;
-    let (world, admin) = world(&server, &[("SVC_SMTP_CA_FILE", other)]).await;
+    let (system, admin) = system(&server, &[("SVC_SMTP_CA_FILE", other)]).await;
     invite(&admin, "ada@acme.example").await;
-    assert!(row(&world, 1, false).await.contains("certificate"));
+    assert!(row(&system, 1, false).await.contains("certificate"));
     assert_eq!(server.attempts("ada@acme.example"), 0);
 }
 
@@ -72,10 +72,10 @@ async fn a_server_with_an_untrusted_certificate_receives_nothing() {
 async fn an_authentication_error_does_not_repeat_the_password() {
     let server = MailServer::start("tls").await.unwrap();
     let url = server.variables()[0].1.replace("p%3Aw%2Fd", "swordfish");
-    let (world, admin) = world(&server, &[("SVC_SMTP_URL", &url)]).await;
+    let (system, admin) = system(&server, &[("SVC_SMTP_URL", &url)]).await;
     invite(&admin, "ada@acme.example").await;
     assert_eq!(
-        row(&world, 1, false).await,
+        row(&system, 1, false).await,
         "the mail server rejected the user name or password; check SVC_SMTP_URL"
     );
 }
@@ -83,46 +83,46 @@ async fn an_authentication_error_does_not_repeat_the_password() {
 #[tokio::test]
 async fn a_mail_is_sent_once_after_the_server_is_back() {
     let mut server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     server.stop();
     invite(&admin, "ada@acme.example").await;
-    assert!(row(&world, 1, false).await.starts_with("mail server unavailable: "));
+    assert!(row(&system, 1, false).await.starts_with("mail server unavailable: "));
     server.restart().await.unwrap();
-    let mail = server.until_mails(1).await.remove(0);
-    world.until_outbox_is_empty().await;
+    let mail = server.wait_for_mails(1).await.remove(0);
+    system.wait_for_empty_outbox().await;
     assert_eq!(server.mails().len(), 1);
     let accept = json!({ "token": token(&mail), "password": PASSWORD });
-    world.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
 }
 
 #[tokio::test]
 async fn a_permanently_rejected_recipient_is_dead_lettered_after_one_attempt() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     invite(&admin, "refused@acme.example").await;
-    assert!(row(&world, 1, true).await.contains("550"));
+    assert!(row(&system, 1, true).await.contains("550"));
     invite(&admin, "ada@acme.example").await;
-    server.until_mails(1).await;
+    server.wait_for_mails(1).await;
     assert_eq!(server.attempts("refused@acme.example"), 1);
 }
 
 #[tokio::test]
 async fn a_permanently_rejected_mail_is_dead_lettered() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     invite(&admin, "unwanted@acme.example").await;
-    assert!(row(&world, 1, true).await.contains("554"));
+    assert!(row(&system, 1, true).await.contains("554"));
 }
 
 #[tokio::test]
 async fn a_deferred_mail_is_retried_and_dead_lettered_after_five_attempts() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     invite(&admin, "deferred@acme.example").await;
-    assert!(row(&world, 1, false).await.contains("451"));
-    until(async || {
+    assert!(row(&system, 1, false).await.contains("451"));
+    wait_until("the mail server got five attempts", async || {
         // Skips the back-off. A message that is being delivered is due when its lease ends and is not changed.
-        world
+        system
             .run_sql(
                 "update identity.outbox set due_at = now() where due_at < now() + interval '130 seconds'",
             )
@@ -130,57 +130,57 @@ async fn a_deferred_mail_is_retried_and_dead_lettered_after_five_attempts() {
         (server.attempts("deferred@acme.example") == 5).then_some(())
     })
     .await;
-    row(&world, 5, true).await;
+    row(&system, 5, true).await;
     assert_eq!(server.attempts("deferred@acme.example"), 5);
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_reply_times_out() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
+    let (system, admin) = system(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
     invite(&admin, "silent@acme.example").await;
-    assert_eq!(row(&world, 1, false).await, "the mail server did not reply within 1s");
+    assert_eq!(row(&system, 1, false).await, "the mail server did not reply within 1s");
     invite(&admin, "ada@acme.example").await;
-    server.until_mails(1).await;
+    server.wait_for_mails(1).await;
 }
 
 #[tokio::test]
 async fn an_accepted_mail_is_not_sent_again_if_quit_hangs() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
+    let (system, admin) = system(&server, &[("SVC_SMTP_TIMEOUT", "1s")]).await;
     invite(&admin, "clinging@acme.example").await;
-    world.until_outbox_is_empty().await;
+    system.wait_for_empty_outbox().await;
     assert_eq!((server.mails().len(), server.attempts("clinging@acme.example")), (1, 1));
 }
 
 #[tokio::test]
 async fn a_server_reply_that_repeats_the_token_is_not_stored() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     invite(&admin, "parrot@acme.example").await;
-    assert_eq!(row(&world, 1, true).await, "the mail server rejected the mail: 554");
-    assert!(!world.dump().await.contains("svc_iv_"));
+    assert_eq!(row(&system, 1, true).await, "the mail server rejected the mail: 554");
+    assert!(!system.dump_database().await.contains("svc_iv_"));
 }
 
 /// A mail store that drops duplicates by message id must not drop the mail with the newer token.
 #[tokio::test]
 async fn the_mail_of_a_new_token_has_a_new_message_id() {
     let server = MailServer::start("starttls").await.unwrap();
-    let (world, admin) = world(&server, &[]).await;
+    let (system, admin) = system(&server, &[]).await;
     let invite = invite(&admin, "ada@acme.example").await;
-    server.until_mails(1).await;
+    server.wait_for_mails(1).await;
     // Delivers the same outbox message again, as after an attempt with an unknown result.
     let payload = json!({ "invite_id": invite.invite_id, "expires_at": invite.expires_at });
     for _ in 0..2 {
-        world
+        system
             .run_sql(&format!(
                 "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
                 values ('00000000-0000-7000-8000-000000000000', 'acme', 'mail_invite', '{payload}', now(), now())"
             ))
             .await;
-        world.until_outbox_is_empty().await;
+        system.wait_for_empty_outbox().await;
     }
-    let mails = server.until_mails(3).await;
+    let mails = server.wait_for_mails(3).await;
     let ids: Vec<_> = mails.iter().map(|mail| header(mail, "Message-ID")).collect();
     assert!(
         ids[1].starts_with("<00000000-0000-7000-8000-000000000000.") && ids[1].ends_with("@mail.example>")

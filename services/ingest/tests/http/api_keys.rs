@@ -2,7 +2,7 @@
 
 use contract::events::{AcceptedEvent, BatchResponse};
 use serde_json::json;
-use testkit::World;
+use testsystem::TestSystem;
 
 use super::stream::{header, messages};
 
@@ -10,31 +10,33 @@ const JSON: &str = "application/json";
 
 #[tokio::test]
 async fn a_key_sends_and_the_message_names_it() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (key, holder) = world.api_key(&admin, &json!({ "name": "firewall" })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (key, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
     holder.post_bytes("/events", JSON, r#"{"source_id":"any"}"#).await.expect::<AcceptedEvent>(202);
-    assert_eq!(header(&messages(&world).await[0], "Udm-Credential"), format!("key:{}", key.id));
+    assert_eq!(header(&messages(&system).await[0], "Udm-Credential"), format!("key:{}", key.id));
 }
 
 #[tokio::test]
 async fn a_key_without_the_scope_does_not_send() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (_, holder) =
-        world.api_key(&admin, &json!({ "name": "reader", "scopes": ["events:read", "users:write"] })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, holder) = system
+        .create_api_key(&admin, &json!({ "name": "reader", "scopes": ["events:read", "users:write"] }))
+        .await;
     for path in ["/events", "/events/batch"] {
         let answer = holder.post_bytes(path, JSON, r#"{"source_id":"any"}"#).await;
         assert!(answer.expect_problem(403, "insufficient_scope").detail.contains("events:write"));
     }
-    assert_eq!(messages(&world).await.len(), 0);
+    assert_eq!(messages(&system).await.len(), 0);
 }
 
 #[tokio::test]
 async fn a_key_with_sources_sends_for_these_alone() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (_, holder) = world.api_key(&admin, &json!({ "name": "two", "source_ids": ["fw-1", "fw/2"] })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, holder) =
+        system.create_api_key(&admin, &json!({ "name": "two", "source_ids": ["fw-1", "fw/2"] })).await;
     let send = async |path: &str, body: &str| holder.post_bytes(path, JSON, body.to_owned()).await;
     send("/events", r#"{"source_id":"fw-1"}"#).await.expect::<AcceptedEvent>(202);
     send("/events", r#"{"source_id":"fw-2"}"#).await.expect_problem(403, "source_not_allowed");
@@ -47,5 +49,5 @@ async fn a_key_with_sources_sends_for_these_alone() {
     assert_eq!((refused.event_id.as_deref(), refused.retryable), (Some("2"), Some(false)));
     assert_eq!(refused.code.as_deref(), Some("source_not_allowed"));
     assert_eq!(refused.pointer.as_deref(), Some("/source_id"));
-    assert_eq!(messages(&world).await.len(), 2);
+    assert_eq!(messages(&system).await.len(), 2);
 }

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 
 use contract::events::{BatchResponse, EventStatus};
-use testkit::{Answer, World};
+use testkit::TestResponse;
+use testsystem::TestSystem;
 
 use super::stream::{header, messages};
 
@@ -26,8 +27,8 @@ fn outcomes(answer: &BatchResponse) -> Vec<String> {
 
 #[tokio::test]
 async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let items = (0..50).map(|n| format!(r#"{{"source_id":"s", "event_id":"{n}"}}"#));
     let items: Vec<String> = items.collect();
     let (list, lines) = (format!("[{}]", items[..25].join(" ,\n")), items[25..].join("\r\n") + "\n\n");
@@ -36,7 +37,7 @@ async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
             admin.client.post_bytes("/events/batch", media_type, body).await.expect(202);
         assert_eq!(outcomes(&answer), vec!["accepted"; 25]);
     }
-    let stored = messages(&world).await;
+    let stored = messages(&system).await;
     assert_eq!(
         stored.iter().map(|m| String::from_utf8_lossy(&m.payload).into_owned()).collect::<Vec<_>>(),
         items
@@ -45,8 +46,8 @@ async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
 
 #[tokio::test]
 async fn an_invalid_event_never_blocks_a_valid_one() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"}, {"event_id":"2"}, 3, {"source_id":"s","event_id":"4"}]"#;
     let answer = admin.client.post_bytes("/events/batch", JSON, body).await;
     let batch: BatchResponse = answer.expect(207);
@@ -58,26 +59,26 @@ async fn an_invalid_event_never_blocks_a_valid_one() {
     let lines = "{\"source_id\":\"s\",\"event_id\":\"5\"}\n{broken\n";
     let batch: BatchResponse = admin.client.post_bytes("/events/batch", NDJSON, lines).await.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "malformed_json"]);
-    assert_eq!(messages(&world).await.len(), 3);
+    assert_eq!(messages(&system).await.len(), 3);
 }
 
 #[tokio::test]
 async fn an_id_used_twice_in_a_batch_is_a_duplicate_or_a_conflict() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1","x":1}]"#;
     let batch: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "duplicate", "event_id_conflict"]);
     let batch: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
     assert_eq!(outcomes(&batch), ["duplicate", "duplicate", "event_id_conflict"]);
-    assert_eq!(messages(&world).await.len(), 1);
+    assert_eq!(messages(&system).await.len(), 1);
 }
 
 #[tokio::test]
 async fn what_never_became_a_list_gets_a_problem() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let send = async |media_type: &str, body: String| -> Answer {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let send = async |media_type: &str, body: String| -> TestResponse {
         admin.client.post_bytes("/events/batch", media_type, body).await
     };
     send(JSON, "[]".into()).await.expect_problem(400, "empty_batch");
@@ -94,8 +95,8 @@ async fn what_never_became_a_list_gets_a_problem() {
 
 #[tokio::test]
 async fn a_compressed_batch_is_inflated_within_its_limits() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let gzip = |text: &str| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(text.as_bytes()).unwrap();
@@ -110,5 +111,5 @@ async fn a_compressed_batch_is_inflated_within_its_limits() {
     client.post_bytes("/events/batch", JSON, "[]").await.expect_problem(400, "malformed_encoding");
     let other = admin.client.clone().header("Content-Encoding", "br");
     other.post_bytes("/events/batch", JSON, "[]").await.expect_problem(415, "content_encoding");
-    assert_eq!(header(&messages(&world).await[0], "ce-id"), "1");
+    assert_eq!(header(&messages(&system).await[0], "ce-id"), "1");
 }

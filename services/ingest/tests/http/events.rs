@@ -2,7 +2,7 @@
 
 use contract::events::{AcceptedEvent, EventStatus};
 use serde_json::Value;
-use testkit::World;
+use testsystem::TestSystem;
 
 use super::stream::{header, messages};
 
@@ -10,8 +10,8 @@ const JSON: &str = "application/json";
 
 #[tokio::test]
 async fn an_accepted_event_is_in_the_stream_byte_for_byte() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let body = "{ \"source_id\":\"fire wall/1\",  \"event_id\": \"e-1\", \"extra\": {\"ü\": [1.0, 1e3]},\n\
         \"metadata\": {\"event_type\":\"NETWORK_CONNECTION\", \"event_timestamp\":\"2026-01-02T03:04:05.678+01:00\"} }";
     let client = admin.client.clone().header("X-Request-Id", "req-1");
@@ -22,7 +22,7 @@ async fn an_accepted_event_is_in_the_stream_byte_for_byte() {
     );
     assert_eq!(accepted.server_event_id, udm::server_event_id("acme", "fire wall/1", "e-1"));
 
-    let stored = messages(&world).await;
+    let stored = messages(&system).await;
     assert_eq!(stored.len(), 1);
     assert_eq!(stored[0].payload, body.as_bytes());
     let subject: bus::EventSubject = stored[0].subject.as_str().parse().unwrap();
@@ -44,8 +44,8 @@ async fn an_accepted_event_is_in_the_stream_byte_for_byte() {
 
 #[tokio::test]
 async fn the_same_event_again_is_success_and_the_first_bytes_stand() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let send = async |body: &'static str| {
         admin.client.post_bytes("/events", JSON, body).await.expect::<AcceptedEvent>(202)
     };
@@ -55,39 +55,39 @@ async fn the_same_event_again_is_success_and_the_first_bytes_stand() {
     assert_eq!(first.server_event_id, again.server_event_id);
     let other_source = send(r#"{"source_id":"t","event_id":"1"}"#).await;
     assert!(!other_source.duplicate);
-    let stored = messages(&world).await;
+    let stored = messages(&system).await;
     assert_eq!(stored.len(), 2);
     assert_eq!(stored[0].payload, r#"{"source_id":"s","event_id":"1"}"#.as_bytes());
 }
 
 #[tokio::test]
 async fn tenants_do_not_suppress_each_others_events() {
-    let world = World::start().await.unwrap();
-    let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let body = r#"{"source_id":"s","event_id":"1","tenant_id":"acme"}"#;
     for person in [&acme, &other] {
         let accepted: AcceptedEvent = person.client.post_bytes("/events", JSON, body).await.expect(202);
         assert!(!accepted.duplicate);
     }
     let tenants: Vec<_> =
-        messages(&world).await.iter().map(|m| header(m, "ce-tenantid").to_owned()).collect();
+        messages(&system).await.iter().map(|m| header(m, "ce-tenantid").to_owned()).collect();
     assert_eq!(tenants, ["acme", "other"]);
 }
 
 #[tokio::test]
 async fn an_event_without_an_id_gets_one() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let accepted: AcceptedEvent =
         admin.client.post_bytes("/events", JSON, r#"{"source_id":"s"}"#).await.expect(202);
-    assert_eq!(header(&messages(&world).await[0], "ce-id"), accepted.event_id);
-    assert_eq!(messages(&world).await[0].payload, r#"{"source_id":"s"}"#.as_bytes());
+    assert_eq!(header(&messages(&system).await[0], "ce-id"), accepted.event_id);
+    assert_eq!(messages(&system).await[0].payload, r#"{"source_id":"s"}"#.as_bytes());
 }
 
 #[tokio::test]
 async fn an_event_that_cannot_be_is_refused_where_it_is_wrong() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let send = async |body: &str| admin.client.post_bytes("/events", JSON, body.to_owned()).await;
     let problem = send(r#"{"event_id":"a b","metadata":{"event_type":"lower"}}"#)
         .await
@@ -105,23 +105,23 @@ async fn an_event_that_cannot_be_is_refused_where_it_is_wrong() {
         async |media_type: &str| admin.client.post_bytes("/events", media_type, r#"{"source_id":"s"}"#).await;
     post("").await.expect_problem(415, "media_type");
     post("application/x-ndjson").await.expect_problem(415, "media_type");
-    assert_eq!(messages(&world).await.len(), 0);
+    assert_eq!(messages(&system).await.len(), 0);
 }
 
 #[tokio::test]
 async fn only_a_live_credential_sends() {
-    let world = World::start().await.unwrap();
-    let _admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
     let body = r#"{"source_id":"s"}"#;
-    world.client().post_bytes("/events", JSON, body).await.expect_problem(401, "unauthenticated");
-    world.operator().post_bytes("/events", JSON, body).await.expect_problem(401, "credential_invalid");
-    let named = world.client().header("X-Tenant-ID", "acme");
+    system.client().post_bytes("/events", JSON, body).await.expect_problem(401, "unauthenticated");
+    system.platform_admin().post_bytes("/events", JSON, body).await.expect_problem(401, "credential_invalid");
+    let named = system.client().header("X-Tenant-ID", "acme");
     named.post_bytes("/events", JSON, body).await.expect_problem(401, "unauthenticated");
 }
 
 #[tokio::test]
 async fn the_schema_is_public() {
-    let world = World::start().await.unwrap();
-    let schema: Value = world.client().get("/events/schema").await.expect(200);
+    let system = TestSystem::start().await.unwrap();
+    let schema: Value = system.client().get("/events/schema").await.expect(200);
     assert_eq!(schema["required"], serde_json::json!(["source_id"]));
 }

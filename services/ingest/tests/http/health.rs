@@ -1,25 +1,26 @@
 //! `/health`, and what happens while the broker is away.
 
 use contract::events::{AcceptedEvent, BatchResponse, Health, HealthStatus};
-use testkit::World;
-use testkit::world::until;
+use testkit::wait_until;
+use testsystem::TestSystem;
 
 use super::stream::messages;
 
 #[tokio::test]
 async fn while_the_broker_is_away_senders_keep_their_events_and_then_it_goes_on() {
-    let mut world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let mut system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let send = async |id: u32| {
         let body = format!(r#"{{"source_id":"s","event_id":"{id}"}}"#);
         admin.client.post_bytes("/events", "application/json", body).await
     };
-    assert_eq!(world.client().get("/health").await.expect::<Health>(200).status, HealthStatus::Ok);
+    assert_eq!(system.client().get("/health").await.expect::<Health>(200).status, HealthStatus::Ok);
     send(1).await.expect::<AcceptedEvent>(202);
 
-    world.nats.stop();
-    until(async || (world.client().get("/health").await.status == 503).then_some(())).await;
-    world.client().get("/health").await.expect_problem(503, "dependency_unavailable");
+    system.nats.stop();
+    wait_until("health fails", async || (system.client().get("/health").await.status == 503).then_some(()))
+        .await;
+    system.client().get("/health").await.expect_problem(503, "dependency_unavailable");
     send(2).await.expect_problem(503, "dependency_unavailable");
     let body = r#"[{"source_id":"s","event_id":"3"},{"source_id":"s","event_id":"4"}]"#;
     let answer = admin.client.post_bytes("/events/batch", "application/json", body).await;
@@ -27,9 +28,12 @@ async fn while_the_broker_is_away_senders_keep_their_events_and_then_it_goes_on(
     let batch: BatchResponse = answer.expect(503);
     assert!(batch.results.iter().all(|result| result.retryable == Some(true)));
 
-    world.nats.restart().await.unwrap();
-    until(async || (world.client().get("/health").await.status == 200).then_some(())).await;
+    system.nats.restart().await.unwrap();
+    wait_until("health recovers", async || {
+        (system.client().get("/health").await.status == 200).then_some(())
+    })
+    .await;
     assert!(send(1).await.expect::<AcceptedEvent>(202).duplicate, "what was acknowledged is still there");
     send(2).await.expect::<AcceptedEvent>(202);
-    assert_eq!(messages(&world).await.len(), 2);
+    assert_eq!(messages(&system).await.len(), 2);
 }

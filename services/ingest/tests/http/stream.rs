@@ -1,11 +1,11 @@
 //! What stands in the stream, read back by a client of the broker.
 
 use async_nats::jetstream::{self, message::StreamMessage};
-use testkit::World;
+use testsystem::TestSystem;
 
 /// Every message of the stream, in order.
-pub(crate) async fn messages(world: &World) -> Vec<StreamMessage> {
-    let client = async_nats::connect(&world.nats.url).await.unwrap();
+pub(crate) async fn messages(system: &TestSystem) -> Vec<StreamMessage> {
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
     let mut stream = jetstream::new(client).get_stream("UDM").await.unwrap();
     let last = stream.info().await.unwrap().state.last_sequence;
     let mut messages = Vec::new();

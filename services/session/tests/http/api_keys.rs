@@ -6,7 +6,8 @@ use contract::session::{SubjectType, Whoami};
 use contract::{Page, Role, Scope};
 use reqwest::Method;
 use serde_json::json;
-use testkit::{Answer, Client, World};
+use testkit::{Client, TestResponse};
+use testsystem::TestSystem;
 
 async fn names(client: &Client, path: &str) -> Vec<String> {
     let page: Page<ApiKey> = client.get(path).await.expect(200);
@@ -14,31 +15,32 @@ async fn names(client: &Client, path: &str) -> Vec<String> {
     page.items.into_iter().map(|key| key.name).collect()
 }
 
-async fn set_status(world: &World, status: &str) {
-    let request = world.operator().request(Method::PATCH, "/tenants/acme").json(&json!({ "status": status }));
-    world.operator().send(request).await.expect::<Tenant>(200);
+async fn set_status(system: &TestSystem, status: &str) {
+    let request =
+        system.platform_admin().request(Method::PATCH, "/tenants/acme").json(&json!({ "status": status }));
+    system.platform_admin().send(request).await.expect::<Tenant>(200);
 }
 
 #[tokio::test]
 async fn a_key_sends_events_unless_told_and_knows_who_it_is() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     let answer = admin.client.post("/api-keys", &json!({ "name": "firewall" })).await;
     assert_eq!(answer.headers["cache-control"], "no-store");
     let key: ApiKey = answer.expect(201);
     assert_eq!((key.scopes.as_slice(), key.source_ids.len()), (&[Scope::EventsWrite][..], 0));
     assert_eq!((key.expires_at - key.created_at).num_days(), 90);
     let raw = key.key.as_ref().unwrap().expose();
-    let whoami: Whoami = world.client().bearer(raw).get("/auth/session").await.expect(200);
+    let whoami: Whoami = system.client().bearer(raw).get("/auth/session").await.expect(200);
     assert_eq!((whoami.subject_type, whoami.key_id), (SubjectType::ApiKey, Some(key.id)));
     assert_eq!((whoami.tenant_id.as_str(), whoami.expires_at), ("acme", key.expires_at));
-    assert!(!world.dump().await.contains(raw), "only its digest is stored");
+    assert!(!system.dump_database().await.contains(raw), "only its digest is stored");
 }
 
 #[tokio::test]
 async fn a_key_that_cannot_be_is_refused_where_it_is_wrong() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     for (body, pointer) in [
         (json!({ "name": " " }), "/name"),
         (json!({ "name": "k", "scopes": [] }), "/scopes"),
@@ -54,12 +56,12 @@ async fn a_key_that_cannot_be_is_refused_where_it_is_wrong() {
 
 #[tokio::test]
 async fn keys_are_the_administrators_business_and_their_own_tenants() {
-    let world = World::start().await.unwrap();
-    let (admin, other) = (world.tenant("acme").await, world.tenant("other").await);
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let scopes = json!(["events:write", "events:read", "users:read", "users:write"]);
-    let (key, holder) = world.api_key(&admin, &json!({ "name": "first", "scopes": scopes })).await;
-    world.api_key(&admin, &json!({ "name": "second" })).await;
+    let (key, holder) = system.create_api_key(&admin, &json!({ "name": "first", "scopes": scopes })).await;
+    system.create_api_key(&admin, &json!({ "name": "second" })).await;
     for client in [&member.client, &holder] {
         client.get("/api-keys").await.expect_problem(403, "forbidden");
         client.post("/api-keys", &json!({ "name": "mine" })).await.expect_problem(403, "forbidden");
@@ -74,9 +76,9 @@ async fn keys_are_the_administrators_business_and_their_own_tenants() {
 
 #[tokio::test]
 async fn a_revoked_key_is_over_at_once_and_revoking_it_again_is_harmless() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (key, holder) = world.api_key(&admin, &json!({ "name": "firewall" })).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (key, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
     let path = format!("/api-keys/{}", key.id);
     admin.client.delete(&path).await.expect_empty(204);
     holder.get("/auth/session").await.expect_problem(401, "credential_invalid");
@@ -87,13 +89,13 @@ async fn a_revoked_key_is_over_at_once_and_revoking_it_again_is_harmless() {
 
 #[tokio::test]
 async fn a_key_of_a_suspended_tenant_is_refused_until_it_is_resumed() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let (_, holder) = world.api_key(&admin, &json!({ "name": "firewall" })).await;
-    let ask = async || -> Answer { holder.get("/auth/session").await };
-    set_status(&world, "suspended").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
+    let ask = async || -> TestResponse { holder.get("/auth/session").await };
+    set_status(&system, "suspended").await;
     ask().await.expect_problem(401, "credential_invalid");
-    set_status(&world, "active").await;
+    set_status(&system, "active").await;
     ask().await.expect::<Whoami>(200);
     admin.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
 }

@@ -5,18 +5,17 @@ use contract::device::{DeviceCodes, DeviceRequest, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod, Whoami};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use serde_json::json;
-use testkit::World;
-use testkit::world::Person;
+use testsystem::{TestSystem, TestUser};
 
 #[tokio::test]
 async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_end() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
-    let device = world.client().header("X-Tenant-ID", "acme").header("User-Agent", "television/1");
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let device = system.client().header("X-Tenant-ID", "acme").header("User-Agent", "television/1");
     let codes: DeviceCodes =
         device.post("/auth/device/code", &json!({"client_name": "Television"})).await.expect(200);
-    assert_eq!(codes.verification_uri, format!("{}/api/v1/pages/device", world.base_url));
+    assert_eq!(codes.verification_uri, format!("{}/api/v1/pages/device", system.base_url));
 
     let code = json!({"user_code": codes.user_code});
     let asking: DeviceRequest = ada.client.post("/auth/device/inspect", &code).await.expect(200);
@@ -28,10 +27,10 @@ async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_
     ada.client.post("/auth/device/decide", &approve).await.expect_empty(204);
     let poll = json!({"grant_type": GRANT_TYPE, "device_code": codes.device_code});
     let session: DeviceSession = device.post("/auth/device/token", &poll).await.expect(200);
-    let dump = world.dump().await;
+    let dump = system.dump_database().await;
     assert!(!dump.contains(session.access_token.expose()) && !dump.contains(codes.device_code.expose()));
 
-    let client = world.client().bearer(session.access_token.expose());
+    let client = system.client().bearer(session.access_token.expose());
     let whoami: Whoami = client.get("/auth/session").await.expect(200);
     assert_eq!((whoami.user_id, whoami.method), (Some(ada.user.user_id), Some(SessionMethod::Device)));
     client.post("/events", &json!({"source_id": "tv"})).await.expect::<serde_json::Value>(202);
@@ -45,11 +44,11 @@ async fn a_device_gets_a_session_that_every_service_takes_and_that_its_user_can_
 
 #[tokio::test]
 async fn to_look_and_to_decide_takes_a_session_and_a_body_of_the_right_shape() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
     for route in ["inspect", "decide"] {
         let path = format!("/auth/device/{route}");
-        world.client().post(&path, &json!({})).await.expect_problem(401, "unauthenticated");
+        system.client().post(&path, &json!({})).await.expect_problem(401, "unauthenticated");
         admin.client.post(&path, &json!({})).await.expect_problem(422, "validation_failed");
         admin.client.post_bytes(&path, "text/plain", "x").await.expect_problem(415, "media_type");
         let unknown = json!({"user_code": "BCDF-GHJK", "decision": "deny"});
@@ -61,10 +60,10 @@ async fn to_look_and_to_decide_takes_a_session_and_a_body_of_the_right_shape() {
 
 #[tokio::test]
 async fn a_tenant_that_is_not_there_is_answered_like_one_that_is() {
-    let world = World::start().await.unwrap();
-    let _acme = world.tenant("acme").await;
+    let system = TestSystem::start().await.unwrap();
+    let _acme = system.create_tenant("acme").await;
     for tenant in ["acme", "nowhere"] {
-        let device = world.client().header("X-Tenant-ID", tenant);
+        let device = system.client().header("X-Tenant-ID", tenant);
         let codes: DeviceCodes = device.post_bytes("/auth/device/code", "", "").await.expect(200);
         let poll = json!({"grant_type": GRANT_TYPE, "device_code": codes.device_code});
         let refused = device.post("/auth/device/token", &poll).await;
@@ -74,8 +73,8 @@ async fn a_tenant_that_is_not_there_is_answered_like_one_that_is() {
 
 #[tokio::test]
 async fn a_large_body_is_refused_before_it_is_read() {
-    let world = World::start().await.unwrap();
-    let device = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start().await.unwrap();
+    let device = system.client().header("X-Tenant-ID", "acme");
     let large = format!("client_name={}", "x".repeat(9000));
     let media_type = "application/x-www-form-urlencoded";
     device.post_bytes("/auth/device/code", media_type, large).await.expect_problem(413, "body_too_large");
@@ -83,8 +82,8 @@ async fn a_large_body_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn an_address_gets_so_many_codes_and_may_show_so_many_that_never_were() {
-    let world = World::start_with(&[("SVC_LIMIT_DEVICE", "2/h")]).await.unwrap();
-    let device = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start_with(&[("SVC_LIMIT_DEVICE", "2/h")]).await.unwrap();
+    let device = system.client().header("X-Tenant-ID", "acme");
     let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
     let poll = async |code: &str| {
         device.post("/auth/device/token", &json!({"grant_type": GRANT_TYPE, "device_code": code})).await
@@ -101,12 +100,12 @@ async fn an_address_gets_so_many_codes_and_may_show_so_many_that_never_were() {
 
 #[tokio::test]
 async fn an_address_may_type_ten_wrong_codes_whoever_types_them() {
-    let world = World::start_with(&[("SVC_LIMIT_DEVICE", "100/h")]).await.unwrap();
-    let admin = world.tenant("acme").await;
-    let ada = world.join(&admin, "ada@acme.example", Role::Member).await;
-    let device = world.client().header("X-Tenant-ID", "acme");
+    let system = TestSystem::start_with(&[("SVC_LIMIT_DEVICE", "100/h")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let device = system.client().header("X-Tenant-ID", "acme");
     let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
-    let look = async |person: &Person, code: &str| {
+    let look = async |person: &TestUser, code: &str| {
         person.client.post("/auth/device/inspect", &json!({"user_code": code})).await
     };
     for _ in 0..5 {

@@ -9,8 +9,8 @@ use contract::Role;
 use contract::api_key::ApiKey;
 use hashing::TokenDigest;
 use serde_json::{Value, json};
-use testkit::World;
-use testkit::world::PASSWORD;
+use testkit::PASSWORD;
+use testsystem::TestSystem;
 use tokio::time::timeout;
 
 /// Something is said every second; only a defect lasts this long.
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Hints(InvalidationListener);
 
 impl Hints {
-    async fn of(world: &World) -> Self {
-        let mut listener = InvalidationListener::start(&Config::new(&world.nats.url, "test")).await.unwrap();
+    async fn of(system: &TestSystem) -> Self {
+        let mut listener = InvalidationListener::start(&Config::new(&system.nats.url, "test")).await.unwrap();
         while !matches!(listener.next().await, FeedEvent::Connected) {}
         let mut invalidations = Self(listener);
         // A heartbeat: the subscription is in force.
@@ -49,17 +49,17 @@ fn credential(raw: &str) -> Invalidation {
 
 #[tokio::test]
 async fn the_end_of_a_session_or_a_key_is_hinted_at() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
-    let mut invalidations = Hints::of(&world).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let mut invalidations = Hints::of(&system).await;
 
     let raw = member.session.session_id.expose();
-    let by_token = world.client().header("X-Session-ID", raw);
+    let by_token = system.client().header("X-Session-ID", raw);
     by_token.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
     invalidations.expect(credential(raw)).await;
 
-    let listed = world.log_in("acme", "ada@acme.example").await;
+    let listed = system.log_in("acme", "ada@acme.example").await;
     let of_member = admin.client.clone().header("X-User-ID", &member.user.user_id.to_string());
     let sessions: Value = of_member.get("/auth/sessions").await.expect(200);
     let id = sessions["items"][0]["id"].as_str().unwrap();
@@ -73,20 +73,20 @@ async fn the_end_of_a_session_or_a_key_is_hinted_at() {
     admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
     invalidations.expect(credential(key.key.unwrap().expose())).await;
 
-    let first = world.log_in("acme", "ada@acme.example").await;
+    let first = system.log_in("acme", "ada@acme.example").await;
     for _ in 0..50 {
-        world.log_in("acme", "ada@acme.example").await;
+        system.log_in("acme", "ada@acme.example").await;
     }
     invalidations.expect(credential(first.session_id.expose())).await;
 }
 
 #[tokio::test]
 async fn a_change_of_standing_is_hinted_at() {
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("acme").await;
-    let member = world.join(&admin, "ada@acme.example", Role::Member).await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
     let (user_id, user) = (member.user.user_id, Invalidation::User(member.user.user_id));
-    let mut invalidations = Hints::of(&world).await;
+    let mut invalidations = Hints::of(&system).await;
 
     let change = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
     let own = member.client.clone().header("X-User-ID", &user_id.to_string());
@@ -100,7 +100,7 @@ async fn a_change_of_standing_is_hinted_at() {
     }
     for status in ["suspended", "active"] {
         let change = json!({ "status": status });
-        world.operator().patch("/tenants/acme", &change).await.expect::<Value>(200);
+        system.platform_admin().patch("/tenants/acme", &change).await.expect::<Value>(200);
         invalidations.expect(Invalidation::Tenant("acme".parse().unwrap())).await;
     }
 }

@@ -109,7 +109,7 @@ async fn a_tenant_has_a_thousand_keys_at_most_however_many_are_made_at_once() {
     };
     let refused = (409, Some("too_many_api_keys".to_owned()));
     let admin = tenant.admin().await;
-    let mut answers = testkit::together((0..12).map(|_| create(&admin)).collect()).await;
+    let mut answers = testkit::join_all((0..12).map(|_| create(&admin))).await;
     answers.sort();
     assert_eq!(answers, [vec![(201, None); 4], vec![refused.clone(); 8]].concat());
 
@@ -130,6 +130,9 @@ async fn a_key_that_is_over_for_a_day_is_purged_and_one_that_lives_is_not() {
     assert_eq!(tenant.context.rows("api_keys").await, 2);
     // A purge begins when the process starts.
     let _restarted = tenant.context.restarted();
-    testkit::world::until(async || (tenant.context.rows("api_keys").await == 1).then_some(())).await;
+    testkit::wait_until("one API key is left", async || {
+        (tenant.context.rows("api_keys").await == 1).then_some(())
+    })
+    .await;
     assert!(tenant.context.lives(&long).await && !tenant.context.lives(&short).await);
 }

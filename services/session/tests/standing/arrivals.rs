@@ -228,7 +228,7 @@ async fn nothing_depends_on_the_order_in_which_a_login_and_the_records_arrive() 
         for (stories, orders) in stories.chunks_mut(AT_ONCE).zip(orders.chunks(AT_ONCE)) {
             let turns =
                 stories.iter_mut().zip(orders).map(|(story, order)| story.take(&context, order[turn]));
-            testkit::together(turns.collect()).await;
+            testkit::join_all(turns).await;
         }
         check(&context, &stories).await;
     }

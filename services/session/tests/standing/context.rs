@@ -22,8 +22,7 @@ use service::config::Environment;
 use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
 use tenancy::{SessionId, TenantId, UserId};
-use testkit::TestDatabase;
-use testkit::world::LIMITS_OFF;
+use testkit::{LIMITS_OFF, TestDatabase};
 use tower::ServiceExt as _;
 
 pub(crate) const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";

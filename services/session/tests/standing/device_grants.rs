@@ -81,8 +81,8 @@ async fn a_denied_device_is_told_so_as_often_as_it_asks() {
 async fn of_many_pollers_one_gets_the_session() {
     let login = Login::start().await;
     login.approve().await;
-    let polls = (0..8).map(|_| poll(&login.context, &login.codes)).collect();
-    let answers = testkit::together(polls).await;
+    let polls = (0..8).map(|_| poll(&login.context, &login.codes));
+    let answers = testkit::join_all(polls).await;
     let (won, lost): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!((won.len(), lost.len()), (1, 7));
     assert!(lost.iter().all(|answer| matches!(answer, Err(DeviceError::InvalidGrant))), "{lost:?}");
@@ -93,7 +93,7 @@ async fn of_many_pollers_one_gets_the_session() {
 async fn pollers_that_ask_at_once_are_in_time_once() {
     let login = Login::start().await;
     let mut counts = BTreeMap::new();
-    for answer in testkit::together((0..8).map(|_| poll(&login.context, &login.codes)).collect()).await {
+    for answer in testkit::join_all((0..8).map(|_| poll(&login.context, &login.codes))).await {
         *counts.entry(format!("{:?}", answer.unwrap_err())).or_insert(0) += 1;
     }
     assert_eq!(counts, BTreeMap::from([("AuthorizationPending".into(), 1), ("SlowDown".into(), 7)]));
@@ -248,7 +248,7 @@ async fn ten_wrong_codes_an_hour_are_all_a_user_may_type() {
     let look =
         async |code: &str| inspect(&login.context, &login.token, code).await.map_err(|(status, _)| status);
     assert_eq!(look("no code at all").await, Err(StatusCode::NOT_FOUND), "which is no guess");
-    let guesses = testkit::together((0..16).map(|_| look(WRONG)).collect()).await;
+    let guesses = testkit::join_all((0..16).map(|_| look(WRONG))).await;
     let looked_up = guesses.iter().filter(|guess| **guess == Err(StatusCode::NOT_FOUND)).count();
     assert_eq!(looked_up, 10, "{guesses:?}");
     let code = &login.codes.user_code;
@@ -279,7 +279,10 @@ async fn grants_and_wrong_codes_are_purged_a_day_after_they_are_over() {
     assert_eq!(counts().await, [2, 1]);
     // A purge begins when the process starts.
     let _restarted = login.context.restarted();
-    testkit::world::until(async || (counts().await == [1, 0]).then_some(())).await;
+    testkit::wait_until("expired device grants are purged", async || {
+        (counts().await == [1, 0]).then_some(())
+    })
+    .await;
     assert_eq!(poll(&login.context, &login.codes).await.unwrap_err(), DeviceError::InvalidGrant);
     assert_eq!(poll(&login.context, &young).await.unwrap_err(), DeviceError::AuthorizationPending);
 }

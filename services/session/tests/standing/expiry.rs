@@ -104,7 +104,7 @@ async fn of_many_that_end_at_once_each_is_told_of_once_however_many_look() {
     context.clock.advance(TimeDelta::hours(2));
     let mut told = Vec::new();
     for _ in 0..=expected.len() {
-        testkit::together((0..4).map(|_| sweep(&context, 2)).collect()).await;
+        testkit::join_all((0..4).map(|_| sweep(&context, 2))).await;
         told = credentials(&context).await;
     }
     told.sort();
@@ -119,5 +119,8 @@ async fn a_process_looks_by_itself() {
     context.clock.advance(TimeDelta::hours(2));
     // The first look is when the process starts.
     let _restarted = context.restarted();
-    testkit::world::until(async || (credentials(&context).await == [credential(&token)]).then_some(())).await;
+    testkit::wait_until("the expired sessions are gone", async || {
+        (credentials(&context).await == [credential(&token)]).then_some(())
+    })
+    .await;
 }

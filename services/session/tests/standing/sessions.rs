@@ -143,6 +143,7 @@ async fn what_is_over_for_a_day_is_purged_and_what_lives_is_not() {
     assert_eq!(context.rows("sessions").await, 2);
     // A purge begins when the process starts.
     let _restarted = context.restarted();
-    testkit::world::until(async || (context.rows("sessions").await == 1).then_some(())).await;
+    testkit::wait_until("one session is left", async || (context.rows("sessions").await == 1).then_some(()))
+        .await;
     assert!(context.lives(&new).await && !context.lives(&old).await);
 }

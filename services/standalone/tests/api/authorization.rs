@@ -8,7 +8,8 @@ mod objects;
 
 use contract::ProblemKind;
 use contract::routes::{self, Access, Header, Route};
-use testkit::{Answer, World};
+use testkit::TestResponse;
+use testsystem::TestSystem;
 
 use callers::{Caller, Tenants};
 use cases::Case;
@@ -16,8 +17,8 @@ use expected::{Expected, expected};
 use objects::{Kind, Object};
 
 /// A request with everything decided but who sends it.
-async fn ask(world: &World, route: &Route, case: &Case, caller: &Caller, id: &str) -> Answer {
-    let mut client = world.client().header("X-Request-Id", "of-this-test");
+async fn ask(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, id: &str) -> TestResponse {
+    let mut client = system.client().header("X-Request-Id", "of-this-test");
     if let Some(bearer) = &caller.bearer {
         client = client.bearer(bearer);
     }
@@ -36,7 +37,7 @@ async fn ask(world: &World, route: &Route, case: &Case, caller: &Caller, id: &st
 }
 
 /// What an answer says beside the id that was asked for.
-fn masked(answer: &Answer, id: &str) -> String {
+fn masked(answer: &TestResponse, id: &str) -> String {
     let mut headers = answer.headers.clone();
     headers.remove("date");
     format!("{} {headers:?} {}", answer.status, answer.body.replace(id, "{id}"))
@@ -44,9 +45,9 @@ fn masked(answer: &Answer, id: &str) -> String {
 
 #[tokio::test]
 async fn every_route_lets_in_whom_the_table_names_and_nobody_else() {
-    let world = World::start().await.unwrap();
-    let tenants = Tenants::settle(&world).await;
-    let callers = callers::all(&world, &tenants).await;
+    let system = TestSystem::start().await.unwrap();
+    let tenants = Tenants::settle(&system).await;
+    let callers = callers::all(&system, &tenants).await;
     let mut wrong = Vec::new();
     for route in routes::all() {
         let name = route.operation_id();
@@ -58,9 +59,9 @@ async fn every_route_lets_in_whom_the_table_names_and_nobody_else() {
         for caller in &callers {
             let mut answers = Vec::new();
             for object in Object::of(Kind::of(route), caller) {
-                let id = tenants.id_of(&world, Kind::of(route), object, caller).await;
+                let id = tenants.id_of(&system, Kind::of(route), object, caller).await;
                 let expected = expected(route, &case, caller, object);
-                let answer = ask(&world, route, &case, caller, &id).await;
+                let answer = ask(&system, route, &case, caller, &id).await;
                 let_in |= expected == case.let_in;
                 if !expected.is(&answer, route) {
                     wrong.push(format!(
@@ -88,17 +89,17 @@ async fn every_route_lets_in_whom_the_table_names_and_nobody_else() {
 
 #[tokio::test]
 async fn a_credential_never_reaches_into_a_tenant_that_a_header_names() {
-    let world = World::start().await.unwrap();
-    let tenants = Tenants::settle(&world).await;
-    let callers = callers::all(&world, &tenants).await;
-    let named = world.client().header("X-Tenant-ID", callers::OTHER);
+    let system = TestSystem::start().await.unwrap();
+    let tenants = Tenants::settle(&system).await;
+    let callers = callers::all(&system, &tenants).await;
+    let named = system.client().header("X-Tenant-ID", callers::OTHER);
     let refused = Expected::Problem(ProblemKind::TenantMismatch);
     for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::PlatformAdmin])
     {
         let Some(case) = cases::of(route) else { continue };
         for caller in callers.iter().filter(|caller| caller.is_live() && caller.tenant_id == callers::HOME) {
             let kind = Kind::of(route);
-            let id = tenants.id_of(&world, kind, Object::of(kind, caller)[0], caller).await;
+            let id = tenants.id_of(&system, kind, Object::of(kind, caller)[0], caller).await;
             let client = caller.bearer.iter().fold(named.clone(), |client, bearer| client.bearer(bearer));
             let answer = case.send(&client.header("X-User-ID", &id), route, &id).await;
             let name = route.operation_id();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use contract::Role;
 use serde_json::json;
-use testkit::World;
+use testsystem::TestSystem;
 use tokio::process::Command;
 
 /// It takes half a minute; a machine that is busy with other tests takes its time.
@@ -19,13 +19,13 @@ async fn every_route_keeps_what_the_openapi_document_promises() {
         eprintln!("schemathesis is not here: the API is not held against its OpenAPI document");
         return;
     };
-    let world = World::start().await.unwrap();
-    let admin = world.tenant("schemathesis").await;
-    let member = world.join(&admin, "member@schemathesis.example", Role::Member).await;
-    let other = world.tenant("suspended-at-will").await;
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("schemathesis").await;
+    let member = system.add_user(&admin, "member@schemathesis.example", Role::Member).await;
+    let other = system.create_tenant("suspended-at-will").await;
     let scopes = json!({ "name": "asks", "scopes": ["events:write", "users:read", "users:write"] });
-    let (key, _) = world.api_key(&admin, &scopes).await;
-    let (revoked, _) = world.api_key(&admin, &json!({ "name": "revoked at will" })).await;
+    let (key, _) = system.create_api_key(&admin, &scopes).await;
+    let (revoked, _) = system.create_api_key(&admin, &json!({ "name": "revoked at will" })).await;
 
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/api");
     let away = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ async fn every_route_keeps_what_the_openapi_document_promises() {
     command
         .arg(here.join("schemathesis.toml"))
         .arg("run")
-        .arg(format!("{}/api/v1/openapi.json", world.base_url));
+        .arg(format!("{}/api/v1/openapi.json", system.base_url));
     command.env("PYTHONPATH", std::env::join_paths([Path::new(&library), &here]).unwrap());
     command.envs([
         ("PYTHONDONTWRITEBYTECODE", "1"),
@@ -44,7 +44,7 @@ async fn every_route_keeps_what_the_openapi_document_promises() {
     command
         .env("SESSION", admin.session.session_id.expose())
         .env("API_KEY", key.key.as_ref().unwrap().expose());
-    command.env("OPERATOR", &world.platform_token).env("OTHER_TENANT", other.user.tenant_id.as_str());
+    command.env("OPERATOR", &system.platform_token).env("OTHER_TENANT", other.user.tenant_id.as_str());
     command.env("MEMBER", member.user.user_id.to_string()).env("OTHER_KEY", revoked.id.to_string());
     command.current_dir(away.path()).kill_on_drop(true);
     let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use service::Tasks;
-use testkit::world::until;
+use testkit::wait_until;
 use tokio::net::TcpListener;
 
 pub(crate) struct Collector {
@@ -45,7 +45,7 @@ impl Collector {
 
     /// The span of a service with this name, in this trace, once it has come.
     pub(crate) async fn span(&self, trace_id: &str, service: &str, name: &str) -> Span {
-        until(async || {
+        wait_until("the span arrives", async || {
             let spans = self.spans.lock().unwrap();
             let found = spans
                 .iter()

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use contract::identity::{Delivery, InviteUser};
 use contract::{Role, identity};
-use testkit::World;
-use testkit::world::until;
+use testkit::wait_until;
+use testsystem::TestSystem;
 
 /// A metric as it is exposed.
 #[derive(Default)]
@@ -16,18 +16,18 @@ struct Family {
     help: String,
 }
 
-async fn scrape(world: &World) -> String {
+async fn scrape(system: &TestSystem) -> String {
     let client = testkit::client::plain_http();
-    let response = client.get(format!("{}/metrics", world.admin_url)).send().await.unwrap();
+    let response = client.get(format!("{}/metrics", system.admin_url)).send().await.unwrap();
     let media_type = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert_eq!(media_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.text().await.unwrap()
 }
 
 /// Whatever makes the system show each of its metrics.
-async fn used() -> World {
-    let world = World::start_with(&[("SVC_LIMIT_DEFAULT", "1000/s")]).await.unwrap();
-    let acme = world.tenant("acme").await;
+async fn used() -> TestSystem {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_DEFAULT", "1000/s")]).await.unwrap();
+    let acme = system.create_tenant("acme").await;
     let event = serde_json::json!({"source_id": "fw", "event_id": "e1"});
     for _ in 0..2 {
         assert_eq!(acme.client.post("/events", &event).await.status, 202);
@@ -35,8 +35,8 @@ async fn used() -> World {
     let email = "bob@acme.example".to_owned();
     let invite = InviteUser { email: email.clone(), role: Role::Member, delivery: Delivery::Email };
     let _: identity::Invite = acme.client.post("/users/invite", &invite).await.expect(201);
-    world.mail_to(&email).await;
-    world
+    system.wait_for_mail(&email).await;
+    system
 }
 
 /// Reads `OpenMetrics` text: of each family its kind, its help and the labels that it has.
@@ -93,7 +93,7 @@ async fn every_metric_is_documented_and_every_documented_one_is_there() {
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
-    let world = used().await;
+    let system = used().await;
     let expected = [
         r#"svc_build_info{process="standalone",version="0.1.0"} 1"#,
         r#"svc_database_connections_max{service="identity"} 8"#,
@@ -105,8 +105,8 @@ async fn metrics_tell_what_happened() {
         r#"svc_http_requests_total{service="ingest",method="POST",route="/api/v1/events",status="202"} 2"#,
         r#"svc_http_request_duration_seconds_count{service="ingest",method="POST",route="/api/v1/events"} 2"#,
         r#"svc_http_requests_in_flight{service="ingest"} 0"#,
-        r#"svc_outbox_deliveries_total{schema="identity",outcome="dead_lettered"} 0"#,
-        r#"svc_outbox_rows{schema="identity",state="dead_lettered"} 0"#,
+        r#"svc_outbox_deliveries_total{schema="identity",outcome="parked"} 0"#,
+        r#"svc_outbox_rows{schema="identity",state="parked"} 0"#,
         r#"svc_publish_available{stream="UDM"} 1"#,
         r#"svc_publish_duration_seconds_count{stream="UDM"} 2"#,
         r#"svc_publish_in_flight_bytes{stream="UDM"} 0"#,
@@ -119,7 +119,10 @@ async fn metrics_tell_what_happened() {
     ];
     // A mail is there a moment before its row is settled.
     let none = r#"svc_outbox_deliveries_total{schema="identity",outcome="done"} 0"#;
-    let text = until(async || Some(scrape(&world).await).filter(|text| !text.contains(none))).await;
+    let text = wait_until("the mail is counted", async || {
+        Some(scrape(&system).await).filter(|text| !text.contains(none))
+    })
+    .await;
     for wanted in expected {
         assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
     }

@@ -3,8 +3,7 @@
 use contract::{Role, Scope};
 use serde_json::{Value, json};
 use tenancy::UserId;
-use testkit::World;
-use testkit::world::Person;
+use testsystem::{TestSystem, TestUser};
 
 use super::objects::{Kind, Object};
 
@@ -47,7 +46,7 @@ impl Caller {
         }
     }
 
-    fn person(name: &str, standing: Standing, person: &Person) -> Self {
+    fn person(name: &str, standing: Standing, person: &TestUser) -> Self {
         let own = (person.user.user_id, person.user.email.clone());
         Self { person: Some(own), ..Self::new(name, standing, person.session.session_id.expose()) }
     }
@@ -64,15 +63,16 @@ impl Caller {
 
 /// Two tenants with somebody in each who calls nothing, but whom calls are about.
 pub(super) struct Tenants {
-    home: (Person, Person),
-    other: (Person, Person),
+    home: (TestUser, TestUser),
+    other: (TestUser, TestUser),
 }
 
 impl Tenants {
-    pub(super) async fn settle(world: &World) -> Self {
+    pub(super) async fn settle(system: &TestSystem) -> Self {
         let settle = async |tenant_id: &str| {
-            let admin = world.tenant(tenant_id).await;
-            let bystander = world.join(&admin, &format!("bystander@{tenant_id}.example"), Role::Member).await;
+            let admin = system.create_tenant(tenant_id).await;
+            let bystander =
+                system.add_user(&admin, &format!("bystander@{tenant_id}.example"), Role::Member).await;
             (admin, bystander)
         };
         Self { home: settle(HOME).await, other: settle(OTHER).await }
@@ -81,7 +81,7 @@ impl Tenants {
     /// The id of an object as the caller sees it. What a call may use up is made anew for each.
     pub(super) async fn id_of(
         &self,
-        world: &World,
+        system: &TestSystem,
         kind: Option<Kind>,
         object: Object,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl Tenants {
             (Object::Missing, _) => UserId::generate().to_string(),
             (_, Kind::Tenant) => tenant_id.to_owned(),
             (_, Kind::User | Kind::UserInHeader) => user_id.to_string(),
-            (_, Kind::Session) => session_of(world, tenant_id, &email).await,
+            (_, Kind::Session) => session_of(system, tenant_id, &email).await,
             (_, Kind::Invite) => {
                 let email = format!("{}@{tenant_id}.example", UserId::generate());
                 let invite: Value = admin
@@ -109,11 +109,11 @@ impl Tenants {
                 text(&invite["invite_id"])
             }
             (_, Kind::UserCode) => {
-                let device = world.client().header("X-Tenant-ID", tenant_id);
+                let device = system.client().header("X-Tenant-ID", tenant_id);
                 text(&device.post("/auth/device/code", &json!({})).await.expect::<Value>(200)["user_code"])
             }
             (_, Kind::Key) => {
-                let (key, _) = world.api_key(admin, &json!({ "name": "to be revoked" })).await;
+                let (key, _) = system.create_api_key(admin, &json!({ "name": "to be revoked" })).await;
                 key.id.to_string()
             }
         }
@@ -121,9 +121,9 @@ impl Tenants {
 }
 
 /// The listed id of a session that was just made.
-async fn session_of(world: &World, tenant_id: &str, email: &str) -> String {
-    let session = world.log_in(tenant_id, email).await;
-    let client = world.client().bearer(session.session_id.expose());
+async fn session_of(system: &TestSystem, tenant_id: &str, email: &str) -> String {
+    let session = system.log_in(tenant_id, email).await;
+    let client = system.client().bearer(session.session_id.expose());
     let client = client.header("X-User-ID", &session.user_id.to_string());
     let page: Value = client.get("/auth/sessions?limit=200").await.expect(200);
     let sessions = page["items"].as_array().unwrap();
@@ -135,9 +135,9 @@ fn text(value: &Value) -> String {
 }
 
 /// A caller of every kind.
-pub(super) async fn all(world: &World, tenants: &Tenants) -> Vec<Caller> {
+pub(super) async fn all(system: &TestSystem, tenants: &Tenants) -> Vec<Caller> {
     let admin = &tenants.home.0;
-    let member = world.join(admin, "member@acme.example", Role::Member).await;
+    let member = system.add_user(admin, "member@acme.example", Role::Member).await;
     let nobody = Caller { bearer: None, ..Caller::new("nobody", Standing::Nobody, "") };
     let other = Caller::person("the other tenant's admin", Standing::Admin, &tenants.other.0);
     let mut callers = vec![
@@ -145,42 +145,44 @@ pub(super) async fn all(world: &World, tenants: &Tenants) -> Vec<Caller> {
         Caller::person("a member", Standing::Member, &member),
         Caller::person("an admin", Standing::Admin, admin),
         Caller { tenant_id: OTHER, ..other },
-        Caller::new("the operator", Standing::PlatformAdmin, &world.platform_token),
+        Caller::new("the operator", Standing::PlatformAdmin, &system.platform_token),
     ];
     for scope in Scope::ALL {
-        let key = key(world, admin, &[*scope]).await;
+        let key = key(system, admin, &[*scope]).await;
         callers.push(Caller::new(&format!("a key with {scope}"), Standing::Key(*scope), &key));
     }
-    callers.extend(dead(world, admin).await);
+    callers.extend(dead(system, admin).await);
     callers
 }
 
-async fn key(world: &World, admin: &Person, scopes: &[Scope]) -> String {
-    let (key, _) = world.api_key(admin, &json!({ "name": "caller", "scopes": scopes })).await;
+async fn key(system: &TestSystem, admin: &TestUser, scopes: &[Scope]) -> String {
+    let (key, _) = system.create_api_key(admin, &json!({ "name": "caller", "scopes": scopes })).await;
     key.key.unwrap().expose().to_owned()
 }
 
 /// Credentials that are over, none of which was used while it was not: nobody can remember it.
-async fn dead(world: &World, admin: &Person) -> Vec<Caller> {
-    let expired = world.join(admin, "expired@acme.example", Role::Admin).await;
-    let revoked = world.join(admin, "revoked@acme.example", Role::Admin).await;
-    let (expired_key, _) = world.api_key(admin, &json!({ "name": "expired", "scopes": Scope::ALL })).await;
-    let (revoked_key, _) = world.api_key(admin, &json!({ "name": "revoked", "scopes": Scope::ALL })).await;
+async fn dead(system: &TestSystem, admin: &TestUser) -> Vec<Caller> {
+    let expired = system.add_user(admin, "expired@acme.example", Role::Admin).await;
+    let revoked = system.add_user(admin, "revoked@acme.example", Role::Admin).await;
+    let (expired_key, _) =
+        system.create_api_key(admin, &json!({ "name": "expired", "scopes": Scope::ALL })).await;
+    let (revoked_key, _) =
+        system.create_api_key(admin, &json!({ "name": "revoked", "scopes": Scope::ALL })).await;
     let past = "now() - interval '1 minute'";
-    world
+    system
         .run_sql(&format!(
             "update session.sessions set expires_at = {past}, idle_expires_at = {past} where user_id = '{}';
             update session.api_keys set expires_at = {past} where key_id = '{}'",
             expired.user.user_id, expired_key.id
         ))
         .await;
-    let log_out = world.client().header("X-Session-ID", revoked.session.session_id.expose());
+    let log_out = system.client().header("X-Session-ID", revoked.session.session_id.expose());
     log_out.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
     admin.client.delete(&format!("/api-keys/{}", revoked_key.id)).await.expect_empty(204);
-    let suspended = world.tenant(SUSPENDED).await;
-    let suspended_key = key(world, &suspended, Scope::ALL).await;
+    let suspended = system.create_tenant(SUSPENDED).await;
+    let suspended_key = key(system, &suspended, Scope::ALL).await;
     let path = format!("/tenants/{SUSPENDED}");
-    world.operator().patch(&path, &json!({ "status": "suspended" })).await.expect::<Value>(200);
+    system.platform_admin().patch(&path, &json!({ "status": "suspended" })).await.expect::<Value>(200);
 
     let raw = |key: &contract::api_key::ApiKey| key.key.as_ref().unwrap().expose().to_owned();
     [

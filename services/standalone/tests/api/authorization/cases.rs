@@ -5,7 +5,7 @@ use contract::routes::Route;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tenancy::UserId;
-use testkit::{Answer, Client};
+use testkit::{Client, TestResponse};
 
 use super::expected::Expected;
 
@@ -43,7 +43,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "redeem_device" => {
             let grant_type = "urn:ietf:params:oauth:grant-type:device_code";
             let asked = with(json!({ "grant_type": grant_type, "device_code": unknown("dc") }));
-            Case { let_in: Expected::Answer(400), ..asked }
+            Case { let_in: Expected::Status(400), ..asked }
         }
         "inspect_device" => with(json!({ "user_code": "{id}" })),
         "decide_device" => with(json!({ "user_code": "{id}", "decision": "deny" })),
@@ -80,7 +80,7 @@ impl Case {
         Self { let_in: Expected::Problem(kind), ..self }
     }
 
-    pub(super) async fn send(&self, client: &Client, route: &Route, id: &str) -> Answer {
+    pub(super) async fn send(&self, client: &Client, route: &Route, id: &str) -> TestResponse {
         let segments = route.path.split('/').map(|segment| match segment {
             // Pages and problems are anybody's.
             "{name}" => "accept-invite",

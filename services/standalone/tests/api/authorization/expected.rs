@@ -2,7 +2,7 @@
 
 use contract::ProblemKind;
 use contract::routes::{Access, Header, Route};
-use testkit::Answer;
+use testkit::TestResponse;
 
 use super::callers::{Caller, Standing};
 use super::cases::Case;
@@ -13,15 +13,15 @@ pub(super) enum Expected {
     /// What the route answers when all is well.
     Success,
     /// Another answer of the route, which is no problem document.
-    Answer(u16),
+    Status(u16),
     Problem(ProblemKind),
 }
 
 impl Expected {
-    pub(super) fn is(self, answer: &Answer, route: &Route) -> bool {
+    pub(super) fn is(self, answer: &TestResponse, route: &Route) -> bool {
         match self {
             Self::Success => answer.status == route.responses[0].status,
-            Self::Answer(status) => answer.status == status,
+            Self::Status(status) => answer.status == status,
             Self::Problem(kind) => {
                 answer.status == kind.status()
                     && answer.headers["content-type"] == contract::problem::MEDIA_TYPE
