@@ -21,7 +21,7 @@ async fn the_effective_configuration_is_shown_without_secrets() {
         let output = output_of(command).await;
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let shown = String::from_utf8(output.stdout).unwrap();
-        assert!(shown.contains("SVC_SERVICE_TOKEN=[withheld]\n"), "{shown}");
+        assert!(shown.contains("SVC_SERVICE_TOKEN=[redacted]\n"), "{shown}");
         assert!(shown.contains(&format!("SVC_PUBLIC_URL=http://{}\n", services.address)), "{shown}");
         for secret in &secrets {
             assert!(!shown.contains(secret.as_str()), "{} shows {secret}", service.name());

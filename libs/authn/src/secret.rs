@@ -9,7 +9,7 @@ use hashing::{RawToken, TokenDigest, TokenKind};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
-use service::config::{Reader, Variable};
+use service::config::{Reader, Variable, Variables};
 
 use crate::bearer;
 
@@ -96,9 +96,12 @@ impl SharedSecret {
 #[derive(Clone, Debug)]
 pub struct ServiceSecret(pub SharedSecret);
 
-impl ServiceSecret {
-    /// Reads [`SERVICE_TOKEN`] and its predecessor.
-    pub fn read(read: &mut Reader<'_>) -> Option<Self> {
+impl Variables for ServiceSecret {
+    fn variables() -> Vec<Variable> {
+        vec![SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS]
+    }
+
+    fn read(read: &mut Reader<'_>) -> Option<Self> {
         let current = read.required_with(&SERVICE_TOKEN, SharedSecret::service);
         let previous = read.optional_with(&SERVICE_TOKEN_PREVIOUS, SharedSecret::service);
         Some(Self(current?.or(previous?)))
@@ -120,9 +123,12 @@ pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request
 #[derive(Clone, Debug)]
 pub struct PlatformSecret(pub SharedSecret);
 
-impl PlatformSecret {
-    /// Reads [`PLATFORM_TOKEN`] and its predecessor; what is not set lets nobody in.
-    pub fn read(read: &mut Reader<'_>) -> Option<Self> {
+impl Variables for PlatformSecret {
+    fn variables() -> Vec<Variable> {
+        vec![PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS]
+    }
+
+    fn read(read: &mut Reader<'_>) -> Option<Self> {
         let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::operator);
         let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::operator);
         Some(Self(current?.unwrap_or_default().or(previous?)))

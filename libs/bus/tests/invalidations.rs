@@ -74,7 +74,7 @@ async fn every_message_has_the_next_number_also_a_heartbeat_and_the_farewell() -
     }
     assert!(told, "one of them was no heartbeat");
     fixture.publisher.publish([somebody()]);
-    fixture.tasks.end().await;
+    fixture.tasks.shut_down().await;
     let (news, farewell) = (fixture.news().await?, fixture.news().await?);
     assert_eq!(news.revoked.len(), 1, "what was committed before the end is told before it");
     assert_eq!((farewell.number, farewell.last), (news.number + 1, true));

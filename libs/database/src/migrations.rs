@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable};
 use service::health::Readiness;
-use service::process::refuse;
+use service::process::report_config_errors;
 use service::{Tasks, chain};
 use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migrator};
@@ -123,7 +123,7 @@ impl Migrations {
                 // What runs migrations takes the code for a wrong configuration as final: trying again does not mend it.
                 if matches!(command, Command::Up) { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
             }
-            Err(CommandError::Config(faults)) => refuse(&faults),
+            Err(CommandError::Config(faults)) => report_config_errors(&faults),
             Err(CommandError::Migration(error)) => {
                 eprintln!("{}: {}", self.schema, chain(&error));
                 ExitCode::FAILURE

@@ -20,7 +20,7 @@ impl Limiter {
     /// Counts the requests of a router per client address, except for routes whose class in the route table is not
     /// [`RateLimit::Default`]: their handlers count them. Unknown paths and methods count too. If the counter is
     /// unavailable, requests are accepted, because these routes verify no passwords or single-use tokens.
-    pub fn around(&self, limit: Limit, router: Router) -> Router {
+    pub fn wrap(&self, limit: Limit, router: Router) -> Router {
         if limit.rate.is_none() {
             return router;
         }

@@ -5,7 +5,7 @@
 //! let in at an even pace, and whoever is ahead of it by more than the burst is refused. Whoever is known here to be refused
 //! is refused without a statement until their time comes.
 //!
-//! Most routes need no more than [`Limiter::around`]. A handler that has to look at the request first calls
+//! Most routes need no more than [`Limiter::wrap`]. A handler that has to look at the request first calls
 //! [`Limiter::count`] with the limit and [`source`] of the client's address, or with whatever else is counted.
 
 mod layer;

@@ -1,6 +1,6 @@
 //! The limits, each with the variable that sets it.
 
-use service::config::{Reader, Variable};
+use service::config::{Setting, Variable};
 
 use crate::Rate;
 
@@ -46,12 +46,11 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Reads one of the variables above; `name` is what the limit is called.
-    pub fn read(read: &mut Reader<'_>, variable: &Variable, name: &'static str) -> Option<Self> {
-        let rate = read.required_with(variable, |text| match text {
-            "off" => Ok(None),
-            text => text.parse().map(Some),
-        })?;
-        Some(Self { name, rate })
+    /// Declares a setting for the limit `name` with one of the variables above.
+    pub fn setting(variable: Variable, name: &'static str) -> Setting<Self> {
+        variable.required_with(move |text| match text {
+            "off" => Ok(Self { name, rate: None }),
+            text => text.parse().map(|rate| Self { name, rate: Some(rate) }),
+        })
     }
 }

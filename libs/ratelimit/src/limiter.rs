@@ -147,14 +147,14 @@ impl Limiter {
     ///
     /// # Errors
     /// The database is not available.
-    pub async fn give_back(&self, limit: &Limit, subject: &str) -> Result<(), database::Error> {
+    pub async fn refund(&self, limit: &Limit, subject: &str) -> Result<(), database::Error> {
         let Some(rate) = &limit.rate else { return Ok(()) };
-        let give_back = format!(
-            "-- limit.give_back
+        let refund = format!(
+            "-- limit.refund
             update {}.limits set even_until = even_until - $3 where limit_name = $1 and subject = $2",
             self.0.schema
         );
-        sqlx::query(sqlx::AssertSqlSafe(give_back))
+        sqlx::query(sqlx::AssertSqlSafe(refund))
             .bind(limit.name)
             .bind(subject)
             .bind(delta(rate.interval()))

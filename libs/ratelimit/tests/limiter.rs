@@ -130,7 +130,7 @@ async fn what_is_given_back_can_be_used_again() {
     let (limit, limiter) = (limit("2/h"), replicas.replica());
     for _ in 0..5 {
         limiter.count(&limit, "somebody").await.unwrap();
-        limiter.give_back(&limit, "somebody").await.unwrap();
+        limiter.refund(&limit, "somebody").await.unwrap();
     }
     limiter.count(&limit, "somebody").await.unwrap();
     limiter.count(&limit, "somebody").await.unwrap();

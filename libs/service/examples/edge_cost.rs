@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
 use service::http::Edge;
 use service::telemetry::{Telemetry, TraceSettings};
 use tower::ServiceExt as _;
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     let collector = Environment::from_pairs([("SVC_OTLP_ENDPOINT", "http://127.0.0.1:9")]);
     let on = Telemetry::start("test", &TraceSettings::load(&collector)?)?;
     let bare = Router::new().route("/things/{thing_id}", get(async || "ok"));
-    let behind = |telemetry: &Telemetry| Edge::new("http://x", "test", telemetry).around(bare.clone());
+    let behind = |telemetry: &Telemetry| Edge::new("http://x", "test", telemetry).wrap(bare.clone());
     let cases = [
         ("bare", bare.clone(), None),
         ("edge", behind(&off), None),

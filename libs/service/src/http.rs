@@ -14,7 +14,7 @@ mod request_id;
 
 pub use api::Api;
 pub use body::JsonBody;
-pub use client_address::{ClientAddress, TRUSTED_PROXIES, TrustedProxies};
+pub use client_address::{ClientAddress, TrustedProxies};
 pub use edge::{Edge, not_found};
 pub use headers::{HeaderError, SessionHeader, TenantHeader, UserHeader};
 pub use listen::{PeerAddress, serve};

@@ -83,10 +83,10 @@ impl Tasks {
     }
 
     /// Runs until a signal or a failure, then ends everything in order.
-    pub async fn run_to_end(&self) -> ExitCode {
+    pub async fn run_until_shutdown(&self) -> ExitCode {
         self.until_told().await;
         tokio::select! {
-            () = self.end() => {}
+            () = self.shut_down() => {}
             () = first_signal() => {
                 tracing::warn!("a second signal came: aborting");
                 return ExitCode::from(130);
@@ -96,7 +96,7 @@ impl Tasks {
     }
 
     /// Drains and stops, each within its budget.
-    pub async fn end(&self) {
+    pub async fn shut_down(&self) {
         self.drain.cancel();
         self.listeners.close();
         if tokio::time::timeout(DRAIN_BUDGET, self.listeners.wait()).await.is_err() {
@@ -131,14 +131,14 @@ mod tests {
     async fn a_task_that_ends_by_itself_takes_the_process_down() {
         let tasks = Tasks::default();
         tasks.spawn("short-lived", async {});
-        assert_eq!(format!("{:?}", tasks.run_to_end().await), format!("{:?}", ExitCode::FAILURE));
+        assert_eq!(format!("{:?}", tasks.run_until_shutdown().await), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[tokio::test]
     async fn a_panic_takes_the_process_down() {
         let tasks = Tasks::default();
         tasks.spawn("panicking", async { panic!("on purpose") });
-        assert_eq!(format!("{:?}", tasks.run_to_end().await), format!("{:?}", ExitCode::FAILURE));
+        assert_eq!(format!("{:?}", tasks.run_until_shutdown().await), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ mod tests {
             background.stopping().cancelled().await;
             assert!(seen.load(Ordering::Acquire));
         });
-        tasks.end().await;
+        tasks.shut_down().await;
         assert!(!tasks.failed.load(Ordering::Acquire));
     }
 }

@@ -1,157 +1,190 @@
-//! One service as one process: configuration, logs, listeners, and the end.
+//! Runs one service as a process: command line, configuration, logs, listeners and shutdown.
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use axum::Router;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tokio::net::TcpListener;
 
-use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, unknown_names};
+use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, Variables, unknown_names};
 use crate::health::{self, Readiness};
-use crate::telemetry::{self, LOG, OTLP_ENDPOINT, OTLP_RATIO, Telemetry, TraceSettings};
+use crate::telemetry::{self, LOG, Telemetry, TraceSettings};
 use crate::{Tasks, http};
 
-/// The allocator of every service. A request allocates some fifty times, often on one thread and given back on another, where
-/// the C library's takes a fifth of an event's time.
+/// Allocator of every service. A request allocates about fifty times, often on one thread and freed on another. The
+/// allocator of the C library takes a fifth of the time of an event for this.
 pub use mimalloc::MiMalloc as Allocator;
 
-/// Where the public API listens.
-pub const LISTEN: Variable = listen("SVC_LISTEN", "0.0.0.0:8080", "Where the public API listens.");
-/// Where the internal API listens.
+/// Address of the public API.
+pub const LISTEN: Variable = listen("SVC_LISTEN", "0.0.0.0:8080", "Listen address of the public API.");
+/// Address of the internal API.
 pub const LISTEN_INTERNAL: Variable = listen(
     "SVC_LISTEN_INTERNAL",
     "0.0.0.0:8081",
-    "Where the internal API listens; never route it from outside.",
+    "Listen address of the internal API. Do not expose it outside the cluster.",
 );
-/// Where health is asked.
+/// Address of health checks and metrics.
 pub const LISTEN_ADMIN: Variable = listen(
     "SVC_LISTEN_ADMIN",
     "0.0.0.0:9090",
-    "Where the platform asks for health and metrics; never route it from outside.",
+    "Listen address of health checks and metrics. Do not expose it outside the cluster.",
 );
-/// The origin that people see.
-pub const PUBLIC_URL: Variable = Variable {
-    name: "SVC_PUBLIC_URL",
-    form: "URL without a path",
-    default: Some("http://127.0.0.1:8080"),
-    secret: false,
-    meaning: "The origin under which people reach the service; links in mails and problem documents begin with it.",
-};
+/// Origin of the public API.
+pub const PUBLIC_URL: Variable = Variable::new("SVC_PUBLIC_URL", "URL without a path")
+    .default("http://127.0.0.1:8080")
+    .meaning("Public origin of the installation. Links in mails and problem documents start with it.");
 
 const fn listen(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable { name, form: "address:port", default: Some(default), secret: false, meaning }
+    Variable::new(name, "address:port").default(default).meaning(meaning)
 }
 
-/// The variables of every process.
-pub const VARIABLES: &[Variable] = &[LISTEN, LISTEN_INTERNAL, LISTEN_ADMIN, LOG, OTLP_ENDPOINT, OTLP_RATIO];
+crate::variables! {
+    /// Settings that every service process has.
+    pub(crate) struct ProcessSettings {
+        public: SocketAddr = LISTEN.required(),
+        internal: SocketAddr = LISTEN_INTERNAL.required(),
+        admin: SocketAddr = LISTEN_ADMIN.required(),
+        log: String = LOG.required(),
+        traces: TraceSettings,
+    }
+}
 
-/// What a service puts on its listeners, without the edge of [`http::Edge`] forgotten.
+/// Routers of a service, already wrapped by [`http::Edge`].
 pub struct Routers {
-    /// The public API.
+    /// Public API.
     pub public: Router,
-    /// The internal API, where the service has one.
+    /// Internal API, if the service has one.
     pub internal: Option<Router>,
 }
 
-/// A service that runs as a process of its own.
+/// A service that can run as a process of its own.
 pub trait Program {
-    /// Its name, as in its binary `svc-<name>`.
+    /// Name of the service. The binary is `svc-<name>`.
     const NAME: &'static str;
-    /// Its configuration.
-    type Config;
+    /// First line of `--help`.
+    const ABOUT: &'static str;
+    /// Variables that the service accepts and documents beside those of `Config`, for example those of a subcommand.
+    const OTHER_VARIABLES: &'static [Variable] = &[];
+    /// Configuration of the service.
+    type Config: Variables;
+    /// Subcommands of the binary; `Infallible` if there are none.
+    type Command: Subcommand;
 
-    /// Every variable that it reads, beside [`VARIABLES`].
-    fn variables() -> Vec<Variable>;
+    /// Lists every variable of the process.
+    fn variables() -> Vec<Variable> {
+        [ProcessSettings::variables(), Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat()
+    }
 
-    /// Reads its configuration.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
-    fn load(environment: &Environment) -> Result<Self::Config, ConfigErrors>;
+    /// Runs a subcommand.
+    fn execute(command: Self::Command, environment: &Environment) -> impl Future<Output = ExitCode>;
 
-    /// Builds its routers and starts its tasks. What is not reachable yet closes a gate of readiness; it is no error.
+    /// Builds the routers and starts the tasks. A dependency that is not available yet is not an error: the service
+    /// closes a readiness gate until it is.
     fn start(
         config: Self::Config,
         tasks: &Tasks,
         readiness: &Readiness,
         telemetry: &Telemetry,
-    ) -> impl Future<Output = Result<Routers, Box<dyn std::error::Error + Send + Sync>>>;
+    ) -> impl Future<Output = Result<Routers, Box<dyn Error + Send + Sync>>>;
 }
 
-/// Prints the effective configuration, or what is wrong with it.
-pub fn check_config<P: Program>(environment: &Environment) -> ExitCode {
-    if let Err(faults) = load::<P>(environment) {
-        return refuse(&faults);
+#[derive(Parser)]
+#[command(version, after_help = "Configuration comes from SVC_ variables; see docs/configuration.md.")]
+struct CommandLine<C: Subcommand> {
+    /// Print the effective configuration without secrets, and exit
+    #[arg(long)]
+    check_config: bool,
+    #[command(subcommand)]
+    command: Option<C>,
+}
+
+/// Runs the binary of a service: parses the command line, then runs a subcommand or the service.
+pub async fn main<P: Program>() -> ExitCode {
+    // The command line library needs a static name.
+    let name: &str = format!("svc-{}", P::NAME).leak();
+    let arguments = CommandLine::<P::Command>::command().name(name).about(P::ABOUT).get_matches();
+    let arguments =
+        CommandLine::<P::Command>::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let environment = Environment::from_process();
+    // Fails only if a provider is installed already, and this is the only installation in the process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match arguments.command {
+        Some(command) => P::execute(command, &environment).await,
+        None if arguments.check_config => check_config::<P>(&environment),
+        None => run::<P>(&environment).await,
     }
-    let variables = [VARIABLES, &P::variables()].concat();
-    match io::stdout().write_all(environment.effective(&variables).as_bytes()) {
+}
+
+/// Prints the effective configuration, or its errors.
+fn check_config<P: Program>(environment: &Environment) -> ExitCode {
+    if let Err(errors) = load::<P>(environment) {
+        return report_config_errors(&errors);
+    }
+    match io::stdout().write_all(environment.effective(&P::variables()).as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Runs the service until it is told to end.
-pub async fn run<P: Program>(environment: &Environment) -> ExitCode {
-    let (config, traces) = match load::<P>(environment) {
+/// Runs the service until a signal or a failure.
+async fn run<P: Program>(environment: &Environment) -> ExitCode {
+    let (settings, config) = match load::<P>(environment) {
         Ok(loaded) => loaded,
-        Err(faults) => return refuse(&faults),
+        Err(errors) => return report_config_errors(&errors),
     };
-    telemetry::start(environment.get(LOG.name).unwrap_or("info"), telemetry::Output::Stdout);
-    for warning in unknown_names(environment, &[VARIABLES, &P::variables()].concat()) {
+    telemetry::start(&settings.log, telemetry::Output::Stdout);
+    for warning in unknown_names(environment, &P::variables()) {
         tracing::warn!("{warning}");
     }
     let tasks = Tasks::default();
-    match serve::<P>(environment, config, &traces, &tasks).await {
-        Ok(()) => tasks.run_to_end().await,
+    match serve::<P>(&settings, config, &tasks).await {
+        Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
-            tracing::error!(%error, service = P::NAME, "the service cannot start");
-            tasks.end().await;
+            tracing::error!(%error, service = P::NAME, "failed to start service");
+            tasks.shut_down().await;
             ExitCode::FAILURE
         }
     }
 }
 
-/// Reads everything before anything starts, so that all faults are told at once.
-fn load<P: Program>(environment: &Environment) -> Result<(P::Config, TraceSettings), ConfigErrors> {
-    match (P::load(environment), TraceSettings::load(environment)) {
-        (Ok(config), Ok(traces)) => Ok((config, traces)),
-        (config, traces) => {
-            let faults = config.err().into_iter().chain(traces.err());
-            Err(ConfigErrors(faults.flat_map(|ConfigErrors(faults)| faults).collect()))
-        }
-    }
+/// Reads all variables, so that all errors are reported at once.
+fn load<P: Program>(environment: &Environment) -> Result<(ProcessSettings, P::Config), ConfigErrors> {
+    let mut reader = Reader::new(environment);
+    let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
+    reader.finish(|| Some((settings?, config?)))
 }
 
 async fn serve<P: Program>(
-    environment: &Environment,
+    settings: &ProcessSettings,
     config: P::Config,
-    traces: &TraceSettings,
     tasks: &Tasks,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let readiness = Readiness::default();
     let started = readiness.gate("start");
-    let telemetry = Telemetry::start(P::NAME, traces)?;
-    telemetry.flush_at_end(tasks);
-    // Bound before anything else: a port that is taken is found out at once.
-    let public = bind(environment, &LISTEN).await?;
-    let admin = bind(environment, &LISTEN_ADMIN).await?;
-    // Not drained with the others: the platform goes on asking during the drain.
-    let asked = health::router(readiness.clone(), telemetry.metrics().clone());
-    tasks.spawn("admin", http::serve(admin, asked, tasks.clone(), tasks.stopping().clone()));
+    let telemetry = Telemetry::start(P::NAME, &settings.traces)?;
+    telemetry.flush_on_shutdown(tasks);
+    // Bound first, so that a port in use is reported at once.
+    let public = bind(&LISTEN, settings.public).await?;
+    let admin = bind(&LISTEN_ADMIN, settings.admin).await?;
+    // Not drained with the others: health checks and scrapes continue during the drain.
+    let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
+    tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
     let routers = P::start(config, tasks, &readiness, &telemetry).await?;
     if let Some(internal) = routers.internal {
-        let listener = bind(environment, &LISTEN_INTERNAL).await?;
+        let listener = bind(&LISTEN_INTERNAL, settings.internal).await?;
         tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
     }
-    tracing::info!(service = P::NAME, address = %public.local_addr()?, "serving");
+    tracing::info!(service = P::NAME, address = %public.local_addr()?, "service started");
     tasks.spawn_listener(http::serve(public, routers.public, tasks.clone(), tasks.draining().clone()));
     started.open();
     close_when_draining(tasks, started);
     Ok(())
 }
 
-/// A draining process is not ready: no new requests shall be sent to it.
+/// A draining process is not ready, so that it gets no new requests.
 fn close_when_draining(tasks: &Tasks, gate: health::Gate) {
     let draining = tasks.draining().clone();
     tasks.spawn_short(async move {
@@ -160,28 +193,26 @@ fn close_when_draining(tasks: &Tasks, gate: health::Gate) {
     });
 }
 
-/// Binds a listener where a variable says.
+/// Binds a listener to the address of a variable.
 ///
 /// # Errors
-/// The address is malformed or taken; the error names the variable.
-pub async fn bind(environment: &Environment, variable: &Variable) -> io::Result<TcpListener> {
-    let address = Reader::new(environment).required::<SocketAddr>(variable);
-    let address = address.ok_or_else(|| io::Error::other(format!("{} is no address:port", variable.name)))?;
+/// The address cannot be bound; the error names the variable.
+pub async fn bind(variable: &Variable, address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .map_err(|error| io::Error::new(error.kind(), format!("{}={address}: {error}", variable.name)))
 }
 
-/// Reports faults of the configuration to whoever started the process.
-pub fn refuse(faults: &ConfigErrors) -> ExitCode {
-    // Standard error may be closed; then there is nobody to tell.
-    let _ = write!(io::stderr(), "{faults}");
+/// Prints the errors of a configuration to standard error and returns the exit code.
+pub fn report_config_errors(errors: &ConfigErrors) -> ExitCode {
+    // Standard error can be closed; then there is no place to report to.
+    let _ = write!(io::stderr(), "{errors}");
     ExitCode::from(EXIT_CONFIG)
 }
 
-/// The memory limit of the container that the process runs in, in bytes; `None` without one.
+/// Returns the memory limit of the container in bytes, or `None` without a limit.
 pub fn memory_limit() -> Option<u64> {
-    // Version 2 of control groups, then version 1; "max" and the kernel's own huge default mean that there is none.
+    // Version 2 of control groups, then version 1. "max" and the huge default of the kernel mean that there is no limit.
     ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
         .iter()
         .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())

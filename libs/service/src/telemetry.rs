@@ -21,7 +21,7 @@ pub use logs::{LOG, Output, start};
 pub use metrics::Metrics;
 pub use origin::Origin;
 pub(crate) use traces::ServerSpan;
-pub use traces::{OTLP_ENDPOINT, OTLP_RATIO, StartError, TraceSettings};
+pub use traces::{StartError, TraceSettings};
 
 /// The metrics and traces of a process. Clones are handles to the same.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Telemetry {
     }
 
     /// Sends what is left of the traces once the process stops, within the time that its tasks have for that.
-    pub fn flush_at_end(&self, tasks: &Tasks) {
+    pub fn flush_on_shutdown(&self, tasks: &Tasks) {
         let Some(provider) = self.traces.clone() else { return };
         let stopping = tasks.stopping().clone();
         tasks.spawn_short(async move {

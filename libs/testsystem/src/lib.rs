@@ -14,7 +14,7 @@ use contract::session::IssuedSession;
 use contract::{Role, Secret};
 use hashing::{Argon2Settings, HashPool, Password, PoolSize};
 use service::Tasks;
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
 use service::telemetry::{Telemetry, TraceSettings};
 use standalone::contexts::{self, NatsUrls, Settings};
@@ -100,7 +100,7 @@ impl TestSystem {
         let environment = environment.with(LIMITS_OFF).with(variables.iter().copied());
         let (tasks, readiness) = (Tasks::default(), Readiness::default());
         let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
-        telemetry.flush_at_end(&tasks);
+        telemetry.flush_on_shutdown(&tasks);
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let admin_url = format!("http://{}", admin.local_addr()?);
         let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());

@@ -1,7 +1,45 @@
-//! What an operator does with the binary beside running it.
+//! Subcommands of `svc-identity`.
 
 mod breach_set;
 mod outbox;
 
+use std::process::ExitCode;
+
+use database::migrations;
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use service::config::Environment;
+
 pub use breach_set::BreachSetCommand;
 pub use outbox::OutboxCommand;
+
+use crate::MIGRATIONS;
+
+/// Subcommands of `svc-identity`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Migrate the schema `identity`
+    #[command(subcommand)]
+    Migrate(migrations::Command),
+    /// List undelivered outbox messages and retry dead-lettered ones
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
+    /// Build the file of breached passwords for `SVC_BREACH_FILE`
+    #[command(subcommand)]
+    BreachSet(BreachSetCommand),
+    /// Print a new platform token for `SVC_PLATFORM_TOKEN`
+    PlatformToken,
+}
+
+impl Command {
+    pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
+        match self {
+            Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
+            Self::Outbox(command) => command.execute(environment).await,
+            Self::BreachSet(command) => command.execute(),
+            Self::PlatformToken => {
+                println!("{}", RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose());
+                ExitCode::SUCCESS
+            }
+        }
+    }
+}

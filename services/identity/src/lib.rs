@@ -13,5 +13,5 @@ mod store;
 mod tasks;
 mod wiring;
 
-pub use config::{Config, VARIABLES};
+pub use config::Config;
 pub use wiring::{Identity, MIGRATIONS, Parts, build};

@@ -1,20 +1,21 @@
 //! The composition root: the only place that knows everything.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::AuditLog;
-use authn::SessionClient;
+use authn::{SERVICE_TOKEN_PREVIOUS, SessionClient};
 use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
-use database::migrations::Migrations;
+use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{DELIVERY_TIMEOUT, Outbox, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{ConfigErrors, Environment, Variable};
+use service::config::{Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -22,7 +23,8 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
 use crate::app::App;
-use crate::config::{Config, VARIABLES};
+use crate::command::Command;
+use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http;
 use crate::mail::Delivery;
@@ -34,19 +36,19 @@ use crate::tasks::purge;
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// The service as a program.
+/// The identity service.
 pub struct Identity;
 
 impl Program for Identity {
     const NAME: &'static str = "identity";
+    const ABOUT: &'static str = "The identity service: tenants, users, invites and passwords.";
+    // The previous service token is accepted because all services can share one environment.
+    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, SERVICE_TOKEN_PREVIOUS];
     type Config = Config;
+    type Command = Command;
 
-    fn variables() -> Vec<Variable> {
-        VARIABLES.to_vec()
-    }
-
-    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
-        Config::load(environment)
+    async fn execute(command: Command, environment: &Environment) -> ExitCode {
+        command.execute(environment).await
     }
 
     async fn start(
@@ -86,17 +88,20 @@ pub struct Parts {
 ///
 /// # Errors
 /// A client or the hash pool cannot be made, or the directory of mails cannot be used.
-pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
+    let limiter_keys = config.limiter_keys();
+    config.mail.set_ehlo_name(&config.public_url);
     if let Some(Delivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
-    let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry).behind(config.proxies);
+    let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry)
+        .with_trusted_proxies(&config.proxies);
     let metrics = telemetry.metrics();
     database.measure(Identity::NAME, metrics, &tasks);
     let outbox = Outbox::new("identity").measured(metrics);
-    let hashes = HashPool::start(config.argon2, config.pool_size, &entropy)?;
+    let hashes = HashPool::start(config.argon2.0, config.pool_size(), &entropy)?;
     metrics.register(|registry| hashes.register(registry));
     let resets_dropped = Counter::default();
     metrics.register(|registry| {
@@ -123,7 +128,7 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         platform_secret: config.platform_secret,
         audit: AuditLog::new(outbox.clone(), config.audit_personal),
         limiter: limiter.clone(),
-        limiter_keys: config.limiter_keys,
+        limiter_keys,
         limits: config.limits,
         resets_dropped,
     };
@@ -158,6 +163,6 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
         };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let public = limiter.around(config.limits.other, http::public(app));
-    Ok(Routers { public: edge.around(public), internal: None })
+    let public = limiter.wrap(config.limits.other, http::public(app));
+    Ok(Routers { public: edge.wrap(public), internal: None })
 }

@@ -6,5 +6,5 @@ mod config;
 mod http;
 mod wiring;
 
-pub use config::{Config, VARIABLES};
+pub use config::Config;
 pub use wiring::{Ingest, Parts, build};

@@ -1,13 +1,15 @@
 //! The composition root: the only place that knows everything.
 
+use std::convert::Infallible;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Cache, SessionClient};
+use authn::{Cache, SERVICE_TOKEN_PREVIOUS, SessionClient};
 use bus::{Limits, PublishMetrics, Publisher, StreamError, UDM_STREAM};
 use service::clock::SystemClock;
-use service::config::{ConfigErrors, Environment, Variable};
+use service::config::{Environment, Variable};
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -15,25 +17,26 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
 use crate::app::App;
-use crate::config::{Config, StreamMode, VARIABLES};
+use crate::config::{Config, StreamMode};
 use crate::http;
 
 /// How often a stream that cannot be used is looked at again: somebody may have mended it.
 const STREAM_POLL: Duration = Duration::from_secs(2);
 
-/// The service as a program.
+/// The ingest service.
 pub struct Ingest;
 
 impl Program for Ingest {
     const NAME: &'static str = "ingest";
+    const ABOUT: &'static str =
+        "The ingest service: accepts UDM events and publishes them to the event stream.";
+    // Accepted because all services can share one environment.
+    const OTHER_VARIABLES: &'static [Variable] = &[SERVICE_TOKEN_PREVIOUS];
     type Config = Config;
+    type Command = Infallible;
 
-    fn variables() -> Vec<Variable> {
-        VARIABLES.to_vec()
-    }
-
-    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
-        Config::load(environment)
+    async fn execute(command: Infallible, _: &Environment) -> ExitCode {
+        match command {}
     }
 
     async fn start(
@@ -72,14 +75,14 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.ingest".to_owned());
-    let sessions = SessionClient::new(config.session_url, config.service_token.expose())?;
+    let sessions = SessionClient::new(config.session_url.clone(), config.service_token.expose())?;
     let authority = Cache::start(sessions, broker.clone(), clock.clone(), &tasks, &telemetry);
     let stop = tasks.stopping().clone();
     let publisher =
         Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
     let measured = publisher.clone();
     telemetry.metrics().at_scrape(move || measured.measure());
-    let (mode, profile) = (config.stream_mode, config.profile);
+    let (mode, profile) = (config.stream_mode, config.profile());
     let to_be_ready = publisher.clone();
     let ready = async move {
         until_streams_fit(&broker, mode, &profile).await;
@@ -93,9 +96,10 @@ pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Se
             () = stop.cancelled() => {}
         }
     });
-    let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).behind(config.proxies);
+    let edge =
+        Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).with_trusted_proxies(&config.proxies);
     let app = App { authority: Arc::new(authority), publisher, clock, room: http::Room::new() };
-    Ok(Routers { public: edge.around(http::public(app)), internal: None })
+    Ok(Routers { public: edge.wrap(http::public(app)), internal: None })
 }
 
 /// Looks at the streams until they are as they must be, and tells once of each fault.

@@ -9,5 +9,5 @@ mod store;
 mod tasks;
 mod wiring;
 
-pub use config::{Config, VARIABLES};
+pub use config::Config;
 pub use wiring::{MIGRATIONS, Parts, Session, build};

@@ -1,19 +1,20 @@
 //! The composition root: the only place that knows everything.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::AuditLog;
 use authn::IntrospectionBatcher;
 use bus::{InvalidationPublisher, PublishMetrics};
 use database::Database;
-use database::migrations::Migrations;
+use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
-use service::config::{ConfigErrors, Environment, Variable};
+use service::config::{Environment, Variable};
 use service::health::Readiness;
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -22,7 +23,7 @@ use service::{Clock, Tasks};
 
 use crate::app::App;
 use crate::app::introspect::LiveCredentials;
-use crate::config::{Config, VARIABLES};
+use crate::config::Config;
 use crate::http;
 use crate::tasks::{expiry, purge, session_gauge};
 
@@ -30,19 +31,26 @@ use crate::tasks::{expiry, purge, session_gauge};
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// The service as a program.
+/// Subcommands of `svc-session`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Migrate the schema `session`
+    #[command(subcommand)]
+    Migrate(migrations::Command),
+}
+
+/// The session service.
 pub struct Session;
 
 impl Program for Session {
     const NAME: &'static str = "session";
+    const ABOUT: &'static str = "The session service: sessions, device login, API keys and introspection.";
+    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL];
     type Config = Config;
+    type Command = Command;
 
-    fn variables() -> Vec<Variable> {
-        VARIABLES.to_vec()
-    }
-
-    fn load(environment: &Environment) -> Result<Config, ConfigErrors> {
-        Config::load(environment)
+    async fn execute(Command::Migrate(command): Command, environment: &Environment) -> ExitCode {
+        MIGRATIONS.execute(command, environment).await
     }
 
     async fn start(
@@ -86,7 +94,7 @@ pub fn build(
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
     database.measure(Session::NAME, telemetry.metrics(), &tasks);
-    let edge = Edge::new(&config.public_url, Session::NAME, telemetry).behind(config.proxies);
+    let edge = Edge::new(&config.public_url, Session::NAME, telemetry).with_trusted_proxies(&config.proxies);
     let limiter = Limiter::new("session", database.clone(), Arc::clone(&clock), telemetry.metrics());
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
@@ -103,7 +111,7 @@ pub fn build(
         database,
         clock,
         entropy,
-        lifetimes: config.lifetimes,
+        lifetimes: config.lifetimes(),
         service_secret: config.service_secret,
         audit: AuditLog::new(outbox, config.audit_personal),
         limiter: limiter.clone(),
@@ -118,7 +126,7 @@ pub fn build(
     telemetry.metrics().register(|registry| session_gauge::register(&live, registry));
     tasks.spawn("session_gauge", session_gauge::run(app.clone(), live, tasks.clone()));
     Ok(Routers {
-        public: edge.around(limiter.around(config.limits.other, http::public(app.clone()))),
-        internal: Some(edge.around(http::internal(app))),
+        public: edge.wrap(limiter.wrap(config.limits.other, http::public(app.clone()))),
+        internal: Some(edge.wrap(http::internal(app))),
     })
 }

@@ -10,7 +10,7 @@ use contract::paths::{Upstream, upstream_of};
 use identity::Identity;
 use ingest::Ingest;
 use service::Tasks;
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
 use service::health::Readiness;
 use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
@@ -105,7 +105,7 @@ async fn start_one<P: Program>(
     readiness: &Readiness,
     telemetry: &Telemetry,
 ) -> anyhow::Result<Routers> {
-    let config = P::load(environment)?;
+    let config = P::Config::load(environment)?;
     let started = P::start(config, tasks, readiness, telemetry).await;
     started.map_err(|error| anyhow::anyhow!(error)).with_context(|| format!("{} cannot start", P::NAME))
 }

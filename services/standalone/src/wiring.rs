@@ -8,11 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use database::migrations::Migrations;
 use hashing::{RawToken, SystemEntropy, TokenKind};
+use identity::Identity;
+use ingest::Ingest;
 use service::Tasks;
-use service::config::{Environment, Variable, unknown_names};
+use service::config::{Environment, Variable, Variables as _, unknown_names};
 use service::health::{self, Readiness};
-use service::process::{LISTEN_ADMIN, PUBLIC_URL};
+use service::process::{LISTEN_ADMIN, PUBLIC_URL, Program as _};
 use service::telemetry::{Metrics, Telemetry, TraceSettings};
+use session::Session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -77,7 +80,7 @@ pub(crate) async fn start(surroundings: StartContext<'_>, tasks: &Tasks) -> anyh
     let environment = environment.clone().with(unset);
     let readiness = Readiness::default();
     let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
-    telemetry.flush_at_end(tasks);
+    telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
     let router = contexts::start(&settings, &environment, tasks, &readiness, &telemetry).await?;
     tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
@@ -91,11 +94,10 @@ pub(crate) async fn start(surroundings: StartContext<'_>, tasks: &Tasks) -> anyh
 
 /// Every variable that the services in this process read.
 pub(crate) fn variables() -> [(&'static str, Vec<Variable>); 3] {
-    let of_process = service::process::VARIABLES;
     [
-        ("identity", [of_process, identity::VARIABLES].concat()),
-        ("session", [of_process, session::VARIABLES].concat()),
-        ("ingest", [of_process, ingest::VARIABLES].concat()),
+        (Identity::NAME, Identity::variables()),
+        (Session::NAME, Session::variables()),
+        (Ingest::NAME, Ingest::variables()),
     ]
 }
 
@@ -145,7 +147,10 @@ async fn serve_admin(
     tasks: &Tasks,
 ) -> anyhow::Result<String> {
     let listener = match environment.get(LISTEN_ADMIN.name) {
-        Some(_) => service::process::bind(environment, &LISTEN_ADMIN).await?,
+        Some(address) => {
+            let address = address.parse().with_context(|| format!("{}={address}", LISTEN_ADMIN.name))?;
+            service::process::bind(&LISTEN_ADMIN, address).await?
+        }
         None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
     };
     let url = format!("http://{}", listener.local_addr()?);

@@ -1,41 +1,41 @@
-//! Reads typed values and remembers every fault.
+//! Reads typed values and records every error.
 
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigErrors, Environment, Variable, parse_duration};
+use super::{ConfigErrors, Environment, Variable};
 
-/// Reads a configuration. Every read of a faulty variable returns `None`, and [`Reader::finish`] tells of all of them.
+/// Reads values from an environment. A read of an invalid variable returns `None`; [`Reader::finish`] returns all errors.
 pub struct Reader<'e> {
     environment: &'e Environment,
-    faults: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl<'e> Reader<'e> {
-    /// Reads from this environment.
+    /// Creates a reader for an environment.
     pub fn new(environment: &'e Environment) -> Self {
-        Self { environment, faults: Vec::new() }
+        Self { environment, errors: Vec::new() }
     }
 
-    /// The text of a variable, from itself, its file, or its default.
-    pub fn text(&mut self, variable: &Variable) -> Option<String> {
+    /// Returns the text of a variable: its value, the content of its file, or its default.
+    fn text(&mut self, variable: &Variable) -> Option<String> {
         let file_name = format!("{}_FILE", variable.name);
         let file = self.environment.get(&file_name).filter(|_| variable.secret);
         match (self.environment.get(variable.name), file) {
             (Some(_), Some(_)) => {
-                self.fault(format!("{} and {file_name} are both set: keep one of them", variable.name));
+                self.error(format!("{} and {file_name} are both set: remove one of them", variable.name));
                 None
             }
             (Some(text), None) => Some(text.to_owned()),
             (None, Some(path)) => match std::fs::read_to_string(path) {
                 Ok(text) if text.trim().is_empty() => {
-                    self.fault(format!("{file_name}: the file {path} is empty"));
+                    self.error(format!("{file_name}: the file {path} is empty"));
                     None
                 }
                 Ok(text) => Some(text.trim().to_owned()),
                 Err(error) => {
-                    self.fault(format!("{file_name}: cannot read {path}: {error}"));
+                    self.error(format!("{file_name}: cannot read {path}: {error}"));
                     None
                 }
             },
@@ -43,110 +43,115 @@ impl<'e> Reader<'e> {
         }
     }
 
-    /// A value that must be there, read by a function.
+    /// Reads a required value with a parser.
     pub fn required_with<T, E: Display>(
         &mut self,
         variable: &Variable,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let faults_before = self.faults.len();
-        let Some(text) = self.text(variable) else {
-            if self.faults.len() == faults_before {
-                let or_file =
-                    if variable.secret { format!(" (or {}_FILE)", variable.name) } else { String::new() };
-                self.fault(format!("{}{or_file} is not set: {}", variable.name, variable.meaning));
-            }
-            return None;
-        };
-        self.parse(variable, &text, parse)
+        let value = self.optional_with(variable, parse)?;
+        if value.is_none() {
+            let or_file =
+                if variable.secret { format!(" (or {}_FILE)", variable.name) } else { String::new() };
+            self.error(format!("{}{or_file} is not set: {}", variable.name, variable.meaning));
+        }
+        value
     }
 
-    /// A value that must be there.
+    /// Reads a required value.
     pub fn required<T: FromStr<Err: Display>>(&mut self, variable: &Variable) -> Option<T> {
         self.required_with(variable, T::from_str)
     }
 
-    /// A length of time that must be there, within bounds.
-    pub fn duration(&mut self, variable: &Variable, least: Duration, most: Duration) -> Option<Duration> {
+    /// Reads a required duration between two bounds, both included.
+    pub fn duration(&mut self, variable: &Variable, min: Duration, max: Duration) -> Option<Duration> {
         self.required_with(variable, |text| {
             let value = parse_duration(text)?;
-            if (least..=most).contains(&value) {
+            if (min..=max).contains(&value) {
                 return Ok(value);
             }
-            Err(format!("must be between {least:?} and {most:?}"))
+            let (min, max) = (humantime::format_duration(min), humantime::format_duration(max));
+            Err(format!("must be {min} to {max}"))
         })
     }
 
-    /// A value that may be missing: `Some(None)` when it is.
+    /// Reads an optional value with a parser: `Some(None)` if it is unset, `None` after an error.
     pub fn optional_with<T, E: Display>(
         &mut self,
         variable: &Variable,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<Option<T>> {
-        let faults_before = self.faults.len();
-        match self.text(variable) {
-            Some(text) => self.parse(variable, &text, parse).map(Some),
-            None if self.faults.len() > faults_before => None,
-            None => Some(None),
+        let errors = self.errors.len();
+        let Some(text) = self.text(variable) else {
+            return (self.errors.len() == errors).then_some(None);
+        };
+        match parse(&text) {
+            Ok(value) => return Some(Some(value)),
+            // The parser's message can contain the value.
+            Err(_) if variable.secret => {
+                self.error(format!("{}: invalid value (expected {})", variable.name, variable.form));
+            }
+            Err(error) => {
+                self.error(format!("{}={text}: {error} (expected {})", variable.name, variable.form));
+            }
         }
+        None
     }
 
-    /// A value that may be missing: `Some(None)` when it is.
+    /// Reads an optional value: `Some(None)` if it is unset, `None` after an error.
     pub fn optional<T: FromStr<Err: Display>>(&mut self, variable: &Variable) -> Option<Option<T>> {
         self.optional_with(variable, T::from_str)
     }
 
-    /// Notes a fault that no single variable has.
-    pub fn fault(&mut self, fault: impl Into<String>) {
-        self.faults.push(fault.into());
+    /// Records an error that concerns several variables.
+    pub fn error(&mut self, error: impl Into<String>) {
+        self.errors.push(error.into());
     }
 
-    /// Puts the configuration together.
+    /// Builds the configuration.
     ///
     /// # Errors
-    /// Every fault that was found.
+    /// All recorded errors.
     pub fn finish<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, ConfigErrors> {
         match build() {
-            Some(config) if self.faults.is_empty() => Ok(config),
-            _ => Err(ConfigErrors(self.faults)),
+            Some(config) if self.errors.is_empty() => Ok(config),
+            _ => Err(ConfigErrors(self.errors)),
         }
     }
+}
 
-    fn parse<T, E: Display>(
-        &mut self,
-        variable: &Variable,
-        text: &str,
-        parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        match parse(text) {
-            Ok(value) => Some(value),
-            Err(error) if variable.secret => {
-                // The parser's message may quote the value.
-                drop(error);
-                self.fault(format!("{}: not of the form {}", variable.name, variable.form));
-                None
-            }
-            Err(error) => {
-                self.fault(format!("{}={text}: {error} (expected {})", variable.name, variable.form));
-                None
-            }
-        }
-    }
+/// Parses a duration such as `30s`, `5m`, `1h` or `7d`.
+///
+/// # Errors
+/// A message that describes the expected format.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// Parses a size in bytes: a whole number followed by `B`, `KiB`, `MiB` or `GiB`.
+///
+/// # Errors
+/// A message that describes the expected format.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "expected a whole number and a unit".to_owned())?;
+    let shift = match unit.trim() {
+        "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return Err("the unit must be B, KiB, MiB or GiB".to_owned()),
+    };
+    number.checked_mul(1 << shift).ok_or_else(|| "the value is too large".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const COUNT: Variable = Variable {
-        name: "SVC_COUNT",
-        form: "a number",
-        default: Some("3"),
-        secret: false,
-        meaning: "How many.",
-    };
-    const KEY: Variable =
-        Variable { name: "SVC_KEY", form: "a number", default: None, secret: true, meaning: "A key." };
+    const COUNT: Variable = Variable::new("SVC_COUNT", "a number").default("3").meaning("Number of things.");
+    const KEY: Variable = Variable::new("SVC_KEY", "a number").secret().meaning("A key.");
 
     fn read(pairs: &[(&str, &str)]) -> Result<(u32, u64), ConfigErrors> {
         let environment = Environment::from_pairs(pairs.iter().copied());
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_the_variable_its_file_or_its_default() {
+    fn reads_a_value_from_the_variable_its_file_or_its_default() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "42\n").unwrap();
         let path = file.path().to_str().unwrap();
@@ -165,20 +170,47 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once_and_a_secret_is_never_quoted() {
-        let ConfigErrors(faults) = read(&[("SVC_COUNT", "many"), ("SVC_KEY", "hunter2")]).unwrap_err();
+    fn reports_all_errors_without_secret_values() {
+        let ConfigErrors(errors) = read(&[("SVC_COUNT", "many"), ("SVC_KEY", "hunter2")]).unwrap_err();
         assert_eq!(
-            faults,
+            errors,
             [
                 "SVC_COUNT=many: invalid digit found in string (expected a number)",
-                "SVC_KEY: not of the form a number"
+                "SVC_KEY: invalid value (expected a number)"
             ]
         );
-        let ConfigErrors(faults) = read(&[("SVC_KEY", "")]).unwrap_err();
-        assert_eq!(faults, ["SVC_KEY (or SVC_KEY_FILE) is not set: A key."]);
-        let ConfigErrors(faults) = read(&[("SVC_KEY", "1"), ("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
-        assert_eq!(faults, ["SVC_KEY and SVC_KEY_FILE are both set: keep one of them"]);
-        let ConfigErrors(faults) = read(&[("SVC_KEY_FILE", "/nowhere")]).unwrap_err();
-        assert!(faults[0].starts_with("SVC_KEY_FILE: cannot read /nowhere"), "{faults:?}");
+        let ConfigErrors(errors) = read(&[("SVC_KEY", "")]).unwrap_err();
+        assert_eq!(errors, ["SVC_KEY (or SVC_KEY_FILE) is not set: A key."]);
+        let ConfigErrors(errors) = read(&[("SVC_KEY", "1"), ("SVC_KEY_FILE", "/missing")]).unwrap_err();
+        assert_eq!(errors, ["SVC_KEY and SVC_KEY_FILE are both set: remove one of them"]);
+        let ConfigErrors(errors) = read(&[("SVC_KEY_FILE", "/missing")]).unwrap_err();
+        assert!(errors[0].starts_with("SVC_KEY_FILE: cannot read /missing"), "{errors:?}");
+    }
+
+    #[test]
+    fn checks_the_bounds_of_a_duration() {
+        const TTL: Variable = Variable::new("SVC_TTL", "duration, 5m to 30d");
+        let ttl = |text: &str| {
+            let environment = Environment::from_pairs([("SVC_TTL", text)]);
+            let mut read = Reader::new(&environment);
+            let ttl = read.duration(&TTL, Duration::from_mins(5), Duration::from_hours(30 * 24));
+            read.finish(|| ttl)
+        };
+        for (text, minutes) in [("5m", 5), ("30min", 30), ("72 h", 72 * 60), ("30d", 30 * 24 * 60)] {
+            assert_eq!(ttl(text), Ok(Duration::from_mins(minutes)), "{text}");
+        }
+        let ConfigErrors(errors) = ttl("4m").unwrap_err();
+        assert_eq!(errors, ["SVC_TTL=4m: must be 5m to 30days (expected duration, 5m to 30d)"]);
+        for bad in ["", "5", "s", "-1s", "99999999999999999999s", "18446744073709551615d"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_need_a_number_and_a_known_unit() {
+        assert_eq!(parse_bytes("2MiB"), Ok(2 << 20));
+        for bad in ["", "5", "MiB", "1MB", "-1B", "99999999999999999999B", "18446744073709551615GiB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
     }
 }

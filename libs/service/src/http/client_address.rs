@@ -12,17 +12,14 @@ use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use super::PeerAddress;
-use crate::config::{Reader, Variable};
+use crate::config::{Reader, Variable, Variables};
 use crate::log_throttle::LogThrottle;
 
 /// Whose `X-Forwarded-For` is believed.
-pub const TRUSTED_PROXIES: Variable = Variable {
-    name: "SVC_TRUSTED_PROXIES",
-    form: "networks in CIDR notation, separated by commas",
-    default: None,
-    secret: false,
-    meaning: "The proxies in front of the services: X-Forwarded-For is read from the right as far as these wrote it, and from nobody else. Without it a client's address is that of its connection.",
-};
+const TRUSTED_PROXIES: Variable =
+    Variable::new("SVC_TRUSTED_PROXIES", "networks in CIDR notation, separated by commas").meaning(
+        "Reverse proxies in front of the services. The client address is the rightmost entry of X-Forwarded-For that is not one of them. Without it, the client address is the peer of the connection.",
+    );
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -60,12 +57,17 @@ impl FromStr for TrustedProxies {
     }
 }
 
-impl TrustedProxies {
-    /// Reads [`TRUSTED_PROXIES`].
-    pub fn read(read: &mut Reader<'_>) -> Option<Self> {
-        read.optional(&TRUSTED_PROXIES).map(Option::unwrap_or_default)
+impl Variables for TrustedProxies {
+    fn variables() -> Vec<Variable> {
+        vec![TRUSTED_PROXIES]
     }
 
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        reader.optional(&TRUSTED_PROXIES).map(Option::unwrap_or_default)
+    }
+}
+
+impl TrustedProxies {
     /// Who sent a request: each proxy that is trusted says who came to it, from the last one back.
     pub(super) fn client(&self, peer: Option<&PeerAddress>, headers: &HeaderMap) -> ClientAddress {
         let mut client = peer.map_or(NOWHERE, |PeerAddress(peer)| peer.ip().to_canonical());

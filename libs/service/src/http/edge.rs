@@ -55,12 +55,12 @@ impl Edge {
 
     /// The same behind proxies, which say where a request comes from.
     #[must_use]
-    pub fn behind(self, proxies: TrustedProxies) -> Self {
-        Self { proxies, ..self }
+    pub fn with_trusted_proxies(self, proxies: &TrustedProxies) -> Self {
+        Self { proxies: proxies.clone(), ..self }
     }
 
     /// Puts the edge around a router, which is complete by now.
-    pub fn around(&self, router: Router) -> Router {
+    pub fn wrap(&self, router: Router) -> Router {
         let edge = self.clone();
         // Called once for each handler of each route, so that each has handles of its own metrics.
         router.layer(layer_fn(move |endpoint| {
@@ -216,7 +216,7 @@ mod tests {
             .route("/header", get(async || HeaderError::Missing(tenancy::X_TENANT_ID)))
             .fallback(not_found);
         let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
-        let router = Edge::new("https://svc.example/", "test", &telemetry).around(router);
+        let router = Edge::new("https://svc.example/", "test", &telemetry).wrap(router);
         let (parts, body) = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         assert!(!String::from_utf8_lossy(&body).contains("secret cause"));

@@ -194,7 +194,7 @@ mod tests {
                 )
                 .route("/never", get(async || std::future::pending::<()>().await))
                 .fallback(not_found);
-            let router = Edge::new("https://svc.example", "users", &telemetry).around(router);
+            let router = Edge::new("https://svc.example", "users", &telemetry).wrap(router);
             Self { telemetry, router }
         }
 

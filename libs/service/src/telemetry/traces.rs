@@ -20,25 +20,8 @@ use reqwest::Url;
 use tokio::runtime::Handle;
 
 use super::TraceContext;
-use crate::config::{ConfigErrors, Environment, Reader, Variable};
+use crate::config::Variable;
 use crate::http::RequestId;
-
-/// Where traces go.
-pub const OTLP_ENDPOINT: Variable = Variable {
-    name: "SVC_OTLP_ENDPOINT",
-    form: "URL",
-    default: None,
-    secret: false,
-    meaning: "An OpenTelemetry collector that takes OTLP over HTTP, such as `http://collector:4318`; traces are posted below it at `/v1/traces`. Without it none are made.",
-};
-/// How many of them.
-pub const OTLP_RATIO: Variable = Variable {
-    name: "SVC_OTLP_RATIO",
-    form: "number, 0 to 1",
-    default: Some("1"),
-    secret: false,
-    meaning: "The share of traces that is recorded; the same in every service, so that a trace is whole or not there.",
-};
 
 /// How long one request to the collector may take.
 const EXPORT_LIMIT: Duration = Duration::from_secs(3);
@@ -47,11 +30,16 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// What a collector answers is a line or two.
 const LARGEST_ANSWER: usize = 64 * 1024;
 
-/// What the environment says about traces.
-#[derive(Clone, Debug, Default)]
-pub struct TraceSettings {
-    endpoint: Option<Url>,
-    ratio: f64,
+crate::variables! {
+    /// Settings of the trace exporter.
+    #[derive(Clone, Debug, Default)]
+    pub struct TraceSettings {
+        /// URL of an OpenTelemetry collector that accepts OTLP over HTTP, such as `http://collector:4318`. Traces are
+        /// sent to the path `/v1/traces` below it. Tracing is off without it.
+        endpoint: Option<Url> = Variable::new("SVC_OTLP_ENDPOINT", "URL").optional_with(collector),
+        /// Share of traces that are recorded. Use the same value in every service, so that no trace is incomplete.
+        ratio: f64 = Variable::new("SVC_OTLP_RATIO", "number, 0 to 1").default("1").between(0.0, 1.0),
+    }
 }
 
 /// Traces cannot be sent from here.
@@ -60,20 +48,6 @@ pub struct TraceSettings {
 pub struct StartError(#[source] Box<dyn Error + Send + Sync>);
 
 impl TraceSettings {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them.
-    pub fn load(environment: &Environment) -> Result<Self, ConfigErrors> {
-        let mut read = Reader::new(environment);
-        let endpoint = read.optional_with(&OTLP_ENDPOINT, collector);
-        let ratio = read.required_with(&OTLP_RATIO, |text| match text.parse() {
-            Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
-            _ => Err("must be 0 to 1"),
-        });
-        read.finish(|| Some(Self { endpoint: endpoint?, ratio: ratio? }))
-    }
-
     pub(super) fn start(&self, process: &'static str) -> Result<Option<SdkTracerProvider>, StartError> {
         let Some(endpoint) = &self.endpoint else { return Ok(None) };
         let exporter = SpanExporter::builder()
@@ -200,6 +174,7 @@ fn parent(caller: Option<TraceContext>) -> Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{ConfigErrors, Environment, Variables as _};
 
     fn load(pairs: &[(&str, &str)]) -> Result<TraceSettings, ConfigErrors> {
         TraceSettings::load(&Environment::from_pairs(pairs.iter().copied()))

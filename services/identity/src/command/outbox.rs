@@ -10,7 +10,7 @@ use database::{DATABASE_URL, Database, Error};
 use serde_json::json;
 use service::clock::SystemClock;
 use service::config::{Environment, Reader};
-use service::process::refuse;
+use service::process::report_config_errors;
 use service::{Clock as _, chain};
 use uuid::Uuid;
 
@@ -56,7 +56,7 @@ impl OutboxCommand {
         let url = read.required::<String>(&DATABASE_URL);
         let url = match read.finish(|| url) {
             Ok(url) => url,
-            Err(faults) => return refuse(&faults),
+            Err(faults) => return report_config_errors(&faults),
         };
         match self.try_execute(&url).await {
             Ok(code) => code,

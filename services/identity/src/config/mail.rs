@@ -3,68 +3,86 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lettre::message::Mailbox;
 use lettre::transport::smtp::client::Certificate;
 use lettre::transport::smtp::extension::ClientId;
-use service::config::{Reader, Variable};
+use service::config::{Reader, Variable, Variables};
 use url::{Host, Url};
 
-use super::plain;
 use crate::mail::smtp::{Server, Smtp};
 use crate::mail::{Delivery, MailSettings};
 
-pub(super) const FROM: Variable =
-    plain("SVC_MAIL_FROM", "mailbox", "svc <no-reply@localhost>", "Sender of mails.");
-pub(super) const SMTP_URL: Variable = Variable {
-    name: "SVC_SMTP_URL",
-    form: "smtps://user:password@host:465, or smtp://user:password@host:587",
-    default: None,
-    secret: true,
-    meaning: "Mail server. `smtps` uses implicit TLS, `smtp` requires STARTTLS. Unencrypted on loopback or with `?tls=none`. If neither this nor `SVC_MAIL_DIR` is set, no mail is sent.",
-};
-pub(super) const SMTP_CA_FILE: Variable = Variable {
-    name: "SVC_SMTP_CA_FILE",
-    form: "file of certificates (PEM)",
-    default: None,
-    secret: false,
-    meaning: "Additional CA certificates (PEM) trusted for the mail server.",
-};
-pub(super) const SMTP_TIMEOUT: Variable = plain(
-    "SVC_SMTP_TIMEOUT",
-    "duration, 1s to 5min",
-    "30s",
-    "Timeout of one mail, from connecting until the mail server has accepted it.",
-);
-pub(super) const DIR: Variable = Variable {
-    name: "SVC_MAIL_DIR",
-    form: "directory",
-    default: None,
-    secret: false,
-    meaning: "Directory to which mails are written as files instead of being sent.",
-};
+const SMTP_URL: Variable =
+    Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
+        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent.",
+    );
+const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)")
+    .meaning("Additional CA certificates that are trusted for the mail server.");
 
-/// Reads the mail configuration. The host of `public_url` is the name in EHLO.
-pub(super) fn read(read: &mut Reader<'_>, public_url: Option<&Url>) -> Option<MailSettings> {
-    let from = read.required(&FROM);
-    let roots = read.optional_with(&SMTP_CA_FILE, certificates);
-    let timeout = read.duration(&SMTP_TIMEOUT, Duration::from_secs(1), Duration::from_mins(5));
-    let server = {
-        let roots = roots.as_ref().and_then(Option::as_ref);
-        read.optional_with(&SMTP_URL, |text| Server::parse(text, roots.map_or(&[], Vec::as_slice)))
-    };
-    let directory: Option<Option<PathBuf>> = read.optional(&DIR);
-    roots?;
-    let delivery = match (server?, directory?) {
-        (Some(_), Some(_)) => {
-            read.fault("SVC_SMTP_URL and SVC_MAIL_DIR are both set; remove one of them");
-            return None;
+service::variables! {
+    struct MailVariables {
+        /// Sender of mails.
+        from: Mailbox = Variable::new("SVC_MAIL_FROM", "mailbox").default("svc <no-reply@localhost>").required(),
+        server: ServerSettings,
+        /// Timeout for sending one mail, from the connection to the response of the mail server.
+        timeout: Duration = Variable::new("SVC_SMTP_TIMEOUT", "duration, 1s to 5m")
+            .default("30s")
+            .duration(Duration::from_secs(1), Duration::from_mins(5)),
+        /// Directory into which mails are written as files instead of being sent.
+        directory: Option<PathBuf> = Variable::new("SVC_MAIL_DIR", "directory").optional(),
+    }
+}
+
+/// The mail server together with the certificates that it is verified with.
+struct ServerSettings(Option<Server>);
+
+impl Variables for ServerSettings {
+    fn variables() -> Vec<Variable> {
+        vec![SMTP_URL, SMTP_CA_FILE]
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let roots = reader.optional_with(&SMTP_CA_FILE, certificates);
+        let trusted = roots.as_ref().and_then(Option::as_deref).unwrap_or_default();
+        let server = reader.optional_with(&SMTP_URL, |text| Server::parse(text, trusted));
+        roots.and(server).map(Self)
+    }
+}
+
+impl Variables for MailSettings {
+    fn variables() -> Vec<Variable> {
+        MailVariables::variables()
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let MailVariables { from, server: ServerSettings(server), timeout, directory } =
+            MailVariables::read(reader)?;
+        let delivery = match (server, directory) {
+            (Some(_), Some(_)) => {
+                reader.error("SVC_SMTP_URL and SVC_MAIL_DIR are both set; remove one of them");
+                return None;
+            }
+            (Some(server), None) => {
+                Some(Delivery::Smtp(Box::new(Smtp { server, hello: ClientId::default(), timeout })))
+            }
+            (None, directory) => directory.map(Delivery::Directory),
+        };
+        Some(Self { from, delivery })
+    }
+}
+
+impl MailSettings {
+    /// Sets the EHLO name: the host of the public URL, a domain name or an address literal (RFC 5321, section 4.1.4).
+    pub(crate) fn set_ehlo_name(&mut self, public_url: &Url) {
+        if let Some(Delivery::Smtp(smtp)) = &mut self.delivery {
+            smtp.hello = match public_url.host() {
+                Some(Host::Ipv4(address)) => ClientId::Ipv4(address),
+                Some(Host::Ipv6(address)) => ClientId::Ipv6(address),
+                Some(Host::Domain(name)) => ClientId::Domain(name.to_owned()),
+                None => ClientId::default(),
+            };
         }
-        (Some(server), None) => {
-            Some(Delivery::Smtp(Box::new(Smtp { server, hello: hello(public_url?), timeout: timeout? })))
-        }
-        (None, Some(directory)) => Some(Delivery::Directory(directory)),
-        (None, None) => None,
-    };
-    Some(MailSettings { from: from?, delivery })
+    }
 }
 
 fn certificates(path: &str) -> Result<Vec<Certificate>, String> {
@@ -76,16 +94,6 @@ fn certificates(path: &str) -> Result<Vec<Certificate>, String> {
     Ok(vec![certificates])
 }
 
-/// Returns the EHLO name: a domain name or an address literal (RFC 5321, section 4.1.4).
-fn hello(public_url: &Url) -> ClientId {
-    match public_url.host() {
-        Some(Host::Ipv4(address)) => ClientId::Ipv4(address),
-        Some(Host::Ipv6(address)) => ClientId::Ipv6(address),
-        Some(Host::Domain(name)) => ClientId::Domain(name.to_owned()),
-        None => ClientId::default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use service::config::{ConfigErrors, Environment};
@@ -93,11 +101,9 @@ mod tests {
     use super::*;
 
     fn delivery(pairs: &[(&str, &str)]) -> Result<Option<Delivery>, ConfigErrors> {
-        let environment = Environment::from_pairs(pairs.iter().copied());
-        let mut reader = Reader::new(&environment);
-        let url = "https://svc.example".parse().unwrap();
-        let settings = read(&mut reader, Some(&url));
-        reader.finish(|| Some(settings?.delivery))
+        let mut settings = MailSettings::load(&Environment::from_pairs(pairs.iter().copied()))?;
+        settings.set_ehlo_name(&"https://svc.example".parse().unwrap());
+        Ok(settings.delivery)
     }
 
     #[test]
@@ -123,7 +129,7 @@ mod tests {
         assert_eq!(
             errors(&[("SVC_SMTP_URL", "smtp://svc:hunter2@mail.example?tls=never")]),
             [
-                "SVC_SMTP_URL: not of the form smtps://user:password@host:465, or smtp://user:password@host:587"
+                "SVC_SMTP_URL: invalid value (expected smtps://user:password@host:465, or smtp://user:password@host:587)"
             ]
         );
         let bundle = tempfile::NamedTempFile::new().unwrap();

@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use service::Tasks;
 use service::clock::ManualClock;
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
 use service::telemetry::{Telemetry, TraceSettings};
 use testkit::{LIMITS_OFF, PASSWORD, TestDatabase};
 use tokio::net::TcpListener;

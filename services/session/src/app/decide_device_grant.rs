@@ -86,12 +86,12 @@ impl App {
         address: IpAddr,
         enter: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
-        let (limit, source) = (&self.limits.user_code, source(address));
-        self.limiter.count(limit, &source).await?;
+        let (limit, source) = (self.limits.user_code(), source(address));
+        self.limiter.count(&limit, &source).await?;
         let entered = enter.await;
         if entered.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
             // What was decided is decided, also when nobody can count.
-            if let Err(error) = self.limiter.give_back(limit, &source).await {
+            if let Err(error) = self.limiter.refund(&limit, &source).await {
                 tracing::warn!(%error, "a right user code counts like a wrong one");
             }
         }

@@ -18,7 +18,7 @@ use http_body_util::BodyExt as _;
 use serde::Serialize;
 use service::Tasks;
 use service::clock::ManualClock;
-use service::config::Environment;
+use service::config::{Environment, Variables as _};
 use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
 use tenancy::{SessionId, TenantId, UserId};

@@ -25,7 +25,7 @@ use crate::tools::Tools;
 use crate::wiring::{self, DATABASE, Running, StartContext};
 
 pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
-    let environment = Environment::of_process();
+    let environment = Environment::from_process();
     // People read this terminal: nothing but trouble is logged, unless it is asked for.
     telemetry::start(environment.get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
     let data = DataDir::at(&options.data)?;
@@ -60,7 +60,7 @@ pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     // Nobody shall find run_file that no longer hold.
     drop(facts_files);
     if served.is_err() {
-        tasks.end().await;
+        tasks.shut_down().await;
     }
     servers.stop().await;
     say(format_args!("stopped; the data stay in {}", data.root().display()));
@@ -104,7 +104,7 @@ async fn serve(
         sends_mails: contexts::sends_mails(environment),
     });
     tokio::select! {
-        code = tasks.run_to_end() => Ok(code),
+        code = tasks.run_until_shutdown() => Ok(code),
         never = keep_current(base, servers, first_tenant, facts_files) => match never {},
     }
 }
@@ -149,7 +149,7 @@ async fn listen(port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// The first signal ends the run in order. [`Tasks::run_to_end`] sees to a second one.
+/// The first signal ends the run in order. [`Tasks::run_until_shutdown`] sees to a second one.
 fn stop_at_signal(tasks: &Tasks) -> anyhow::Result<()> {
     let mut signals = EndSignals::catch()?;
     let tasks = tasks.clone();

@@ -27,7 +27,7 @@ const PREFIX: &str = "svc-servers-";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(options: WithServers) -> anyhow::Result<ExitCode> {
-    telemetry::start(Environment::of_process().get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
+    telemetry::start(Environment::from_process().get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
     let tools = Tools::load(&options.tools.path)?;
     let mut signals = EndSignals::catch()?;
     clear_leftovers(&std::env::temp_dir()).await?;

@@ -1,0 +1,126 @@
+//! Output about a list of variables: the table of `docs/configuration.md`, the values of `--check-config`, and warnings
+//! about unknown names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{Environment, Variable};
+
+/// Variables of the CLI. A service knows but does not read them.
+const CLIENT: [&str; 8] = [
+    "SVC_BASE_URL",
+    "SVC_TENANT",
+    "SVC_TOKEN",
+    "SVC_API_KEY",
+    "SVC_OUTPUT",
+    "SVC_CONTEXT",
+    "SVC_PLATFORM_TOKEN",
+    "SVC_CONFIG_DIR",
+];
+/// A known name at a larger edit distance is not suggested.
+const MAX_EDIT_DISTANCE: usize = 4;
+
+/// Returns the variables of several services as one Markdown table, sorted by name.
+pub fn markdown(services: &[(&str, &[Variable])]) -> String {
+    let mut rows: BTreeMap<&str, (Variable, Vec<&str>)> = BTreeMap::new();
+    for (service, variables) in services {
+        for variable in *variables {
+            rows.entry(variable.name).or_insert((*variable, Vec::new())).1.push(service);
+        }
+    }
+    let mut text =
+        String::from("| Variable | Form | Default | Read by | Meaning |\n| --- | --- | --- | --- | --- |\n");
+    for (name, (variable, readers)) in rows {
+        let default = variable.default.map_or_else(|| "none".to_owned(), |value| format!("`{value}`"));
+        let file = if variable.secret { format!(" or `{name}_FILE`") } else { String::new() };
+        let readers = readers.join(", ");
+        let _ = writeln!(
+            text,
+            "| `{name}`{file} | {} | {default} | {readers} | {} |",
+            variable.form, variable.meaning
+        );
+    }
+    text
+}
+
+impl Environment {
+    /// Returns the effective configuration, one line per variable, with secrets redacted.
+    pub fn effective(&self, variables: &[Variable]) -> String {
+        let mut text = String::new();
+        for variable in variables {
+            let set = self
+                .get(variable.name)
+                .or_else(|| self.get(&format!("{}_FILE", variable.name)).filter(|_| variable.secret));
+            let value = match (set, variable.default) {
+                (Some(_), _) if variable.secret => "[redacted]",
+                (Some(value), _) => value,
+                (None, Some(default)) => default,
+                (None, None) => "[not set]",
+            };
+            let _ = writeln!(text, "{}={value}", variable.name);
+        }
+        text
+    }
+}
+
+/// Returns a warning for each `SVC_` variable that is not known, with the most similar known name.
+pub fn unknown_names(environment: &Environment, known: &[Variable]) -> Vec<String> {
+    let is_known = |name: &str| {
+        let reads = |v: &Variable| v.name == name || (v.secret && name.strip_suffix("_FILE") == Some(v.name));
+        CLIENT.contains(&name) || known.iter().any(reads)
+    };
+    let unknown = |name: &&str| {
+        // The project's tests use `SVC_TEST_…`.
+        name.starts_with("SVC_") && !name.starts_with("SVC_TEST_") && !is_known(name)
+    };
+    environment.names().filter(unknown).map(|name| describe(name, known)).collect()
+}
+
+fn describe(name: &str, known: &[Variable]) -> String {
+    let nearest = known
+        .iter()
+        .map(|variable| (strsim::damerau_levenshtein(name, variable.name), variable.name))
+        .min()
+        .filter(|(distance, _)| *distance <= MAX_EDIT_DISTANCE);
+    match nearest {
+        Some((_, nearest)) => format!("unknown variable {name}; did you mean {nearest}?"),
+        None => format!("unknown variable {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: Variable = Variable::new("SVC_NATS_URL", "URL").secret().meaning("URL of the broker.");
+    const LOG: Variable = Variable::new("SVC_LOG", "level").default("info").meaning("Log level.");
+
+    #[test]
+    fn the_table_lists_each_variable_once_with_all_its_readers() {
+        let table = markdown(&[("identity", &[LOG]), ("ingest", &[URL, LOG])]);
+        assert!(table.contains("| `SVC_LOG` | level | `info` | identity, ingest | Log level. |"), "{table}");
+        assert!(table.contains("| `SVC_NATS_URL` or `SVC_NATS_URL_FILE` |"), "{table}");
+        assert_eq!(table.lines().count(), 4);
+    }
+
+    #[test]
+    fn effective_values_redact_secrets() {
+        let environment = Environment::from_pairs([("SVC_NATS_URL", "nats://a:b@c")]);
+        assert_eq!(environment.effective(&[URL, LOG]), "SVC_NATS_URL=[redacted]\nSVC_LOG=info\n");
+    }
+
+    #[test]
+    fn warns_about_unknown_names_and_suggests_the_nearest() {
+        let environment = Environment::from_pairs(
+            ["SVC_NATS_URL", "SVC_NATS_URL_FILE", "SVC_NATSURL", "SVC_TENANT", "SVC_ZZZZZZZZZZZZZZZ", "HOME"]
+                .map(|name| (name, "x")),
+        );
+        assert_eq!(
+            unknown_names(&environment, &[URL]),
+            [
+                "unknown variable SVC_NATSURL; did you mean SVC_NATS_URL?",
+                "unknown variable SVC_ZZZZZZZZZZZZZZZ"
+            ]
+        );
+    }
+}
