@@ -65,11 +65,11 @@ def read_values(text):
     document = yaml.compose(text)
     properties = {}
     for key, value in document.value:
-        said, extra, like = comment(lines, key.start_mark.line)
+        description, extra, like = comment(lines, key.start_mark.line)
         if like:
-            entries.append((key.value, None, said))
+            entries.append((key.value, None, description))
             differing(lines, key.value, value, dict((k.value, v) for k, v in document.value)[like], entries)
-            properties[key.value] = {"$ref": f"#/$defs/{like}", "description": said}
+            properties[key.value] = {"$ref": f"#/$defs/{like}", "description": description}
         else:
             properties[key.value] = describe(lines, key.value, key, value, entries)
     liked = {re.match(r"#/\$defs/(\w+)", p["$ref"])[1] for p in properties.values() if "$ref" in p}
@@ -95,17 +95,17 @@ def comment(lines, line):
         above.insert(0, lines[line].lstrip()[1:].strip())
     extra = [text[len("@schema ") :] for text in above if text.startswith("@schema ")]
     like = [text[len("@like ") :] for text in above if text.startswith("@like ")]
-    said = " ".join(text for text in above if not text.startswith("@"))
-    return said, json.loads(extra[0]) if extra else {}, like[0] if like else None
+    description = " ".join(text for text in above if not text.startswith("@"))
+    return description, json.loads(extra[0]) if extra else {}, like[0] if like else None
 
 
 def describe(lines, path, key, value, entries):
     """Returns the schema of one value and appends its row to `entries`."""
-    said, extra, _ = comment(lines, key.start_mark.line)
-    described = {"description": said} if said else {}
+    description, extra, _ = comment(lines, key.start_mark.line)
+    described = {"description": description} if description else {}
     leaf = not isinstance(value, yaml.MappingNode) or not value.value or "$ref" in extra
-    if leaf or said:
-        entries.append((path, plain(value) if leaf else None, said))
+    if leaf or description:
+        entries.append((path, plain(value) if leaf else None, description))
     if "$ref" in extra:
         # Draft 7 ignores all keywords next to a reference.
         return {"allOf": [extra], **described}
@@ -190,7 +190,7 @@ def readme(entries):
     def cell(value):
         return "" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
 
-    rows = [f"| `{path}` | {cell(value)} | {said.replace('|', chr(92) + '|')} |" for path, value, said in entries]
+    rows = [f"| `{path}` | {cell(value)} | {description.replace('|', chr(92) + '|')} |" for path, value, description in entries]
     return HEAD + "\n".join(rows) + "\n\n`make gen` generates this file from values.yaml.\n"
 
 

@@ -2,7 +2,7 @@
 """Compares the expressions of alerts and dashboards with the metrics of running services, and evaluates them with Prometheus.
 
 `live.py identity=<address of its admin port> session=… ingest=…`, after some traffic. Without Prometheus
-(`deploy/local/fetch.py --tests` fetches it on Debian) only names and labels are compared, and the last line says SKIPPED.
+(`deploy/local/fetch.py --tests` fetches it on Debian) only names and labels are compared, and the last line contains SKIPPED.
 """
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests of the chart, the images and the Tiltfile without a cluster. The last line is `N passed, N failed` and the number
+"""Runs the tests of the chart, the images, the Tiltfile and the wording check without a cluster. The last line is `N passed, N failed` and the number
 of skipped tests, if any: tests that need Prometheus are skipped if it is not installed.
 
 `run.py test_security` runs one module. Needs the tools of `deploy/local/fetch.py --tests`.
@@ -11,13 +11,14 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+DIRECTORIES = (HERE, HERE.parent / "wording")
 sys.dont_write_bytecode = True  # keeps the source tree clean
 
 
 def main():
     tools = load_tools()
-    sys.path[:0] = [str(HERE), tools["yaml_path"], tools["fastjsonschema_path"], tools["starlark_path"]]
-    names = sys.argv[1:] or sorted(path.stem for path in HERE.glob("test_*.py"))
+    sys.path[:0] = [*map(str, DIRECTORIES), tools["yaml_path"], tools["fastjsonschema_path"], tools["starlark_path"]]
+    names = sys.argv[1:] or sorted(path.stem for directory in DIRECTORIES for path in directory.glob("test_*.py"))
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
     unsuccessful = [test for test, _ in result.failures + result.errors] + result.unexpectedSuccesses

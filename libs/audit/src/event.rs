@@ -1,116 +1,83 @@
-//! What an audit event says.
+//! The audit event.
 
 use std::net::IpAddr;
 
-use authn::Caller;
-use contract::internal::Credential;
 use hashing::TokenDigest;
 use serde::Serialize;
-use tenancy::{InviteId, KeyId, SessionId, UserId};
+use tenancy::{Actor, InviteId, KeyId, SessionId, UserId};
 
-/// What happened, in the words of OWASP's Logging Vocabulary; also the last token of the subject.
+/// The name of an event, from the OWASP Logging Vocabulary. It is also the last token of the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventName {
-    /// Somebody proved who they are.
+    /// A login succeeded.
     AuthnLoginSuccess,
-    /// Somebody did not; nothing tells why.
+    /// A login failed. The event does not contain the reason.
     AuthnLoginFail,
-    /// After too many failures nothing but a reset or an administrator lets them in.
+    /// An account was locked after too many failures. A reset or an administrator unlocks it.
     AuthnLoginLock,
     /// A password was changed or reset.
     AuthnPasswordChange,
-    /// A change of a password was refused.
+    /// A password change failed.
     AuthnPasswordChangeFail,
-    /// An invite, a reset or an API key was made, or a device was let in.
+    /// An invite or an API key was created, or a device grant approved.
     AuthnTokenCreated,
-    /// An invite, an API key or a session was ended by somebody, or a device was not let in.
+    /// An invite, an API key or a session was revoked, or a device grant denied.
     AuthnTokenRevoked,
-    /// A session was made.
+    /// A session was created.
     SessionCreated,
-    /// A session reached its end by itself; the migrations of session write this one.
+    /// A session expired. The database function of session's expiry task writes this event.
     SessionExpired,
-    /// An invited person set a password.
+    /// An invited user set a password.
     UserCreated,
     /// A user was disabled or enabled.
     UserUpdated,
-    /// A user's role was changed.
+    /// The role of a user was changed.
     PrivilegePermissionsChanged,
-    /// The operator made, suspended, resumed or changed a tenant.
+    /// The platform administrator created, changed, suspended or resumed a tenant.
     AuthzAdmin,
 }
 
-/// Who did it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Actor {
-    /// Somebody who had proven nothing.
-    #[default]
-    Anonymous,
-    /// A person.
-    User {
-        /// Whose session, password or token it was.
-        user_id: UserId,
-    },
-    /// An API key.
-    ApiKey {
-        /// Which.
-        key_id: KeyId,
-    },
-    /// The operator.
-    PlatformAdmin,
-    /// The service itself.
-    System,
-}
-
-impl From<&Caller> for Actor {
-    fn from(caller: &Caller) -> Self {
-        match caller.subject().credential {
-            Credential::Session { user_id, .. } => Self::User { user_id },
-            Credential::ApiKey { key_id, .. } => Self::ApiKey { key_id },
-        }
-    }
-}
-
-/// One audit event. What is unknown, or not to be kept, is left out.
+/// An audit event. Fields that are unknown, or that the PII policy excludes, are omitted.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditEvent {
-    /// What happened.
+    /// The name.
     pub event: EventName,
-    /// Who did it.
-    pub actor: Actor,
-    /// What it was about, where the name leaves that open: `invite`, `reset`, `session`, `api_key`, `device_grant`, `suspended`, …
+    /// The actor; by default the actor of the transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
+    /// The affected object or state, if the name leaves it open: `invite`, `session`, `api_key`, `device_grant`, `disabled`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<&'static str>,
-    /// The user whom it befell.
+    /// The affected user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// The session.
+    /// The affected session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The invite.
+    /// The affected invite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invite_id: Option<InviteId>,
-    /// The API key.
+    /// The affected API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_id: Option<KeyId>,
-    /// The first 8 hex digits of the credential's digest: tells credentials apart and is none.
+    /// The first 8 hex digits of the credential's digest. They identify the credential and cannot be used as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// The client's address, if the policy keeps addresses.
+    /// The address of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
-    /// The e-mail address that was given, if the policy keeps those.
+    /// The e-mail address from the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
 
 impl AuditEvent {
-    /// An event with nothing but a name and an actor.
-    pub const fn new(event: EventName, actor: Actor) -> Self {
+    /// An event of the transaction's actor, without details.
+    pub const fn of(event: EventName) -> Self {
         Self {
             event,
-            actor,
+            actor: None,
             about: None,
             user_id: None,
             session_id: None,
@@ -122,7 +89,19 @@ impl AuditEvent {
         }
     }
 
-    /// Names a credential without telling it.
+    /// An event of an actor, without details.
+    #[doc(hidden)]
+    pub fn new(event: EventName, actor: Actor) -> Self {
+        Self { actor: Some(actor), ..Self::of(event) }
+    }
+
+    /// The same event with another actor than the transaction's.
+    #[must_use]
+    pub fn by(self, actor: Actor) -> Self {
+        Self { actor: Some(actor), ..self }
+    }
+
+    /// The same event with the credential that has this digest.
     #[must_use]
     pub fn credential(self, digest: &TokenDigest) -> Self {
         Self { credential: Some(digest.prefix()), ..self }

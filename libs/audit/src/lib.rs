@@ -1,15 +1,14 @@
-//! Audit events: what happened to tenants, people and credentials.
+//! Audit events: changes of tenants, users and credentials.
 //!
-//! An event is an outbox row in the transaction that it tells of: what did not happen is never told, and what happened is
-//! told at least once. A relay publishes the rows to the stream `AUDIT` (`audit.v1.<tenant>.<context>.<event>`), which
-//! drops what it holds already. The names are those of OWASP's Logging Vocabulary.
+//! An event is an outbox message in the transaction of the change: a change that is rolled back leaves no event, and the
+//! event of a committed change is published at least once. A relay publishes the messages to the stream `AUDIT`
+//! (`audit.v1.<tenant>.<context>.<event>`), which drops duplicates. Event names follow the OWASP Logging Vocabulary.
 
 mod event;
-mod personal;
+mod log;
 mod publish;
-mod record;
 
-pub use event::{Actor, AuditEvent, EventName};
-pub use personal::{AUDIT_PERSONAL, PiiPolicy};
+pub use event::{AuditEvent, EventName};
+pub use log::{AUDIT_PERSONAL, AuditLog, InvalidPiiPolicy, PiiPolicy};
 pub use publish::publish;
-pub use record::{AUDIT, AuditLog};
+pub use tenancy::Actor;

@@ -9,7 +9,7 @@ use hashing::TokenKind;
 use http::request::Parts;
 use service::Problem;
 use service::http::TenantHeader;
-use tenancy::{SessionId, TenantId, TenantScope, UserId};
+use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
 use crate::{CredentialVerifier, bearer};
 
@@ -95,6 +95,15 @@ impl Caller {
         match &self.0.credential {
             Credential::Session { session_id, .. } => format!("session:{session_id}"),
             Credential::ApiKey { key_id, .. } => format!("key:{key_id}"),
+        }
+    }
+}
+
+impl From<&Caller> for Actor {
+    fn from(caller: &Caller) -> Self {
+        match caller.subject().credential {
+            Credential::Session { user_id, .. } => Self::User { user_id },
+            Credential::ApiKey { key_id, .. } => Self::ApiKey { key_id },
         }
     }
 }

@@ -1,4 +1,7 @@
-//! What can go wrong with the database, as far as a caller can act on it.
+//! Database errors, classified by what a caller can do.
+
+use std::error::Error as StdError;
+use std::str::FromStr;
 
 use contract::ProblemKind;
 use service::Problem;
@@ -6,39 +9,38 @@ use service::Problem;
 /// A failed statement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database cannot be reached, is starting or stopping, or has no room now: it passes.
+    /// The database is unreachable, starting, stopping or overloaded. A later attempt can succeed.
     #[error("the database is not available")]
     Unavailable(#[source] sqlx::Error),
-    /// A named constraint refused a row.
-    #[error("the constraint {0} refused a row")]
-    Constraint(Constraint),
-    /// A defect: of a statement, of the schema, or of the data.
+    /// A named constraint rejected a row.
+    #[error("the constraint {0} rejected a row")]
+    Constraint(String),
+    /// A defect of a statement, of the schema or of the data.
     #[error("a statement failed")]
     Defect(#[source] sqlx::Error),
 }
 
-/// The name of a constraint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Constraint(String);
-
-impl Constraint {
-    /// Whether it is the one with this name.
-    pub fn is(&self, name: &str) -> bool {
-        self.0 == name
-    }
-}
-
-impl std::fmt::Display for Constraint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl Error {
-    /// Whether the constraint with this name refused a row.
-    pub fn is_refused_by(&self, name: &str) -> bool {
-        matches!(self, Self::Constraint(constraint) if constraint.is(name))
+    /// Whether the constraint with the given name rejected a row.
+    pub fn violates(&self, name: &str) -> bool {
+        matches!(self, Self::Constraint(constraint) if constraint == name)
     }
+
+    /// A value in the database that this binary cannot decode. `column` is `table.column`.
+    pub fn corrupt(column: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Defect(sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() })
+    }
+}
+
+/// Decodes the text of a column.
+///
+/// # Errors
+/// [`Error::Defect`]: the text is not one that this binary knows.
+pub fn decode<T: FromStr>(column: &str, text: &str) -> Result<T, Error>
+where
+    T::Err: Into<Box<dyn StdError + Send + Sync>>,
+{
+    text.parse().map_err(|error| Error::corrupt(column, error))
 }
 
 impl From<sqlx::Error> for Error {
@@ -48,9 +50,9 @@ impl From<sqlx::Error> for Error {
             | sqlx::Error::Tls(_)
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed => Self::Unavailable(error),
-            sqlx::Error::Database(refusal) => match (refusal.constraint(), refusal.code()) {
-                (Some(constraint), _) => Self::Constraint(Constraint(constraint.to_owned())),
-                (None, Some(code)) if passes(&code) => Self::Unavailable(error),
+            sqlx::Error::Database(reported) => match (reported.constraint(), reported.code()) {
+                (Some(constraint), _) => Self::Constraint(constraint.to_owned()),
+                (None, Some(code)) if is_transient(&code) => Self::Unavailable(error),
                 _ => Self::Defect(error),
             },
             _ => Self::Defect(error),
@@ -58,10 +60,10 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// SQLSTATE classes and codes of faults that pass by themselves (PostgreSQL, appendix A).
-fn passes(code: &str) -> bool {
-    // 08 connection, 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement time-out,
-    // 40001 serialisation, 40P01 deadlock, 55P03 lock time-out, 25P03 idle transaction, 25006 read-only (a failover).
+/// Whether a statement with this SQLSTATE can succeed later (PostgreSQL, appendix A).
+fn is_transient(code: &str) -> bool {
+    // 08 connection, 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement timeout,
+    // 40001 serialization, 40P01 deadlock, 55P03 lock timeout, 25P03 idle transaction, 25006 read-only (failover).
     code.starts_with("08")
         || code.starts_with("53")
         || code.starts_with("57P")

@@ -1,7 +1,7 @@
-//! Postgres for a context that owns one schema: the pool, transactions bound to one tenant, migrations, the outbox.
+//! Postgres for a context that owns one schema: the pool, the unit of work, migrations and the outbox.
 //!
-//! Rows of a tenant are reached in two ways only: inside a [`TenantTx`], which row-level security confines to that tenant,
-//! or through one of the few `security definer` functions that the schema's migrations list with their reasons.
+//! A context reads and writes rows of a tenant in two ways only: inside a [`TenantTx`], which row-level security confines
+//! to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
 mod error;
 mod metrics;
@@ -10,6 +10,6 @@ pub mod outbox;
 mod pool;
 mod tenant_tx;
 
-pub use error::{Constraint, Error};
+pub use error::{Error, decode};
 pub use pool::{DATABASE_URL, Database};
 pub use tenant_tx::TenantTx;

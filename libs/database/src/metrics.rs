@@ -1,4 +1,4 @@
-//! What a process shows of its database: whether it answers, and how many connections there are.
+//! Metrics of the database connection.
 
 use std::time::Duration;
 
@@ -11,42 +11,45 @@ use service::telemetry::Metrics;
 
 use crate::Database;
 
-/// How often the database is asked whether it is there.
-const PROBE: Duration = Duration::from_secs(5);
+/// Interval between probes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct ServiceLabel {
     service: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct State {
+struct StateLabels {
     service: &'static str,
     state: &'static str,
 }
 
 #[derive(Clone, Default)]
 struct DatabaseMetrics {
-    available: Family<Of, Gauge>,
-    now: Family<State, Gauge>,
-    max: Family<Of, Gauge>,
+    available: Family<ServiceLabel, Gauge>,
+    connections: Family<StateLabels, Gauge>,
+    max: Family<ServiceLabel, Gauge>,
 }
 
 impl Database {
-    /// Shows whether the database answers, how many connections there are and what they do.
-    pub fn measure(&self, service: &'static str, metrics: &Metrics, tasks: &Tasks) {
-        let DatabaseMetrics { available, now, max } = metrics.shared(DatabaseMetrics::register);
-        let available = available.get_or_create_owned(&Of { service });
+    /// The same database, with the metrics of its connections and its outbox.
+    #[must_use]
+    pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
+        let service = self.schema();
+        let DatabaseMetrics { available, connections, max } = metrics.shared(DatabaseMetrics::register);
+        let available = available.get_or_create_owned(&ServiceLabel { service });
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
-        max.get_or_create(&Of { service }).set(self.pool().options().get_max_connections().into());
+        max.get_or_create(&ServiceLabel { service }).set(self.pool().options().get_max_connections().into());
         let pool = self.pool().clone();
-        let set = move |state, count| now.get_or_create(&State { service, state }).set(count);
+        let set = move |state, count| connections.get_or_create(&StateLabels { service, state }).set(count);
         metrics.at_scrape(move || {
             let idle = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
             set("idle", idle);
-            // The two are read one after the other.
+            // The pool changes between the two reads.
             set("busy", (i64::from(pool.size()) - idle).max(0));
         });
+        self.map_outbox(|outbox| outbox.measured(metrics))
     }
 
     async fn probe(self, available: Gauge, tasks: Tasks) {
@@ -54,7 +57,7 @@ impl Database {
             let answered = sqlx::query("select 1").execute(self.pool()).await.is_ok();
             available.set(answered.into());
             tokio::select! {
-                () = tokio::time::sleep(PROBE) => {}
+                () = tokio::time::sleep(PROBE_INTERVAL) => {}
                 () = tasks.stopping().cancelled() => {}
             }
         }
@@ -64,11 +67,11 @@ impl Database {
 impl DatabaseMetrics {
     fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let available = "Whether Postgres answered when it was last asked: 1 or 0";
+        let available = "Whether the last query of the probe succeeded: 1 or 0";
         registry.register("database_available", available, metrics.available.clone());
-        let now = "Connections to Postgres, idle or busy";
-        registry.register("database_connections", now, metrics.now.clone());
-        let max = "How many connections to Postgres there may be";
+        let connections = "Postgres connections by state: idle or busy";
+        registry.register("database_connections", connections, metrics.connections.clone());
+        let max = "Maximum number of Postgres connections";
         registry.register("database_connections_max", max, metrics.max.clone());
         metrics
     }

@@ -143,7 +143,7 @@ impl Migrations {
         if matches!(command, Command::Up) {
             return Ok(self.up(&url).await?);
         }
-        let database = Database::new(&url, "migrate").map_err(MigrationError::from)?;
+        let database = Database::new(&url, self.schema).map_err(MigrationError::from)?;
         if matches!(command, Command::Wait) {
             self.wait(&database, |state| eprintln!("{}: waiting: {state}", self.schema)).await;
         }

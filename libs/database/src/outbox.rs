@@ -1,114 +1,191 @@
-//! The outbox: effects outside the database, written in the transaction that causes them, worked off afterwards.
+//! The transactional outbox: messages that are written in the transaction that causes them and delivered after it.
 //!
-//! A schema that has one brings the table `outbox` and the functions that the relay calls (see the migrations of
-//! identity). A row is *claimed* with a lease: a fresh fencing value and an end. Only the holder of the fence can settle
-//! the row, so a relay that was away for too long changes nothing. Attempts are counted when a row is claimed, so that
-//! a row that kills the process is parked in the end. Work is delivered at least once.
+//! The migrations of a schema create the table `outbox` and the functions that the relay calls. A relay *claims* a row with
+//! a lease: a new fencing value and an expiry. Only the holder of the fence can settle the row, so a relay that lost its
+//! lease changes nothing. Attempts are counted at the claim, so that a message that kills the process is dead-lettered too.
+//! Messages are delivered at least once.
 
-mod admin;
+pub mod admin;
 mod metrics;
 mod relay;
 
 use chrono::{DateTime, Utc};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 use service::telemetry::{Metrics, Origin};
+use sqlx::PgConnection;
 use tenancy::TenantId;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::admin::Pending;
 use self::metrics::{Families, OutboxMetrics};
-pub use relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
+pub use self::relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
+use crate::Error;
 
-use crate::{Error, TenantTx};
-
-/// The field of a payload that holds the request.
+/// The field of a message that names its kind: the column `kind` of its row.
+const KIND: &str = "kind";
+/// The field of a payload that holds the request that wrote the message.
 const ORIGIN: &str = "origin";
 
-/// The outbox of one schema. Clones are handles to the same.
+/// The outbox of one schema. Clones share their state.
 #[derive(Clone)]
-pub struct Outbox {
-    schema: &'static str,
+pub(crate) struct Outbox {
+    pub(crate) schema: &'static str,
     wake: watch::Sender<()>,
     metrics: OutboxMetrics,
 }
 
-/// One effect that is due.
-#[derive(Clone, Debug, sqlx::FromRow)]
+/// A message that is due.
+#[derive(Clone, Debug)]
 pub struct OutboxMessage {
-    /// The row's id; also the id of what is sent, where the receiver removes duplicates.
+    /// The id of the row, and of what is sent where the receiver removes duplicates.
     pub outbox_id: Uuid,
-    /// Whose.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What kind of effect.
+    /// The kind of message.
     pub kind: String,
-    /// What it is about: ids, never secrets. Also which request wrote it.
+    /// The fields of the message: ids, never secrets. Also the request that wrote it.
     pub payload: Value,
-    /// How often it was tried, this time included.
+    /// The number of attempts, including this one.
     pub attempts: i32,
-    /// The claim's fence.
+    /// The fence of the claim.
     fence: Uuid,
 }
 
+/// A message that a transaction writes.
+pub(crate) struct NewMessage {
+    outbox_id: Uuid,
+    kind: String,
+    payload: Value,
+}
+
+impl NewMessage {
+    pub(crate) fn new(message: &impl Serialize) -> Result<Self, Error> {
+        let encoded = serde_json::to_value(message).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+        let (Value::Object(mut fields), Some(Value::String(kind))) = take_kind(encoded) else {
+            return Err(sqlx::Error::Encode("an outbox message is an object with a kind".into()).into());
+        };
+        if let Some(origin) = Origin::here() {
+            fields.insert(ORIGIN.to_owned(), json!(origin));
+        }
+        Ok(Self { outbox_id: Uuid::now_v7(), kind, payload: fields.into() })
+    }
+}
+
+fn take_kind(mut message: Value) -> (Value, Option<Value>) {
+    let kind = message.as_object_mut().and_then(|fields| fields.remove(KIND));
+    (message, kind)
+}
+
 impl Outbox {
-    /// The outbox of a schema.
-    pub fn new(schema: &'static str) -> Self {
+    pub(crate) fn new(schema: &'static str) -> Self {
         let metrics = OutboxMetrics::new(&Families::default(), schema);
         Self { schema, wake: watch::Sender::new(()), metrics }
     }
 
-    /// The same, shown in the process's metrics.
-    #[must_use]
-    pub fn measured(self, metrics: &Metrics) -> Self {
+    /// The same outbox, with its metrics registered.
+    pub(crate) fn measured(self, metrics: &Metrics) -> Self {
         let families = metrics.shared(Families::register);
         Self { metrics: OutboxMetrics::new(&families, self.schema), ..self }
     }
 
-    /// Writes an effect, which happens after the transaction commits. Call [`Self::wake`] then. The request at hand is kept
-    /// beside what an object holds, so that the effect belongs to its trace.
-    ///
-    /// # Errors
-    /// The statement failed.
-    pub async fn write(
+    pub(crate) async fn insert(
         &self,
-        tx: &mut TenantTx,
+        connection: &mut PgConnection,
         tenant_id: &TenantId,
-        kind: &str,
-        payload: &Value,
+        messages: &[NewMessage],
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
         let insert = format!(
-            "insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at) values ($1, $2, $3, $4, $5, $5)",
+            "-- outbox.insert
+            insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select outbox_id, $1, kind, payload, $2, $2
+            from unnest($3::uuid[], $4::text[], $5::jsonb[]) as messages (outbox_id, kind, payload)",
             self.schema
         );
+        let column =
+            |message: &NewMessage| (message.outbox_id, (message.kind.clone(), message.payload.clone()));
+        let (ids, (kinds, payloads)): (Vec<_>, (Vec<_>, Vec<_>)) = messages.iter().map(column).unzip();
         sqlx::query(sqlx::AssertSqlSafe(insert))
-            .bind(Uuid::now_v7())
-            .bind(tenant_id)
-            .bind(kind)
-            .bind(with_origin(payload))
+            .bind(tenant_id.as_str())
             .bind(now)
-            .execute(tx.connection())
+            .bind(ids)
+            .bind(kinds)
+            .bind(payloads)
+            .execute(connection)
             .await?;
         Ok(())
     }
 
-    /// Lets the relays of this process look at once.
-    pub fn wake(&self) {
+    /// Makes the relays of this process claim at once.
+    pub(crate) fn wake(&self) {
         self.wake.send_replace(());
     }
 }
 
 impl OutboxMessage {
-    /// The request that wrote the row; a task of the process's own is none.
+    /// The message as the enum that it was written from.
+    ///
+    /// # Errors
+    /// [`DeliveryError::Permanent`]: the kind is unknown, or the fields do not fit it.
+    pub fn decode<M: DeserializeOwned>(&self) -> Result<M, DeliveryError> {
+        let mut fields = match &self.payload {
+            Value::Object(fields) => fields.clone(),
+            _ => Map::new(),
+        };
+        fields.insert(KIND.to_owned(), self.kind.clone().into());
+        serde_json::from_value(fields.into()).map_err(|error| {
+            DeliveryError::Permanent(format!("failed to decode the message {}: {error}", self.kind))
+        })
+    }
+
+    /// The request that wrote the message; `None` if a background task wrote it.
     fn origin(&self) -> Option<Origin> {
         serde_json::from_value(self.payload.get(ORIGIN)?.clone()).ok()
     }
 }
 
-fn with_origin(payload: &Value) -> Value {
-    let mut payload = payload.clone();
-    if let (Some(fields), Some(origin)) = (payload.as_object_mut(), Origin::here()) {
-        fields.insert(ORIGIN.to_owned(), json!(origin));
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    enum Message {
+        MailInvite { invite_id: u32 },
+        PushTenantStatus,
     }
-    payload
+
+    fn row(message: &impl Serialize) -> OutboxMessage {
+        let NewMessage { outbox_id, kind, payload } = NewMessage::new(message).unwrap();
+        let tenant_id = "acme".parse().unwrap();
+        OutboxMessage { outbox_id, tenant_id, kind, payload, attempts: 1, fence: Uuid::nil() }
+    }
+
+    #[test]
+    fn decodes_what_was_written() {
+        for (message, kind) in [
+            (Message::MailInvite { invite_id: 7 }, "mail_invite"),
+            (Message::PushTenantStatus, "push_tenant_status"),
+        ] {
+            let row = row(&message);
+            assert_eq!((row.kind.as_str(), row.payload.get(KIND)), (kind, None));
+            assert_eq!(row.decode::<Message>().unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_a_permanent_error() {
+        let row = OutboxMessage { kind: "mail_other".to_owned(), ..row(&Message::PushTenantStatus) };
+        assert!(matches!(row.decode::<Message>(), Err(DeliveryError::Permanent(_))));
+    }
+
+    #[test]
+    fn rejects_a_message_without_a_kind() {
+        assert!(NewMessage::new(&json!({ "invite_id": 7 })).is_err());
+        assert!(NewMessage::new(&"mail_invite").is_err());
+    }
 }

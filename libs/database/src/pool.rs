@@ -1,75 +1,108 @@
-//! The pool of one process.
+//! The connection pool of a service.
 
 use std::str::FromStr;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use service::config::Variable;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
-use tenancy::TenantScope;
+use tenancy::{Actor, TenantScope};
 
+use crate::outbox::Outbox;
 use crate::{Error, TenantTx};
 
-/// Where the context's database is.
+/// The URL of the database.
 pub const DATABASE_URL: Variable = Variable {
     name: "SVC_DATABASE_URL",
     form: "postgres://user:password@host:port/database",
     default: None,
     secret: true,
-    meaning: "The Postgres database, as the context's runtime role.",
+    meaning: "URL of the Postgres database, with the runtime role of the service.",
 };
 
-/// Few connections beat many: a statement takes a fraction of a millisecond, and Postgres serves as many as it has cores.
+/// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
+/// as it has cores.
 const CONNECTIONS: u32 = 8;
-/// A request that gets no connection within this time is told that the database is not available.
+/// A request that gets no connection within this time fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A connection that was idle for longer is asked whether it still lives; asking every time would cost a third of the
-/// throughput, never asking would fail requests after the database has been away.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+/// A connection that was idle for longer is pinged before use. A ping before every use would cost a third of the throughput;
+/// without pings, requests would fail after a restart of the database.
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 
-/// A handle to the context's database. Clones share the pool.
+/// The database of a service: its pool, schema and outbox. Clones share them.
 #[derive(Clone)]
 pub struct Database {
     pool: PgPool,
+    outbox: Outbox,
 }
 
 impl Database {
-    /// Makes the pool; connections are made when they are needed, so this works while the database is away.
+    /// Creates the pool of the service that owns `schema`. Connections open on first use, so this succeeds while the database
+    /// is down.
     ///
     /// # Errors
     /// The URL is malformed.
-    pub fn new(url: &str, application: &str) -> Result<Self, Error> {
-        let options = PgConnectOptions::from_str(url)?.application_name(application);
+    pub fn new(url: &str, schema: &'static str) -> Result<Self, Error> {
+        let options = PgConnectOptions::from_str(url)?.application_name(&format!("svc-{schema}"));
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
-                    if meta.idle_for > TRUSTED_IDLE {
+                    if meta.idle_for > PING_AFTER_IDLE {
                         connection.ping().await?;
                     }
                     Ok(true)
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool })
+        Ok(Self { pool, outbox: Outbox::new(schema) })
     }
 
-    /// The pool, for statements that call one of the schema's `security definer` functions.
+    /// The pool, for statements that call a `security definer` function of the schema.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Begins a transaction that sees one tenant's rows and nobody else's.
+    /// The schema that the service owns.
+    pub fn schema(&self) -> &'static str {
+        self.outbox.schema
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub(crate) fn map_outbox(self, map: impl FnOnce(Outbox) -> Outbox) -> Self {
+        Self { outbox: map(self.outbox), ..self }
+    }
+
+    /// Begins a unit of work, which sees the rows of one tenant only.
     ///
     /// # Errors
     /// The database is not available.
-    pub async fn tenant(&self, scope: &TenantScope) -> Result<TenantTx, Error> {
-        TenantTx::begin(&self.pool, scope).await
+    pub async fn begin(
+        &self,
+        scope: &TenantScope,
+        actor: Actor,
+        now: DateTime<Utc>,
+    ) -> Result<TenantTx, Error> {
+        TenantTx::begin(&self.pool, self.outbox.clone(), scope, actor, now).await
     }
 
-    /// Closes every connection, waiting for those in use.
+    /// Begins a unit of work of the system, at the time of the system clock.
+    ///
+    /// # Errors
+    /// The database is not available.
+    #[doc(hidden)]
+    pub async fn tenant(&self, scope: &TenantScope) -> Result<TenantTx, Error> {
+        use service::Clock as _;
+        self.begin(scope, Actor::System, service::clock::SystemClock.now()).await
+    }
+
+    /// Closes all connections, after those in use are returned.
     pub async fn close(&self) {
         self.pool.close().await;
     }

@@ -1,37 +1,106 @@
-//! A transaction that row-level security confines to one tenant.
+//! The unit of work of a use case: one transaction, which row-level security confines to one tenant.
 
+use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-use tenancy::TenantScope;
+use tenancy::{Actor, TenantId, TenantScope};
 
 use crate::Error;
+use crate::outbox::{NewMessage, Outbox};
 
-/// A transaction bound to one tenant. Dropped without a commit, it is rolled back.
+/// A transaction of one tenant, with the time and the actor of the use case. It collects outbox messages and actions that
+/// follow the commit, so that neither can be forgotten. Dropped without a commit, it is rolled back and runs no action.
 pub struct TenantTx {
     transaction: Transaction<'static, Postgres>,
+    outbox: Outbox,
+    tenant_id: TenantId,
+    actor: Actor,
+    now: DateTime<Utc>,
+    messages: Vec<Result<NewMessage, Error>>,
+    after_commit: Vec<BoxFuture<'static, ()>>,
 }
 
 impl TenantTx {
-    #[expect(clippy::disallowed_methods, reason = "this is the one home of transactions")]
-    pub(crate) async fn begin(pool: &PgPool, scope: &TenantScope) -> Result<Self, Error> {
+    #[expect(clippy::disallowed_methods, reason = "transactions begin only here")]
+    pub(crate) async fn begin(
+        pool: &PgPool,
+        outbox: Outbox,
+        scope: &TenantScope,
+        actor: Actor,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Error> {
         let mut transaction = pool.begin().await?;
-        // Local to the transaction: the next user of the connection starts without a tenant, and sees nothing.
+        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows.
         sqlx::query("select set_config('svc.tenant_id', $1, true)")
             .bind(scope.tenant_id().as_str())
             .execute(&mut *transaction)
             .await?;
-        Ok(Self { transaction })
+        let tenant_id = scope.tenant_id().clone();
+        Ok(Self {
+            transaction,
+            outbox,
+            tenant_id,
+            actor,
+            now,
+            messages: Vec::new(),
+            after_commit: Vec::new(),
+        })
     }
 
-    /// The connection to run statements on.
+    /// The tenant whose rows the transaction sees.
+    pub fn tenant_id(&self) -> &TenantId {
+        &self.tenant_id
+    }
+
+    /// The time at which the transaction began. Everything that it writes has this time.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.now
+    }
+
+    /// The actor of the change.
+    pub fn actor(&self) -> Actor {
+        self.actor
+    }
+
+    /// The connection for statements.
     pub fn connection(&mut self) -> &mut PgConnection {
         &mut self.transaction
     }
 
-    /// Makes everything done here true at once.
+    /// Adds an outbox message, which [`commit`](Self::commit) writes. A message is a variant of the service's message enum, with
+    /// `#[serde(tag = "kind")]`. The relay continues the trace of the current request.
+    pub fn send(&mut self, message: &impl Serialize) {
+        self.messages.push(NewMessage::new(message));
+    }
+
+    /// Adds an action that runs once the transaction has committed, after those added before.
+    pub fn after_commit(&mut self, action: impl Future<Output = ()> + Send + 'static) {
+        self.after_commit.push(Box::pin(action));
+    }
+
+    /// Writes the outbox messages and commits, then wakes the relays of this process and runs the actions.
     ///
     /// # Errors
-    /// The database is not available; then it may or may not have happened.
-    pub async fn commit(self) -> Result<(), Error> {
-        Ok(self.transaction.commit().await?)
+    /// The database is not available, in which case the outcome of the transaction is unknown; or a message has no JSON form.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
+        if !messages.is_empty() {
+            self.outbox.insert(&mut self.transaction, &self.tenant_id, &messages, self.now).await?;
+        }
+        self.transaction.commit().await?;
+        if !messages.is_empty() {
+            self.outbox.wake();
+        }
+        for action in self.after_commit {
+            action.await;
+        }
+        Ok(())
+    }
+
+    /// Overrides the time, for callers that read the clock themselves.
+    #[doc(hidden)]
+    pub fn set_now(&mut self, now: DateTime<Utc>) {
+        self.now = now;
     }
 }

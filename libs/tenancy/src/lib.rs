@@ -3,12 +3,14 @@
 //! An id of one kind cannot be used where another kind is expected. The crate has no server dependencies; the feature
 //! `sqlx` adds the database encoding of the ids.
 
+mod actor;
 mod ids;
 mod scope;
 mod tenant_id;
 
 use http::HeaderName;
 
+pub use actor::Actor;
 pub use ids::{DeviceGrantId, InviteId, KeyId, OutboxId, ResetId, SessionId, UserId};
 pub use scope::TenantScope;
 pub use tenant_id::{InvalidTenantId, TenantId};

@@ -67,7 +67,8 @@ impl TestDatabase {
 
     /// A pool as a runtime role.
     pub fn pool(&self, role: &str) -> anyhow::Result<Database> {
-        Ok(Database::new(&self.url(role), "test")?)
+        let schema = if role.starts_with("svc_session") { "session" } else { "identity" };
+        Ok(Database::new(&self.url(role), schema)?)
     }
 
     /// A connection as the superuser, to inspect the result of a test.

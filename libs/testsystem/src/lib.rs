@@ -206,8 +206,8 @@ impl TestSystem {
 
     /// Waits until all outbox messages are delivered or dead-lettered.
     pub async fn wait_for_empty_outbox(&self) {
-        const PENDING: &str = "select (select count(*) from identity.outbox where parked_at is null)
-            + (select count(*) from session.outbox where parked_at is null)";
+        const PENDING: &str = "select (select count(*) from identity.outbox where dead_lettered_at is null)
+            + (select count(*) from session.outbox where dead_lettered_at is null)";
         let mut connection = self.database.superuser().await.expect("a database connection");
         wait_until("the outbox is empty", async || {
             let pending = sqlx::query_scalar::<_, i64>(PENDING).fetch_one(&mut connection).await;

@@ -71,10 +71,10 @@ create table identity.outbox (
     due_at timestamptz not null,
     attempts integer not null default 0,
     fence uuid,
-    parked_at timestamptz,
+    dead_lettered_at timestamptz,
     last_error text
 );
-create index outbox_due_idx on identity.outbox (due_at) where parked_at is null;
+create index outbox_due_idx on identity.outbox (due_at) where dead_lettered_at is null;
 
 alter table identity.tenants enable row level security;
 alter table identity.tenants force row level security;
@@ -156,7 +156,7 @@ language sql volatile security definer set search_path = '' as $$
     set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
     where outbox.outbox_id in (
         select due.outbox_id from identity.outbox as due
-        where due.parked_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
+        where due.dead_lettered_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
         order by due.due_at
         limit in_limit
         for update skip locked
@@ -171,10 +171,10 @@ create function identity.outbox_settle(
 returns void
 language sql volatile security definer set search_path = '' as $$
     delete from identity.outbox
-    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'done';
+    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
     update identity.outbox
     set due_at = coalesce(in_due_at, due_at),
-        parked_at = case when in_state = 'parked' then in_now end,
+        dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
         last_error = in_error
     where outbox_id = in_outbox_id and fence = in_fence
 $$;

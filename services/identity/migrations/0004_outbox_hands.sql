@@ -20,7 +20,7 @@ language sql volatile security definer set search_path = '' as $$
     set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
     where outbox.outbox_id in (
         select due.outbox_id from identity.outbox as due
-        where due.parked_at is null
+        where due.dead_lettered_at is null
             and due.due_at <= in_now
             and due.kind = any(in_kinds)
             and not identity.outbox_is_held(due.tenant_id, due.kind)
@@ -33,15 +33,15 @@ $$;
 
 -- As before, but what is held back is not late.
 create or replace function identity.outbox_stats(in_now timestamptz)
-returns table (oldest_seconds double precision, waiting bigint, parked bigint)
+returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
 language sql stable security definer set search_path = '' as $$
     select
         -- Never below 0: the clocks of two processes differ.
         greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (
-            where parked_at is null and not identity.outbox_is_held(tenant_id, kind)
+            where dead_lettered_at is null and not identity.outbox_is_held(tenant_id, kind)
         )), 0)),
-        count(*) filter (where parked_at is null),
-        count(*) filter (where parked_at is not null)
+        count(*) filter (where dead_lettered_at is null),
+        count(*) filter (where dead_lettered_at is not null)
     from identity.outbox
 $$;
 
@@ -61,13 +61,13 @@ language sql stable security definer set search_path = '' as $$
     select
         outbox_id, tenant_id, kind,
         case
-            when parked_at is not null then 'parked'
+            when dead_lettered_at is not null then 'dead_lettered'
             when identity.outbox_is_held(tenant_id, kind) then 'held'
-            else 'waiting'
+            else 'pending'
         end,
         created_at, due_at, attempts, last_error
     from identity.outbox
-    order by parked_at is null, created_at, outbox_id
+    order by dead_lettered_at is null, created_at, outbox_id
     limit in_limit
 $$;
 
@@ -77,8 +77,8 @@ returns bigint
 language sql volatile security definer set search_path = '' as $$
     with retried as (
         update identity.outbox
-        set parked_at = null, due_at = in_now, attempts = 0
-        where parked_at is not null and (in_outbox_id is null or outbox_id = in_outbox_id)
+        set dead_lettered_at = null, due_at = in_now, attempts = 0
+        where dead_lettered_at is not null and (in_outbox_id is null or outbox_id = in_outbox_id)
         returning 1
     )
     select count(*) from retried

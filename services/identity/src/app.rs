@@ -23,7 +23,6 @@ use authn::{CredentialVerifier, PlatformSecret, SessionClient};
 use axum::extract::FromRef;
 use chrono::TimeDelta;
 use database::Database;
-use database::outbox::Outbox;
 use hashing::{Entropy, HashPool};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
@@ -38,7 +37,6 @@ use crate::domain::password::PasswordPolicy;
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) database: Database,
-    pub(crate) outbox: Outbox,
     pub(crate) sessions: SessionClient,
     pub(crate) hashes: Arc<HashPool>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -8,6 +8,7 @@ mod config;
 mod domain;
 mod http;
 mod mail;
+mod message;
 pub mod openapi;
 mod store;
 mod tasks;

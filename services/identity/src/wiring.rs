@@ -10,7 +10,7 @@ use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
-use database::outbox::{DELIVERY_TIMEOUT, Outbox, Relay, RetryPolicy};
+use database::outbox::{DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
@@ -28,7 +28,8 @@ use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http;
 use crate::mail::Delivery;
-use crate::tasks::effects::{Effects, MAILS, TELLS};
+use crate::message::{MAIL, STATUS};
+use crate::tasks::effects::Effects;
 use crate::tasks::mailer::Mailer;
 use crate::tasks::purge;
 
@@ -57,7 +58,7 @@ impl Program for Identity {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, "svc-identity")?;
+        let database = Database::new(&config.database_url, Identity::NAME)?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -99,8 +100,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry)
         .with_trusted_proxies(&config.proxies);
     let metrics = telemetry.metrics();
-    database.measure(Identity::NAME, metrics, &tasks);
-    let outbox = Outbox::new("identity").measured(metrics);
+    let database = database.measured(metrics, &tasks);
     let hashes = HashPool::start(config.argon2.0, config.pool_size(), &entropy)?;
     metrics.register(|registry| hashes.register(registry));
     let resets_dropped = Counter::default();
@@ -112,7 +112,6 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
         database: database.clone(),
-        outbox: outbox.clone(),
         sessions: SessionClient::new(config.session_url, config.service_token.expose())?,
         hashes: Arc::new(hashes),
         clock: Arc::clone(&clock),
@@ -126,7 +125,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
-        audit: AuditLog::new(outbox.clone(), config.audit_personal),
+        audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         limiter_keys,
         limits: config.limits,
@@ -136,8 +135,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     broker.metrics = metrics.shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
-    let publisher =
-        audit::publish(Identity::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+    let publisher = audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
     metrics.at_scrape(move || publisher.measure());
     // A mail is composed and settled too.
     let limit_of_mail = match &config.mail.delivery {
@@ -149,15 +147,14 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
     // A line each: nobody who was put out stays in because a mail server is slow.
     for (name, kinds, retry_policy, limit) in [
-        ("outbox: mails", MAILS, RetryPolicy::DeadLetter, limit_of_mail),
-        ("outbox: standing", TELLS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
+        ("outbox: mail", MAIL, RetryPolicy::DeadLetter, limit_of_mail),
+        ("outbox: account status", STATUS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
     ] {
         let relay = Relay {
             database: database.clone(),
-            outbox: outbox.clone(),
             kinds,
             retry_policy,
-            limit,
+            timeout: limit,
             deliver: effects.clone(),
             clock: Arc::clone(&clock),
         };

@@ -8,10 +8,10 @@ create table session.outbox (
     due_at timestamptz not null,
     attempts integer not null default 0,
     fence uuid,
-    parked_at timestamptz,
+    dead_lettered_at timestamptz,
     last_error text
 );
-create index outbox_due_idx on session.outbox (due_at) where parked_at is null;
+create index outbox_due_idx on session.outbox (due_at) where dead_lettered_at is null;
 
 alter table session.outbox enable row level security;
 alter table session.outbox force row level security;
@@ -30,7 +30,7 @@ language sql volatile security definer set search_path = '' as $$
     set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
     where outbox.outbox_id in (
         select due.outbox_id from session.outbox as due
-        where due.parked_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
+        where due.dead_lettered_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
         order by due.due_at
         limit in_limit
         for update skip locked
@@ -45,23 +45,23 @@ create function session.outbox_settle(
 returns void
 language sql volatile security definer set search_path = '' as $$
     delete from session.outbox
-    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'done';
+    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
     update session.outbox
     set due_at = coalesce(in_due_at, due_at),
-        parked_at = case when in_state = 'parked' then in_now end,
+        dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
         last_error = in_error
     where outbox_id = in_outbox_id and fence = in_fence
 $$;
 
 -- What the relay shows as metrics: nothing but numbers.
 create function session.outbox_stats(in_now timestamptz)
-returns table (oldest_seconds double precision, waiting bigint, parked bigint)
+returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
 language sql stable security definer set search_path = '' as $$
     select
         -- Never below 0: the clocks of two processes differ.
-        greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (where parked_at is null)), 0)),
-        count(*) filter (where parked_at is null),
-        count(*) filter (where parked_at is not null)
+        greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (where dead_lettered_at is null)), 0)),
+        count(*) filter (where dead_lettered_at is null),
+        count(*) filter (where dead_lettered_at is not null)
     from session.outbox
 $$;
 

@@ -9,7 +9,6 @@ use authn::IntrospectionBatcher;
 use bus::{InvalidationPublisher, PublishMetrics};
 use database::Database;
 use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
-use database::outbox::Outbox;
 use hashing::{Entropy, SystemEntropy};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
@@ -59,7 +58,7 @@ impl Program for Session {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, "svc-session")?;
+        let database = Database::new(&config.database_url, Session::NAME)?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -93,18 +92,17 @@ pub fn build(
     telemetry: &Telemetry,
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
-    database.measure(Session::NAME, telemetry.metrics(), &tasks);
+    let database = database.measured(telemetry.metrics(), &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry).with_trusted_proxies(&config.proxies);
     let limiter = Limiter::new("session", database.clone(), Arc::clone(&clock), telemetry.metrics());
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
-    let outbox = Outbox::new(Session::NAME).measured(telemetry.metrics());
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
     broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
     let publisher =
-        audit::publish(Session::NAME, broker, database.clone(), outbox.clone(), Arc::clone(&clock), &tasks)?;
+        audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
     telemetry.metrics().at_scrape(move || publisher.measure());
     let credentials = LiveCredentials { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
@@ -113,7 +111,7 @@ pub fn build(
         entropy,
         lifetimes: config.lifetimes(),
         service_secret: config.service_secret,
-        audit: AuditLog::new(outbox, config.audit_personal),
+        audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         limits: config.limits,
         introspection: IntrospectionBatcher::new(credentials, &tasks),

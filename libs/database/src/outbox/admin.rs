@@ -1,56 +1,47 @@
-//! An outbox in a person's hands: looking at what does not move, and letting it begin anew.
+//! Outbox commands for an administrator: list undelivered messages, and retry dead-lettered ones.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::Outbox;
 use crate::{Database, Error};
 
-/// An effect that has not come about yet. What it is about is not told.
+/// A message that is not delivered yet, without its payload.
 #[derive(Clone, Debug, Serialize, sqlx::FromRow)]
-pub struct Pending {
-    /// The row's id.
+pub struct UndeliveredMessage {
+    /// The id of the row.
     pub outbox_id: Uuid,
-    /// Whose.
+    /// The tenant.
     pub tenant_id: String,
-    /// What kind of effect.
+    /// The kind of message.
     pub kind: String,
-    /// `parked` until a person acts, `held` until the schema lets it go, or `waiting`.
+    /// `dead_lettered`: until it is retried; `held`: until the schema releases it; `pending`: due now or later.
     pub state: String,
-    /// When it was asked for.
+    /// When it was written.
     pub created_at: DateTime<Utc>,
-    /// When it is tried next, unless it is parked.
+    /// When the next attempt is due, unless it is dead-lettered.
     pub due_at: DateTime<Utc>,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: i32,
-    /// Why it did not come about the last time.
+    /// The error of the last attempt.
     pub last_error: Option<String>,
 }
 
-impl Outbox {
-    /// What is pending: parked rows first, then the others, oldest first.
-    ///
-    /// # Errors
-    /// The database is not available.
-    pub async fn list(&self, database: &Database, limit: i32) -> Result<Vec<Pending>, Error> {
-        let list = format!("select * from {}.outbox_list($1)", self.schema);
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(list)).bind(limit);
-        Ok(rows.fetch_all(database.pool()).await?)
-    }
+/// Undelivered messages of all tenants: dead-lettered ones first, then the others, oldest first.
+///
+/// # Errors
+/// The database is not available.
+pub async fn list(database: &Database, limit: i32) -> Result<Vec<UndeliveredMessage>, Error> {
+    let list = format!("select * from {}.outbox_list($1)", database.schema());
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(list)).bind(limit).fetch_all(database.pool()).await?)
+}
 
-    /// Lets one parked row begin anew, or all of them; tells how many there were.
-    ///
-    /// # Errors
-    /// The database is not available.
-    pub async fn retry(
-        &self,
-        database: &Database,
-        outbox_id: Option<Uuid>,
-        now: DateTime<Utc>,
-    ) -> Result<i64, Error> {
-        let retry = format!("select {}.outbox_retry($1, $2)", self.schema);
-        let count = sqlx::query_scalar(sqlx::AssertSqlSafe(retry)).bind(outbox_id).bind(now);
-        Ok(count.fetch_one(database.pool()).await?)
-    }
+/// Schedules one dead-lettered message, or all of them, for retry. Returns their number.
+///
+/// # Errors
+/// The database is not available.
+pub async fn retry(database: &Database, outbox_id: Option<Uuid>, now: DateTime<Utc>) -> Result<i64, Error> {
+    let retry = format!("select {}.outbox_retry($1, $2)", database.schema());
+    let count = sqlx::query_scalar(sqlx::AssertSqlSafe(retry)).bind(outbox_id).bind(now);
+    Ok(count.fetch_one(database.pool()).await?)
 }

@@ -1,4 +1,4 @@
-//! What the relay of an outbox shows.
+//! Metrics of the outbox.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,18 +9,18 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct SchemaLabel {
     schema: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct State {
+struct StateLabels {
     schema: &'static str,
     state: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outcome {
+struct OutcomeLabels {
     schema: &'static str,
     outcome: &'static str,
 }
@@ -30,19 +30,19 @@ type Seconds = Gauge<f64, AtomicU64>;
 /// The metrics of all outboxes of a process.
 #[derive(Clone, Default)]
 pub(super) struct Families {
-    oldest: Family<Of, Seconds>,
-    rows: Family<State, Gauge>,
-    deliveries: Family<Outcome, Counter>,
+    oldest: Family<SchemaLabel, Seconds>,
+    rows: Family<StateLabels, Gauge>,
+    deliveries: Family<OutcomeLabels, Counter>,
 }
 
 impl Families {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let families = Self::default();
-        let oldest = "How long the oldest effect has been waiting; parked ones do not wait";
+        let oldest = "Age of the oldest pending outbox message";
         registry.register_with_unit("outbox_oldest_age", oldest, Unit::Seconds, families.oldest.clone());
-        let rows = "Effects that are still to come about (waiting), or that a person must look at (parked)";
+        let rows = "Outbox messages by state: pending or dead_lettered";
         registry.register("outbox_rows", rows, families.rows.clone());
-        let deliveries = "Attempts to bring an effect about: done, to be tried again later, or parked";
+        let deliveries = "Delivery attempts by outcome: delivered, retried or dead_lettered";
         registry.register("outbox_deliveries", deliveries, families.deliveries.clone());
         families
     }
@@ -52,30 +52,31 @@ impl Families {
 #[derive(Clone)]
 pub(super) struct OutboxMetrics {
     pub(super) oldest: Seconds,
-    pub(super) waiting: Gauge,
-    pub(super) parked: Gauge,
-    pub(super) delivered: Deliveries,
+    pub(super) pending: Gauge,
+    pub(super) dead_lettered: Gauge,
+    pub(super) deliveries: Deliveries,
 }
 
 #[derive(Clone)]
 pub(super) struct Deliveries {
-    pub(super) done: Counter,
-    pub(super) later: Counter,
-    pub(super) parked: Counter,
+    pub(super) delivered: Counter,
+    pub(super) retried: Counter,
+    pub(super) dead_lettered: Counter,
 }
 
 impl OutboxMetrics {
     pub(super) fn new(families: &Families, schema: &'static str) -> Self {
-        let rows = |state| families.rows.get_or_create_owned(&State { schema, state });
-        let deliveries = |outcome| families.deliveries.get_or_create_owned(&Outcome { schema, outcome });
+        let rows = |state| families.rows.get_or_create_owned(&StateLabels { schema, state });
+        let deliveries =
+            |outcome| families.deliveries.get_or_create_owned(&OutcomeLabels { schema, outcome });
         Self {
-            oldest: families.oldest.get_or_create_owned(&Of { schema }),
-            waiting: rows("waiting"),
-            parked: rows("parked"),
-            delivered: Deliveries {
-                done: deliveries("done"),
-                later: deliveries("later"),
-                parked: deliveries("parked"),
+            oldest: families.oldest.get_or_create_owned(&SchemaLabel { schema }),
+            pending: rows("pending"),
+            dead_lettered: rows("dead_lettered"),
+            deliveries: Deliveries {
+                delivered: deliveries("delivered"),
+                retried: deliveries("retried"),
+                dead_lettered: deliveries("dead_lettered"),
             },
         }
     }

@@ -1,115 +1,129 @@
-//! The task that works an outbox off. Any number of processes may run one.
+//! The relay: the background task that delivers outbox messages. Several processes can run one.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt as _;
 use service::{Clock, Tasks, chain};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Outbox, OutboxMessage};
-use crate::{Database, Error};
+use crate::{Database, Error, decode};
 
-/// How many rows are claimed at once, and how much longer the claim holds than all of them may take together.
+/// Messages per claim.
 const BATCH: u8 = 4;
-const MARGIN: Duration = Duration::from_secs(20);
-/// How long an effect may take, where there is no reason for another limit.
+/// How much longer a lease lasts than the deliveries of a whole batch.
+const LEASE_MARGIN: Duration = Duration::from_secs(20);
+/// The usual timeout of one delivery.
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the relay looks without being woken: for rows of other processes and rows that are due again.
-const POLL: Duration = Duration::from_secs(1);
-/// How often the outbox is measured.
-const MEASURE: Duration = Duration::from_secs(15);
-/// After so many attempts a row is parked, where its effect may be given up.
+/// Interval between claims: finds messages of other processes and retries that are due.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between updates of the outbox gauges.
+const STATS_INTERVAL: Duration = Duration::from_secs(15);
+/// Attempts before a message is dead-lettered.
 const MAX_ATTEMPTS: i32 = 5;
-/// How far the wait grows where it may not.
-const MAX_WAIT: TimeDelta = TimeDelta::seconds(30);
+/// The longest back-off of messages that are retried without limit.
+const MAX_UNLIMITED_BACK_OFF: TimeDelta = TimeDelta::seconds(30);
 
-/// Brings one effect about. Delivery must be safe to repeat.
+/// Delivers messages. Delivery must be safe to repeat.
 pub trait Deliver: Send + Sync + 'static {
-    /// Delivers; a dropped call counts as an attempt.
-    fn deliver(&self, row: &OutboxMessage) -> impl Future<Output = Result<(), DeliveryError>> + Send;
+    /// Delivers one message. A cancelled call counts as an attempt.
+    fn deliver(&self, message: &OutboxMessage) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 }
 
-/// Why an effect did not come about.
+/// Why a delivery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
-    /// It can succeed later.
+    /// A later attempt can succeed.
     #[error("{0}")]
     Transient(String),
-    /// It can never succeed: the row is parked for a person to look at.
+    /// No attempt can succeed: the message is dead-lettered.
     #[error("{0}")]
     Permanent(String),
 }
 
-/// Whether an effect that does not come about is given up in the end.
+/// What happens to a message whose delivery fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// After five attempts the row is parked for a person to look at.
+    /// It is dead-lettered after five attempts, or after a permanent error.
     DeadLetter,
-    /// It is tried for ever: what depends on it would be wrong without it.
+    /// It is retried without limit, because other data is wrong until it is delivered.
     Unlimited,
 }
 
-/// Works some kinds of an outbox's rows off until the process stops. Kinds that must not wait for each other have a relay
-/// each; kinds that nobody here knows are left to the newer version that wrote them.
-pub struct Relay<D, C: ?Sized> {
-    /// Where the outbox is.
+/// Delivers some kinds of messages until the process stops. Kinds that must not wait for each other have separate relays. A
+/// kind that no relay claims stays in the outbox for the newer release that wrote it.
+pub struct Relay<D> {
+    /// The database with the outbox.
     pub database: Database,
-    /// Which one.
-    pub outbox: Outbox,
-    /// Which kinds of rows.
+    /// The kinds of messages.
     pub kinds: &'static [&'static str],
-    /// Whether they are given up in the end.
+    /// What happens after a failed delivery.
     pub retry_policy: RetryPolicy,
-    /// How long one may take.
-    pub limit: Duration,
-    /// What brings the effects about.
+    /// The timeout of one delivery.
+    pub timeout: Duration,
+    /// Delivers the messages.
     pub deliver: D,
-    /// Tells the time.
-    pub clock: std::sync::Arc<C>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
 }
 
-impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
-    /// Runs until the tasks are told to stop; a delivery that is under way is finished.
+impl<D: Deliver> Relay<D> {
+    /// Runs until the tasks are stopped. A delivery in progress is completed.
     pub async fn run(self, tasks: Tasks) {
-        let mut measured: Option<Instant> = None;
-        let mut woken = self.outbox.wake.subscribe();
+        let mut stats_read: Option<Instant> = None;
+        let mut woken = self.outbox().wake.subscribe();
         while !tasks.stopping().is_cancelled() {
-            if measured.is_none_or(|at| at.elapsed() >= MEASURE) {
-                self.measure().await;
-                measured = Some(Instant::now());
+            if stats_read.is_none_or(|at| at.elapsed() >= STATS_INTERVAL) {
+                self.read_stats().await;
+                stats_read = Some(Instant::now());
             }
             match self.process_batch().await {
                 Ok(0) => self.rest(&mut woken, &tasks).await,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(%error, schema = self.outbox.schema, "the outbox cannot be read");
+                    tracing::warn!(
+                        error = chain(&error),
+                        schema = self.outbox().schema,
+                        "failed to claim outbox messages"
+                    );
                     self.rest(&mut woken, &tasks).await;
                 }
             }
         }
     }
 
-    /// Reads how the outbox stands. Metrics that cannot be read keep their last values.
-    async fn measure(&self) {
+    fn outbox(&self) -> &Outbox {
+        self.database.outbox()
+    }
+
+    /// Updates the gauges. They keep their values if the database is not available.
+    async fn read_stats(&self) {
+        let outbox = self.outbox();
         let stats =
-            format!("select oldest_seconds, waiting, parked from {}.outbox_stats($1)", self.outbox.schema);
+            format!("select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1)", outbox.schema);
         let read = sqlx::query_as::<_, (f64, i64, i64)>(sqlx::AssertSqlSafe(stats))
             .bind(self.clock.now())
             .fetch_one(self.database.pool())
             .await;
         match read {
-            Ok((oldest, waiting, parked)) => {
-                let metrics = &self.outbox.metrics;
-                metrics.oldest.set(oldest);
-                metrics.waiting.set(waiting);
-                metrics.parked.set(parked);
+            Ok((oldest, pending, dead_lettered)) => {
+                outbox.metrics.oldest.set(oldest);
+                outbox.metrics.pending.set(pending);
+                outbox.metrics.dead_lettered.set(dead_lettered);
             }
             Err(error) => {
-                tracing::debug!(%error, schema = self.outbox.schema, "the outbox cannot be measured");
+                tracing::debug!(
+                    error = chain(&error),
+                    schema = outbox.schema,
+                    "failed to read outbox statistics"
+                );
             }
         }
     }
@@ -118,95 +132,95 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
         tokio::select! {
             // The sender lives as long as `self`.
             _ = woken.changed() => {}
-            () = tokio::time::sleep(POLL) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = tasks.stopping().cancelled() => {}
         }
     }
 
-    /// Claims what is due and delivers it; tells how many rows there were.
+    /// Claims the messages that are due and delivers them. Returns their number.
     ///
     /// # Errors
-    /// The database is not available; claimed rows come back when their lease ends.
+    /// The database is not available. Claimed messages are due again when their lease expires.
     pub async fn process_batch(&self) -> Result<usize, Error> {
-        let rows = self.claim().await?;
-        for row in &rows {
-            match row.origin() {
-                Some(origin) => origin.resume(self.process(row)).await,
-                None => self.process(row).await,
+        let messages = self.claim().await?;
+        for message in &messages {
+            match message.origin() {
+                Some(origin) => origin.resume(self.process(message)).await,
+                None => self.process(message).await,
             }
         }
-        Ok(rows.len())
+        Ok(messages.len())
     }
 
-    async fn process(&self, row: &OutboxMessage) {
-        let settlement = match self.try_deliver(row).await {
-            Ok(()) => Settlement::Done,
-            Err(failure) => self.after(row, &failure),
+    async fn process(&self, message: &OutboxMessage) {
+        let settlement = match self.try_deliver(message).await {
+            Ok(()) => Settlement::Delivered,
+            Err(error) => self.settlement_after(message, &error),
         };
-        // The others do not wait for this one's lease to end.
-        if let Err(error) = self.settle(row, settlement).await {
-            tracing::warn!(error = chain(&error), outbox_id = %row.outbox_id, "an effect will be brought about again");
+        // The rest of the batch is delivered all the same.
+        if let Err(error) = self.settle(message, settlement).await {
+            tracing::warn!(error = chain(&error), outbox_id = %message.outbox_id, "failed to settle outbox message; it will be redelivered");
         }
     }
 
-    /// One attempt, which neither hangs nor takes the process down.
-    async fn try_deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
-        if self.retry_policy == RetryPolicy::DeadLetter && row.attempts > MAX_ATTEMPTS {
-            return Err(DeliveryError::Permanent(
-                "it was tried too often, and no attempt came to an end".to_owned(),
-            ));
+    /// One attempt, with a timeout. A panic is an error.
+    async fn try_deliver(&self, message: &OutboxMessage) -> Result<(), DeliveryError> {
+        if self.retry_policy == RetryPolicy::DeadLetter && message.attempts > MAX_ATTEMPTS {
+            return Err(DeliveryError::Permanent("no attempt completed".to_owned()));
         }
-        let attempt = AssertUnwindSafe(self.deliver.deliver(row)).catch_unwind();
-        match tokio::time::timeout(self.limit, attempt).await {
+        let attempt = AssertUnwindSafe(self.deliver.deliver(message)).catch_unwind();
+        match tokio::time::timeout(self.timeout, attempt).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(DeliveryError::Transient("the attempt panicked".to_owned())),
-            Err(_) => Err(DeliveryError::Transient("it took too long".to_owned())),
+            Err(_) => Err(DeliveryError::Transient("the attempt timed out".to_owned())),
         }
     }
 
-    fn after(&self, row: &OutboxMessage, failure: &DeliveryError) -> Settlement {
-        let spent = matches!(failure, DeliveryError::Permanent(_)) || row.attempts >= MAX_ATTEMPTS;
-        let park = spent && self.retry_policy == RetryPolicy::DeadLetter;
-        tracing::warn!(outbox_id = %row.outbox_id, kind = row.kind, attempts = row.attempts, parked = park, error = %failure, "an effect did not come about");
-        let error = failure.to_string();
-        if park {
-            return Settlement::Parked { error };
+    fn settlement_after(&self, message: &OutboxMessage, error: &DeliveryError) -> Settlement {
+        let (outbox_id, kind, attempts) = (message.outbox_id, &message.kind, message.attempts);
+        let exhausted = matches!(error, DeliveryError::Permanent(_)) || attempts >= MAX_ATTEMPTS;
+        if exhausted && self.retry_policy == RetryPolicy::DeadLetter {
+            tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; dead-lettered");
+            return Settlement::DeadLettered { error: error.to_string() };
         }
-        let wait = back_off(row.attempts);
-        let wait = if self.retry_policy == RetryPolicy::Unlimited { wait.min(MAX_WAIT) } else { wait };
-        Settlement::Later { due_at: self.clock.now() + wait, error }
+        tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; retrying");
+        let back_off = match self.retry_policy {
+            RetryPolicy::DeadLetter => back_off(attempts),
+            RetryPolicy::Unlimited => back_off(attempts).min(MAX_UNLIMITED_BACK_OFF),
+        };
+        Settlement::Retried { due_at: self.clock.now() + back_off, error: error.to_string() }
     }
 
     async fn claim(&self) -> Result<Vec<OutboxMessage>, Error> {
         let now = self.clock.now();
-        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5)", self.outbox.schema);
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(claim))
+        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5)", self.outbox().schema);
+        let rows = sqlx::query(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
-            .bind(now + (self.limit * u32::from(BATCH) + MARGIN))
+            .bind(now + (self.timeout * u32::from(BATCH) + LEASE_MARGIN))
             .bind(i32::from(BATCH))
             .bind(self.kinds)
             .fetch_all(self.database.pool())
             .await?;
-        Ok(rows)
+        rows.iter().map(message).collect()
     }
 
-    async fn settle(&self, row: &OutboxMessage, settlement: Settlement) -> Result<(), Error> {
-        let delivered = &self.outbox.metrics.delivered;
-        match settlement {
-            Settlement::Done => delivered.done.inc(),
-            Settlement::Later { .. } => delivered.later.inc(),
-            Settlement::Parked { .. } => delivered.parked.inc(),
+    async fn settle(&self, message: &OutboxMessage, settlement: Settlement) -> Result<(), Error> {
+        let deliveries = &self.outbox().metrics.deliveries;
+        let (counter, state, due_at, error) = match settlement {
+            Settlement::Delivered => (&deliveries.delivered, "delivered", None, None),
+            Settlement::Retried { due_at, error } => {
+                (&deliveries.retried, "retried", Some(due_at), Some(error))
+            }
+            Settlement::DeadLettered { error } => {
+                (&deliveries.dead_lettered, "dead_lettered", None, Some(error))
+            }
         };
-        let (state, due_at, error) = match settlement {
-            Settlement::Done => ("done", None, None),
-            Settlement::Later { due_at, error } => ("later", Some(due_at), Some(error)),
-            Settlement::Parked { error } => ("parked", None, Some(error)),
-        };
-        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox.schema);
+        counter.inc();
+        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox().schema);
         sqlx::query(sqlx::AssertSqlSafe(settle))
-            .bind(row.outbox_id)
-            .bind(row.fence)
+            .bind(message.outbox_id)
+            .bind(message.fence)
             .bind(state)
             .bind(due_at)
             .bind(error)
@@ -217,13 +231,24 @@ impl<D: Deliver, C: Clock + ?Sized> Relay<D, C> {
     }
 }
 
-enum Settlement {
-    Done,
-    Later { due_at: DateTime<Utc>, error: String },
-    Parked { error: String },
+fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
+    Ok(OutboxMessage {
+        outbox_id: row.try_get("outbox_id")?,
+        tenant_id: decode("outbox.tenant_id", row.try_get("tenant_id")?)?,
+        kind: row.try_get("kind")?,
+        payload: row.try_get("payload")?,
+        attempts: row.try_get("attempts")?,
+        fence: row.try_get("fence")?,
+    })
 }
 
-/// 2 s, 8 s, 32 s, 128 s: long enough together to outlast a restart of what was away.
+enum Settlement {
+    Delivered,
+    Retried { due_at: DateTime<Utc>, error: String },
+    DeadLettered { error: String },
+}
+
+/// 2 s, 8 s, 32 s and 128 s: together long enough to outlast a restart of the receiver.
 fn back_off(attempts: i32) -> TimeDelta {
     let exponent = u32::try_from(attempts.clamp(1, MAX_ATTEMPTS) - 1).unwrap_or(0);
     TimeDelta::seconds(2 * 4_i64.pow(exponent))
@@ -234,8 +259,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_grows_with_each_attempt() {
-        let waits: Vec<_> = (1..5).map(|attempts| back_off(attempts).num_seconds()).collect();
-        assert_eq!(waits, [2, 8, 32, 128]);
+    fn the_back_off_grows_with_each_attempt() {
+        let seconds: Vec<_> = (1..5).map(|attempts| back_off(attempts).num_seconds()).collect();
+        assert_eq!(seconds, [2, 8, 32, 128]);
     }
 }

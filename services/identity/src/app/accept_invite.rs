@@ -75,10 +75,9 @@ impl App {
             email: Some(pending.email.clone()),
             ..AuditEvent::new(EventName::UserCreated, Actor::User { user_id }).credential(&digest)
         };
-        self.audit.record(&mut tx, &tenant_id, created, now).await?;
+        self.audit.record_at(&mut tx, &tenant_id, created, now).await?;
         self.write_subject(&mut tx, &tenant_id, pending.user_id, now).await?;
         tx.commit().await?;
-        self.outbox.wake();
         tracing::info!(tenant_id = %tenant_id, user_id = %pending.user_id, "an invite was accepted");
         Ok(AcceptedInvite { user_id: pending.user_id, tenant_id, email: pending.email, role: pending.role })
     }

@@ -159,7 +159,8 @@ impl App {
     ) -> Result<bool, database::Error> {
         let Attempt { tenant_id, origin, counts, trusted, .. } = attempt;
         let now = self.clock.now();
-        let mut tx = self.database.tenant(&TenantScope::of_unverified_header(tenant_id.clone())).await?;
+        let scope = TenantScope::of_unverified_header(tenant_id.clone());
+        let mut tx = self.database.begin(&scope, Actor::Anonymous, now).await?;
         let succeeded = right && attempt::mark_succeeded(&mut tx, origin, *trusted, now).await?;
         let mut locks = false;
         if !succeeded {
@@ -174,7 +175,7 @@ impl App {
             events.push(attempt.event_of(EventName::AuthnLoginLock, Actor::System, user_id));
         }
         for event in events {
-            self.audit.record_claimed(&mut tx, tenant_id, exists, event, now).await?;
+            self.audit.record_claimed(&mut tx, exists, event);
         }
         tx.commit().await?;
         Ok(succeeded)

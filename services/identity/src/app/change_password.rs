@@ -84,7 +84,7 @@ impl App {
             ip: Some(address),
             ..AuditEvent::new(EventName::AuthnPasswordChange, Actor::User { user_id })
         };
-        self.audit.record(&mut tx, tenant_id, changed, now).await?;
+        self.audit.record_at(&mut tx, tenant_id, changed, now).await?;
         self.write_subject(&mut tx, tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, tenant_id, user_id, now).await?;
         tx.commit().await?;

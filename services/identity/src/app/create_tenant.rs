@@ -35,7 +35,7 @@ pub(crate) enum CreateTenantError {
 
 impl From<Error> for CreateTenantError {
     fn from(error: Error) -> Self {
-        if error.is_refused_by(tenant::PRIMARY_KEY) { Self::Exists } else { Self::Database(error) }
+        if error.violates(tenant::PRIMARY_KEY) { Self::Exists } else { Self::Database(error) }
     }
 }
 
@@ -70,7 +70,7 @@ impl App {
             about: Some("tenant_created"),
             ..AuditEvent::new(EventName::AuthzAdmin, Actor::PlatformAdmin)
         };
-        self.audit.record(&mut tx, &request.tenant_id, created, now).await?;
+        self.audit.record_at(&mut tx, &request.tenant_id, created, now).await?;
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
@@ -80,7 +80,6 @@ impl App {
         };
         let tenant = tenant::find(&mut tx, &request.tenant_id).await?.ok_or(CreateTenantError::Exists)?;
         tx.commit().await?;
-        self.outbox.wake();
         Ok(Tenant { invite, ..tenant })
     }
 }

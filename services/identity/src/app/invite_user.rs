@@ -38,7 +38,7 @@ pub(crate) enum InviteError {
 impl From<Error> for InviteError {
     /// Two who invite the same person at once: the second learns that an invite is pending.
     fn from(error: Error) -> Self {
-        let lost = error.is_refused_by(user::EMAIL_KEY) || error.is_refused_by(invite::PENDING_KEY);
+        let lost = error.violates(user::EMAIL_KEY) || error.violates(invite::PENDING_KEY);
         if lost { Self::Pending } else { Self::Database(error) }
     }
 }
@@ -69,7 +69,6 @@ impl App {
         }
         let invite = self.invite_in(&mut tx, scope.tenant_id(), actor, invitation).await?;
         tx.commit().await?;
-        self.outbox.wake();
         Ok(invite)
     }
 
@@ -123,7 +122,7 @@ impl App {
             email: Some(email.typed().to_owned()),
             ..AuditEvent::new(EventName::AuthnTokenCreated, actor)
         };
-        self.audit.record(tx, tenant_id, invited, now).await?;
+        self.audit.record_at(tx, tenant_id, invited, now).await?;
         Ok(Invite {
             invite_id: new.invite_id,
             email: email.typed().to_owned(),

@@ -5,16 +5,13 @@ use chrono::{DateTime, Utc};
 use contract::{API_PREFIX, TenantStatus};
 use database::{Error, TenantTx};
 use hashing::{RawToken, TokenKind};
-use serde_json::json;
 use tenancy::{InviteId, TenantId, TenantScope};
 use url::Url;
 
 use super::App;
 use crate::mail::{Action, Letter, Mail, one_line, origin};
+use crate::message::Message;
 use crate::store::{invite, tenant};
-
-/// The kind of outbox row.
-pub(crate) const MAIL_INVITE: &str = "mail_invite";
 
 /// Why there is no mail yet.
 #[derive(Debug, thiserror::Error)]
@@ -36,15 +33,10 @@ impl App {
         expires_at: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        self.outbox
-            .write(
-                tx,
-                tenant_id,
-                MAIL_INVITE,
-                &json!({ "invite_id": invite_id, "expires_at": expires_at }),
-                now,
-            )
-            .await
+        let _ = tenant_id;
+        tx.set_now(now);
+        tx.send(&Message::MailInvite { invite_id, expires_at });
+        Ok(())
     }
 
     /// The mail of an invite that can still be accepted; `None` when there is nothing to send any more. `expires_at` names the

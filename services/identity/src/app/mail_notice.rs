@@ -2,15 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use database::{Error, TenantTx};
-use serde_json::json;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::mail::{Letter, Mail};
+use crate::message::Message;
 use crate::store::user;
-
-/// The kind of outbox row.
-pub(crate) const MAIL_NOTICE: &str = "mail_notice";
 
 impl App {
     /// Has the notice mailed once the transaction commits; nothing where no mail can be sent.
@@ -24,8 +21,10 @@ impl App {
         if !self.can_mail {
             return Ok(());
         }
-        let payload = json!({ "user_id": user_id, "changed_at": now });
-        self.outbox.write(tx, tenant_id, MAIL_NOTICE, &payload, now).await
+        let _ = tenant_id;
+        tx.set_now(now);
+        tx.send(&Message::MailNotice { user_id, changed_at: now });
+        Ok(())
     }
 
     /// The notice; `None` when the user is gone.

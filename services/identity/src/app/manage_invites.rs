@@ -53,12 +53,11 @@ impl App {
         let expires_at = now + self.invite_ttl;
         invite::mark_resent(&mut tx, invite_id, token.as_ref().map(RawToken::digest), expires_at).await?;
         let resent = of_invite(EventName::AuthnTokenCreated, actor, invite_id);
-        self.audit.record(&mut tx, scope.tenant_id(), resent, now).await?;
+        self.audit.record_at(&mut tx, scope.tenant_id(), resent, now).await?;
         if delivery == Delivery::Email {
             self.write_mail_of_invite(&mut tx, scope.tenant_id(), invite_id, expires_at, now).await?;
         }
         tx.commit().await?;
-        self.outbox.wake();
         Ok(Invite { expires_at, token: token.map(|token| Secret::new(token.expose())), ..pending })
     }
 
@@ -82,7 +81,7 @@ impl App {
         }
         invite::mark_revoked(&mut tx, invite_id, now).await?;
         let revoked = of_invite(EventName::AuthnTokenRevoked, actor, invite_id);
-        self.audit.record(&mut tx, scope.tenant_id(), revoked, now).await?;
+        self.audit.record_at(&mut tx, scope.tenant_id(), revoked, now).await?;
         Ok(tx.commit().await?)
     }
 

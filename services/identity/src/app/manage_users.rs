@@ -67,7 +67,7 @@ impl App {
         for (name, about) in events.into_iter().flatten() {
             let event =
                 AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::new(name, actor) };
-            self.audit.record(&mut tx, scope.tenant_id(), event, now).await?;
+            self.audit.record_at(&mut tx, scope.tenant_id(), event, now).await?;
         }
         self.write_subject(&mut tx, scope.tenant_id(), user_id, now).await?;
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;

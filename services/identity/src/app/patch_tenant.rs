@@ -39,7 +39,7 @@ impl App {
         let event =
             AuditEvent { about: Some(about), ..AuditEvent::new(EventName::AuthzAdmin, Actor::PlatformAdmin) };
         tenant::update(&mut tx, &changed, suspends, now).await.map_err(CreateTenantError::from)?;
-        self.audit.record(&mut tx, scope.tenant_id(), event, now).await?;
+        self.audit.record_at(&mut tx, scope.tenant_id(), event, now).await?;
         self.write_tenant(&mut tx, scope.tenant_id(), now).await?;
         tx.commit().await?;
         self.push_tenant(scope.tenant_id()).await;

@@ -15,10 +15,8 @@ use super::App;
 use super::accept_password::PasswordError;
 use crate::domain::email::{Email, EmailKey};
 use crate::mail::{Action, Letter, Mail, origin};
+use crate::message::Message;
 use crate::store::{reset, user};
-
-/// The kind of outbox row.
-pub(crate) const MAIL_RESET: &str = "mail_reset";
 
 /// When so many resets were mailed to an account within an hour, further requests leave the live token alone. Where none
 /// lives, one is mailed all the same: else a stranger could keep the owner without one.
@@ -52,9 +50,10 @@ impl App {
     /// One constant write, whoever it is about; a worker decides later whether there is anybody to mail.
     pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Error> {
         let key = EmailKey::of_login(email);
-        reset::request(&self.database, Uuid::now_v7(), tenant_id, &key, self.clock.now()).await?;
-        self.outbox.wake();
-        Ok(())
+        let scope = TenantScope::of_unverified_header(tenant_id.clone());
+        let mut tx = self.database.begin(&scope, Actor::Anonymous, self.clock.now()).await?;
+        tx.send(&Message::MailReset { email_key: key.as_str().to_owned() });
+        tx.commit().await
     }
 
     /// The mail of a reset, if there is an active account behind the address; `None` when there is nothing to send.
@@ -126,7 +125,7 @@ impl App {
             user_id: Some(user_id),
             ..AuditEvent::new(EventName::AuthnPasswordChange, Actor::User { user_id })
         };
-        self.audit.record(&mut tx, &tenant_id, changed.credential(&digest), now).await?;
+        self.audit.record_at(&mut tx, &tenant_id, changed.credential(&digest), now).await?;
         self.write_subject(&mut tx, &tenant_id, user_id, now).await?;
         self.write_notice(&mut tx, &tenant_id, user_id, now).await?;
         tx.commit().await?;

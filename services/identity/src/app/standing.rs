@@ -7,16 +7,11 @@ use std::time::Duration;
 use authn::Unavailable;
 use chrono::{DateTime, Utc};
 use database::{Error, TenantTx};
-use serde_json::json;
 use tenancy::{TenantId, TenantScope, UserId};
 
 use super::App;
+use crate::message::Message;
 use crate::store::{tenant, user};
-
-/// The kind of outbox row that tells of a user.
-pub(crate) const TELL_SUBJECT: &str = "tell_subject";
-/// The kind of outbox row that tells of a tenant.
-pub(crate) const TELL_TENANT: &str = "tell_tenant";
 
 /// How long an answer waits for session: after that the effect is certain all the same, only late.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,7 +34,10 @@ impl App {
         user_id: UserId,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        self.outbox.write(tx, tenant_id, TELL_SUBJECT, &json!({ "user_id": user_id }), now).await
+        let _ = tenant_id;
+        tx.set_now(now);
+        tx.send(&Message::PushUserStatus { user_id });
+        Ok(())
     }
 
     /// Has session told of a tenant once the transaction commits.
@@ -49,7 +47,10 @@ impl App {
         tenant_id: &TenantId,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        self.outbox.write(tx, tenant_id, TELL_TENANT, &json!({}), now).await
+        let _ = tenant_id;
+        tx.set_now(now);
+        tx.send(&Message::PushTenantStatus);
+        Ok(())
     }
 
     /// Tells session how a user stands now.
@@ -90,6 +91,5 @@ impl App {
             Ok(Err(error)) => tracing::warn!(%error, "session is told later"),
             Err(_) => tracing::warn!("session is told later: it took too long"),
         }
-        self.outbox.wake();
     }
 }

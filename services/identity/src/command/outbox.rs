@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use comfy_table::presets::NOTHING;
-use database::outbox::{Outbox, Pending};
+use database::outbox::admin::{self, UndeliveredMessage};
 use database::{DATABASE_URL, Database, Error};
 use serde_json::json;
 use service::clock::SystemClock;
@@ -68,24 +68,24 @@ impl OutboxCommand {
     }
 
     async fn try_execute(self, url: &str) -> Result<ExitCode, Error> {
-        let database = Database::new(url, "svc-identity-outbox")?;
-        let (outbox, now) = (Outbox::new("identity"), SystemClock.now());
+        let database = Database::new(url, "identity")?;
+        let now = SystemClock.now();
         match self {
             Self::List { output, limit } => {
-                let rows = outbox.list(&database, limit).await?;
+                let rows = admin::list(&database, limit).await?;
                 // Whoever reads may stop reading.
                 let _ = io::stdout().write_all(listing(&rows, output, now).as_bytes());
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { all: true, .. } => {
-                let count = outbox.retry(&database, None, now).await?;
+                let count = admin::retry(&database, None, now).await?;
                 println!("{count} begin anew");
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { ids, .. } => {
                 let mut code = ExitCode::SUCCESS;
                 for id in ids {
-                    if outbox.retry(&database, Some(id), now).await? == 0 {
+                    if admin::retry(&database, Some(id), now).await? == 0 {
                         eprintln!("svc-identity: nothing that is parked has the id {id}");
                         code = ExitCode::FAILURE;
                     } else {
@@ -98,7 +98,7 @@ impl OutboxCommand {
     }
 }
 
-fn listing(rows: &[Pending], form: Form, now: DateTime<Utc>) -> String {
+fn listing(rows: &[UndeliveredMessage], form: Form, now: DateTime<Utc>) -> String {
     if form == Form::Json {
         return format!("{:#}\n", json!({ "items": rows }));
     }
@@ -138,11 +138,11 @@ mod tests {
 
     #[test]
     fn a_listing_tells_age_attempts_and_error_on_one_line_each() {
-        let row = Pending {
+        let row = UndeliveredMessage {
             outbox_id: Uuid::nil(),
             tenant_id: "acme".to_owned(),
             kind: "mail_invite".to_owned(),
-            state: "parked".to_owned(),
+            state: "dead_lettered".to_owned(),
             created_at: DateTime::UNIX_EPOCH,
             due_at: DateTime::UNIX_EPOCH,
             attempts: 5,
@@ -151,8 +151,8 @@ mod tests {
         let now = DateTime::UNIX_EPOCH + TimeDelta::minutes(150);
         assert_eq!(
             listing(&[row], Form::Table, now),
-            "ID                                    TENANT  KIND         STATE   AGE  ATTEMPTS  LAST ERROR\n\
-             00000000-0000-0000-0000-000000000000  acme    mail_invite  parked  2h   5         no [2J way\n"
+            "ID                                    TENANT  KIND         STATE          AGE  ATTEMPTS  LAST ERROR\n\
+             00000000-0000-0000-0000-000000000000  acme    mail_invite  dead_lettered  2h   5         no [2J way\n"
         );
         assert_eq!(listing(&[], Form::Table, now), "Nothing is parked, and nothing waits.\n");
         assert_eq!(listing(&[], Form::Json, now), "{\n  \"items\": []\n}\n");

@@ -8,26 +8,6 @@ use uuid::Uuid;
 
 use crate::domain::email::EmailKey;
 
-/// Asks for a reset: one row in the outbox, whoever it is about.
-pub(crate) async fn request(
-    database: &Database,
-    request_id: Uuid,
-    tenant_id: &TenantId,
-    email: &EmailKey,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "select identity.request_reset($1, $2, $3, $4)",
-        request_id,
-        tenant_id.as_str(),
-        email.as_str(),
-        now
-    )
-    .execute(database.pool())
-    .await?;
-    Ok(())
-}
-
 /// The state of the reset that this request has made, if it has: then its row is worked off once more.
 pub(crate) async fn status(tx: &mut TenantTx, reset_id: Uuid) -> Result<Option<String>, Error> {
     let status = sqlx::query_scalar!(

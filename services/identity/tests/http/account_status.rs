@@ -156,11 +156,11 @@ async fn account_status_is_delivered_after_many_failed_attempts() {
     system.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
     system.wait_for_text_in_database("\"attempts\":100").await;
     system.run_sql("grant insert, update on session.subjects to svc_session").await;
-    system.run_sql("update identity.outbox set due_at = now() where parked_at is null").await;
+    system.run_sql("update identity.outbox set due_at = now() where dead_lettered_at is null").await;
     system.wait_for_empty_outbox().await;
     ada.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     assert!(
-        !system.dump_database().await.contains("tell_subject"),
+        !system.dump_database().await.contains("push_user_status"),
         "the message was delivered, not dead-lettered"
     );
 }

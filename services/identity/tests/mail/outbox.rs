@@ -48,13 +48,13 @@ async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() 
     system.wait_for_empty_outbox().await;
     assert_eq!(stdout(&outbox(&system, &["list"])), "Nothing is parked, and nothing waits.\n");
     invite(&admin, "refused@acme.example").await;
-    let item = until_state(&system, "parked").await;
+    let item = until_state(&system, "dead_lettered").await;
     let known = [&item["tenant_id"], &item["kind"], &item["attempts"]];
     assert_eq!(known, [&json!("acme"), &json!("mail_invite"), &json!(1)]);
     let id = item["outbox_id"].as_str().unwrap();
     let table = stdout(&outbox(&system, &["list"]));
     let row = table.lines().nth(1).unwrap();
-    assert!(row.starts_with(id) && row.contains(" parked ") && row.contains(" 550 "), "{table}");
+    assert!(row.starts_with(id) && row.contains(" dead_lettered ") && row.contains(" 550 "), "{table}");
     assert!(!table.contains("svc_iv_") && item.get("payload").is_none());
 
     // The user's address is corrected.
@@ -74,7 +74,7 @@ async fn retry_all_schedules_only_dead_lettered_messages() {
         invite(&admin, email).await;
     }
     wait_until("both messages are dead-lettered", async || {
-        (items(&system).iter().filter(|item| item["state"] == "parked").count() == 2).then_some(())
+        (items(&system).iter().filter(|item| item["state"] == "dead_lettered").count() == 2).then_some(())
     })
     .await;
     assert_eq!(stdout(&outbox(&system, &["retry", "--all"])), "2 begin anew\n");

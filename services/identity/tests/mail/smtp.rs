@@ -13,7 +13,7 @@ async fn row(system: &TestSystem, attempts: i32, parked: bool) -> String {
         let mut connection = system.database.superuser().await.unwrap();
         sqlx::query_scalar(
             "select last_error from identity.outbox
-            where kind like 'mail_%' and attempts >= $1 and (parked_at is not null) = $2 and last_error is not null",
+            where kind like 'mail_%' and attempts >= $1 and (dead_lettered_at is not null) = $2 and last_error is not null",
         )
         .bind(attempts)
         .bind(parked)

@@ -67,7 +67,7 @@ impl App {
             key_id: Some(id),
             ..AuditEvent::new(EventName::AuthnTokenCreated, Actor::from(admin)).credential(&token.digest())
         };
-        self.audit.record(&mut tx, admin.tenant_id(), created, now).await?;
+        self.audit.record_at(&mut tx, admin.tenant_id(), created, now).await?;
         tx.commit().await?;
         Ok(ApiKey {
             id,

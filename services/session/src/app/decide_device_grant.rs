@@ -73,7 +73,7 @@ impl App {
                 ip: Some(address),
                 ..told(caller, request.decision, person.user_id)
             };
-            self.audit.record(&mut tx, caller.tenant_id(), told, self.clock.now()).await?;
+            self.audit.record_at(&mut tx, caller.tenant_id(), told, self.clock.now()).await?;
             Ok(tx.commit().await?)
         };
         self.counting_mistakes(address, decide).await

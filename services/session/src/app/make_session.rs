@@ -45,7 +45,7 @@ impl App {
             ip: new.ip,
             ..AuditEvent::new(EventName::SessionCreated, Actor::User { user_id }).credential(&token.digest())
         };
-        self.audit.record(tx, &new.tenant_id, created, now).await?;
+        self.audit.record_at(tx, &new.tenant_id, created, now).await?;
         let session = IssuedSession {
             session_id: Secret::new(token.expose()),
             token_type: TokenType::Bearer,

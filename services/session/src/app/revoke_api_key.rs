@@ -22,7 +22,7 @@ impl App {
                 key_id: Some(key_id),
                 ..AuditEvent::new(EventName::AuthnTokenRevoked, Actor::from(admin))
             };
-            self.audit.record(&mut tx, admin.tenant_id(), revoked, now).await?;
+            self.audit.record_at(&mut tx, admin.tenant_id(), revoked, now).await?;
         }
         tx.commit().await?;
         self.invalidations.publish([Invalidation::Credential(key.digest)]);

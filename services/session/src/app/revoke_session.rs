@@ -47,7 +47,7 @@ impl App {
             user_id: Some(user_id),
             ..AuditEvent::new(EventName::AuthnTokenRevoked, Actor::from(caller))
         };
-        self.audit.record(&mut tx, caller.tenant_id(), revoked, now).await?;
+        self.audit.record_at(&mut tx, caller.tenant_id(), revoked, now).await?;
         tx.commit().await?;
         self.invalidations.publish([Invalidation::User(user_id)]);
         Ok(())
@@ -87,7 +87,7 @@ impl App {
                 credential: Some(session.digest[..8].to_owned()),
                 ..AuditEvent::new(EventName::AuthnTokenRevoked, actor)
             };
-            self.audit.record(tx, tenant_id, revoked, now).await?;
+            self.audit.record_at(tx, tenant_id, revoked, now).await?;
         }
         Ok(Some(session.digest))
     }

@@ -1,0 +1,87 @@
+//! The unit of work on a real Postgres.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
+
+use std::sync::{Arc, Mutex};
+
+use chrono::{DateTime, Utc};
+use database::TenantTx;
+use serde_json::{Value, json};
+use tenancy::{Actor, TenantScope};
+use testkit::TestDatabase;
+
+const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+async fn begin(database: &TestDatabase) -> TenantTx {
+    let scope = TenantScope::of_outbox("acme".parse().unwrap());
+    database.pool("svc_identity").unwrap().begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap()
+}
+
+/// The outbox in the order of the messages.
+async fn outbox(database: &TestDatabase) -> Vec<(String, String, Value, DateTime<Utc>)> {
+    let rows = sqlx::query_as(
+        "select tenant_id, kind, payload, created_at from identity.outbox where due_at = created_at order by outbox_id",
+    );
+    rows.fetch_all(&mut database.superuser().await.unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn carries_the_tenant_the_actor_and_the_time() {
+    let tx = begin(&TestDatabase::create().await.unwrap()).await;
+    assert_eq!((tx.tenant_id().as_str(), tx.actor(), tx.now()), ("acme", Actor::PlatformAdmin, NOW));
+}
+
+#[tokio::test]
+async fn a_commit_writes_the_messages_then_runs_the_actions_in_order() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut tx = begin(&database).await;
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    for name in ["first", "second"] {
+        let (ran, database) = (ran.clone(), database.clone());
+        tx.send(&json!({ "kind": name, "number": 7 }));
+        tx.after_commit(async move {
+            let messages = outbox(&database).await.len();
+            ran.lock().unwrap().push((name, messages));
+        });
+    }
+    assert!(outbox(&database).await.is_empty());
+    tx.commit().await.unwrap();
+    let expected =
+        ["first", "second"].map(|kind| ("acme".to_owned(), kind.to_owned(), json!({ "number": 7 }), NOW));
+    assert_eq!(outbox(&database).await, expected);
+    assert_eq!(*ran.lock().unwrap(), [("first", 2), ("second", 2)]);
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_is_rolled_back_and_runs_no_action() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut tx = begin(&database).await;
+    let ran = Arc::new(Mutex::new(false));
+    let action = ran.clone();
+    tx.send(&json!({ "kind": "x" }));
+    tx.after_commit(async move { *action.lock().unwrap() = true });
+    sqlx::query("insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at) values ('acme', 'Acme', 'active', now(), now())")
+        .execute(tx.connection())
+        .await
+        .unwrap();
+    drop(tx);
+    assert!(outbox(&database).await.is_empty() && !*ran.lock().unwrap());
+    let tenants: i64 = sqlx::query_scalar("select count(*) from identity.tenants")
+        .fetch_one(&mut database.superuser().await.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(tenants, 0);
+}
+
+#[tokio::test]
+async fn a_failed_commit_writes_nothing_and_runs_no_action() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut tx = begin(&database).await;
+    let ran = Arc::new(Mutex::new(false));
+    let action = ran.clone();
+    tx.send(&json!({ "kind": "x" }));
+    tx.send(&"a message without a kind");
+    tx.after_commit(async move { *action.lock().unwrap() = true });
+    assert!(tx.commit().await.is_err());
+    assert!(outbox(&database).await.is_empty() && !*ran.lock().unwrap());
+}

@@ -1,0 +1,46 @@
+//! The outbox messages of this service.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use tenancy::{InviteId, UserId};
+
+/// A message that a use case sends through the outbox. It contains ids, never tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// Mails an invite. `expires_at` identifies the term, so that a late mail does not replace the token of a resent invite.
+    MailInvite { invite_id: InviteId, expires_at: DateTime<Utc> },
+    /// Mails a password reset, if there is an active account with this address.
+    MailReset { email_key: String },
+    /// Mails a notice that the password was changed.
+    MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
+    /// Pushes the account status of a user to the session service.
+    PushUserStatus { user_id: UserId },
+    /// Pushes the account status of the tenant to the session service.
+    PushTenantStatus,
+}
+
+/// The kinds of mails. A mail is dead-lettered when its attempts are exhausted.
+pub(crate) const MAIL: &[&str] = &["mail_invite", "mail_reset", "mail_notice"];
+/// The kinds of account status messages. They are retried without limit, because a disabled user would stay logged in.
+pub(crate) const STATUS: &[&str] = &["push_user_status", "push_tenant_status"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_has_a_relay() {
+        let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
+        for (message, kinds) in [
+            (Message::MailInvite { invite_id, expires_at: time }, MAIL),
+            (Message::MailReset { email_key: "ada@example.com".to_owned() }, MAIL),
+            (Message::MailNotice { user_id, changed_at: time }, MAIL),
+            (Message::PushUserStatus { user_id }, STATUS),
+            (Message::PushTenantStatus, STATUS),
+        ] {
+            let kind = serde_json::to_value(&message).unwrap()["kind"].clone();
+            assert!(kinds.iter().any(|known| kind == *known), "{kind}");
+        }
+    }
+}
