@@ -1,4 +1,4 @@
-//! Argon2id (RFC 9106) with settings that can change over the years: each digest carries its own, as a PHC string.
+//! Argon2id (RFC 9106). Each digest is a PHC string that contains its parameters, so the settings can change.
 
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Block, Params, Version};
@@ -6,12 +6,12 @@ use subtle::ConstantTimeEq as _;
 
 use crate::{Entropy, Password};
 
-/// A stored digest that asks for more than this is refused: it is damaged, or meant to exhaust the machine.
+/// A stored digest with larger parameters is rejected: it is corrupt, or an attempt to exhaust the machine.
 const MAX_MEMORY_KIB: u32 = 512 * 1024;
 const MAX_TIME: u32 = 10;
 const MAX_LANES: u32 = 16;
 
-/// How new passwords are hashed.
+/// Parameters of new hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argon2Settings {
     /// Iterations.
@@ -20,9 +20,9 @@ pub struct Argon2Settings {
     pub memory_cost: u32,
     /// Lanes.
     pub parallelism: u32,
-    /// Bytes of output.
+    /// Output length in bytes.
     pub hash_len: usize,
-    /// Bytes of salt.
+    /// Salt length in bytes.
     pub salt_len: usize,
 }
 
@@ -32,31 +32,31 @@ impl Default for Argon2Settings {
     }
 }
 
-/// Settings that cannot be used, or would be unsafe.
+/// Invalid or unsafe settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Iterations out of bounds.
-    #[error("the time cost must be 1 to {MAX_TIME}")]
+    /// Iterations are out of range.
+    #[error("time cost must be 1 to {MAX_TIME}")]
     Time,
-    /// Memory out of bounds.
-    #[error("the memory cost must be 8 KiB for each lane to {MAX_MEMORY_KIB} KiB")]
+    /// Memory is out of range.
+    #[error("memory cost must be 8 KiB per lane to {MAX_MEMORY_KIB} KiB")]
     Memory,
-    /// Lanes out of bounds.
-    #[error("the parallelism must be 1 to {MAX_LANES}")]
+    /// Lanes are out of range.
+    #[error("parallelism must be 1 to {MAX_LANES}")]
     Parallelism,
-    /// Output out of bounds.
-    #[error("the hash length must be 16 to 64 bytes")]
+    /// Output length is out of range.
+    #[error("hash length must be 16 to 64 bytes")]
     HashLength,
-    /// Salt out of bounds.
-    #[error("the salt length must be 8 to 48 bytes")]
+    /// Salt length is out of range.
+    #[error("salt length must be 8 to 48 bytes")]
     SaltLength,
 }
 
 impl Argon2Settings {
-    /// Checks every bound.
+    /// Checks all bounds.
     ///
     /// # Errors
-    /// The first bound that does not hold.
+    /// The first parameter that is out of range.
     pub fn validate(&self) -> Result<(), SettingsError> {
         if !(1..=MAX_TIME).contains(&self.time_cost) {
             return Err(SettingsError::Time);
@@ -76,7 +76,7 @@ impl Argon2Settings {
         Ok(())
     }
 
-    /// Bytes of memory that one hash needs.
+    /// Returns the memory of one hash in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.memory_cost as usize * 1024
     }
@@ -86,32 +86,32 @@ impl Argon2Settings {
     }
 }
 
-/// A password as it is stored: a PHC string.
+/// Stored digest of a password: a PHC string.
 #[derive(Clone, PartialEq, Eq, sqlx::Type)]
 #[sqlx(transparent)]
 pub struct PasswordDigest(String);
 
 impl PasswordDigest {
-    /// Takes over a stored PHC string; it is looked at when it is verified.
+    /// Wraps a stored PHC string. [`HashPool::verify`](crate::HashPool::verify) parses it.
     pub fn from_stored(phc: String) -> Self {
         Self(phc)
     }
 
-    /// The PHC string.
+    /// Returns the PHC string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it was made with other settings than these, so that a login should replace it.
-    pub fn is_outdated(&self, today: &Argon2Settings) -> bool {
+    /// Returns whether the parameters differ from the current settings, so that a login should rehash the password.
+    pub fn is_outdated(&self, settings: &Argon2Settings) -> bool {
         let same = PasswordHash::new(&self.0).ok().and_then(|phc| {
             let params = Params::try_from(&phc).ok()?;
             Some(
-                params.t_cost() == today.time_cost
-                    && params.m_cost() == today.memory_cost
-                    && params.p_cost() == today.parallelism
-                    && phc.hash?.len() == today.hash_len
-                    && phc.salt?.len() == today.salt_len,
+                params.t_cost() == settings.time_cost
+                    && params.m_cost() == settings.memory_cost
+                    && params.p_cost() == settings.parallelism
+                    && phc.hash?.len() == settings.hash_len
+                    && phc.salt?.len() == settings.salt_len,
             )
         });
         same != Some(true)
@@ -120,16 +120,16 @@ impl PasswordDigest {
 
 impl std::fmt::Debug for PasswordDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("[withheld]")
+        f.write_str("[redacted]")
     }
 }
 
-/// The working memory of one hash at a time, made once and used again: allocating it anew costs a third of the time.
+/// Reused working memory of one hash at a time. Allocation for each hash would take a third of its time.
 #[derive(Default)]
 pub(crate) struct Arena(Vec<Block>);
 
 impl Arena {
-    /// Gives back what a digest with larger settings than today's needed.
+    /// Frees the memory beyond the current settings, which a digest with larger parameters used.
     pub(crate) fn shrink_to(&mut self, settings: &Argon2Settings) {
         let blocks = settings.memory_cost as usize;
         if self.0.len() > blocks {
@@ -148,7 +148,7 @@ impl Arena {
             .ok()
     }
 
-    /// Makes a new digest. `None` only for settings that do not validate.
+    /// Creates a digest. Returns `None` only for invalid settings.
     pub(crate) fn hash(
         &mut self,
         settings: &Argon2Settings,
@@ -172,15 +172,15 @@ impl Arena {
         Some(PasswordDigest(phc.to_string()))
     }
 
-    /// Compares in constant time. A digest that cannot be read, or whose settings are out of bounds, never matches;
-    /// it costs one hash with today's settings all the same.
+    /// Compares in constant time. A digest that is malformed or out of range never matches, and costs one hash with the
+    /// current settings.
     pub(crate) fn verify(
         &mut self,
         settings: &Argon2Settings,
         password: &Password,
         stored: &PasswordDigest,
     ) -> bool {
-        let Some((params, salt, expected)) = readable(stored) else {
+        let Some((params, salt, expected)) = parse(stored) else {
             self.dummy(settings, password);
             return false;
         };
@@ -190,7 +190,7 @@ impl Arena {
             && bool::from(out.ct_eq(expected.as_bytes()))
     }
 
-    /// Costs what a verification with today's settings costs.
+    /// Takes as long as a verification with the current settings.
     pub(crate) fn dummy(&mut self, settings: &Argon2Settings, password: &Password) {
         let Some(params) = settings.params() else { return };
         let mut out = [0; 64];
@@ -199,7 +199,7 @@ impl Arena {
     }
 }
 
-fn readable(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
+fn parse(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
     let phc = PasswordHash::new(&stored.0).ok()?;
     let params = Params::try_from(&phc).ok()?;
     let bounded =
@@ -219,7 +219,7 @@ mod tests {
         Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 2, hash_len: 24, salt_len: 12 };
 
     #[test]
-    fn a_digest_is_a_phc_string_that_other_implementations_verify() {
+    fn a_digest_is_a_standard_phc_string() {
         let digest =
             Arena::default().hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         assert!(digest.as_str().starts_with("$argon2id$v=19$m=64,t=1,p=2$"), "{}", digest.as_str());
@@ -228,18 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_password_verifies_whatever_the_settings_were() {
+    fn verifies_digests_with_other_settings() {
         let mut arena = Arena::default();
         let digest = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
-        let dearer = Argon2Settings { memory_cost: 128, time_cost: 2, ..CHEAP };
-        assert!(arena.verify(&dearer, &Password::new("correct horse"), &digest));
-        assert!(!arena.verify(&dearer, &Password::new("wrong horse"), &digest));
-        assert!(digest.is_outdated(&dearer) && !digest.is_outdated(&CHEAP));
+        let costlier = Argon2Settings { memory_cost: 128, time_cost: 2, ..CHEAP };
+        assert!(arena.verify(&costlier, &Password::new("correct horse"), &digest));
+        assert!(!arena.verify(&costlier, &Password::new("wrong horse"), &digest));
+        assert!(digest.is_outdated(&costlier) && !digest.is_outdated(&CHEAP));
         assert!(digest.is_outdated(&Argon2Settings { salt_len: 16, ..CHEAP }));
     }
 
     #[test]
-    fn a_damaged_or_greedy_digest_never_matches() {
+    fn a_malformed_or_out_of_range_digest_never_matches() {
         let mut arena = Arena::default();
         let good = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         for stored in [
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_gives_back_what_larger_settings_needed() {
+    fn an_arena_frees_the_memory_of_larger_settings() {
         let mut arena = Arena::default();
         let large = Argon2Settings { memory_cost: 256, ..CHEAP };
         arena.hash(&large, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_settings_are_named() {
+    fn reports_the_parameter_that_is_out_of_range() {
         assert_eq!(Argon2Settings::default().validate(), Ok(()));
         assert_eq!(Argon2Settings { time_cost: 0, ..CHEAP }.validate(), Err(SettingsError::Time));
         assert_eq!(Argon2Settings { memory_cost: 15, ..CHEAP }.validate(), Err(SettingsError::Memory));

@@ -1,4 +1,4 @@
-//! Randomness is injected, so that tests can be repeated; this is its one home.
+//! Injected randomness, so that tests are repeatable. Only this module uses a random generator.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,25 +11,24 @@ pub trait Entropy: Send + Sync {
     fn fill(&self, buffer: &mut [u8]);
 }
 
-/// The operating system's generator; what every process runs with.
+/// The operating system's generator, for production.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, buffer: &mut [u8]) {
         if let Err(error) = SysRng.try_fill_bytes(buffer) {
-            // The kernel's generator cannot fail once it was seeded at boot; going on without it would hand out
-            // guessable tokens.
-            panic!("the system's random generator failed: {error}");
+            // The kernel's generator cannot fail after it was seeded at boot. Without it, tokens would be predictable.
+            panic!("system random generator failed: {error}");
         }
     }
 }
 
-/// A generator with a known seed, for tests.
+/// A generator with a fixed seed, for tests.
 pub struct SeededEntropy(Mutex<StdRng>);
 
 impl SeededEntropy {
-    /// The same seed gives the same bytes.
+    /// Creates a generator. Equal seeds yield equal bytes.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(StdRng::seed_from_u64(seed)))
     }

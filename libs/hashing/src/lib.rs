@@ -1,7 +1,7 @@
-//! Secrets at rest: Argon2id for what people choose, SHA-256 for what we choose.
+//! Hashes of secrets: Argon2id for passwords, SHA-256 for generated tokens.
 //!
-//! A password has little entropy and gets a slow hash in a bounded pool; a token has 256 bits and gets a fast digest.
-//! Raw secrets have no `Debug`, `Display` or `Serialize`, and what is stored of them is always another type.
+//! A password has little entropy and needs a slow hash in a bounded pool. A token has 256 random bits, so a fast digest
+//! is enough. Raw secrets have no `Debug`, `Display` or `Serialize`, and stored digests are different types.
 
 mod argon;
 mod entropy;
@@ -10,21 +10,21 @@ mod token;
 
 pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
-pub use pool::{HashPool, Overloaded, PoolSize, Verdict};
+pub use pool::{HashPool, Overloaded, PoolSize};
 pub use token::{InvalidToken, RawToken, TokenDigest, TokenKind};
 
 use zeroize::Zeroizing;
 
-/// A password as the person typed it, wiped from memory when dropped.
+/// A raw password, zeroed on drop.
 pub struct Password(Zeroizing<String>);
 
 impl Password {
-    /// Takes over the raw text.
+    /// Wraps the raw text.
     pub fn new(raw: impl Into<String>) -> Self {
         Self(Zeroizing::new(raw.into()))
     }
 
-    /// The raw text. Each call is a place where a password could leak.
+    /// Returns the raw text. Each call is a place where a password could leak.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,44 +1,46 @@
-//! A fixed number of threads that hash passwords, behind a bounded queue.
+//! Fixed pool of threads that hash passwords, with a bounded queue.
 //!
-//! Each worker owns one arena for ever, so peak memory is workers × memory cost, however many logins arrive. A request
-//! that cannot start in time is refused; a request whose caller is gone before it starts is skipped; one that has
-//! started runs to its end, because its memory is in use until then whoever waits.
-
-mod metrics;
+//! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. A request
+//! that cannot start in time is rejected. A request whose caller is gone before it starts is skipped. A request that has
+//! started always completes, because its memory is in use until then.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::metrics::HashMetrics;
 use crate::argon::Arena;
 use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsError};
 
-/// How long a request may wait for a worker.
-const QUEUE_LIMIT: Duration = Duration::from_secs(2);
-/// Requests that may wait, for each worker: more could not start within [`QUEUE_LIMIT`] anyway, at 60 ms a hash or more.
+/// Maximum time that a request waits for a worker.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Queued requests per worker. A hash takes at least 60 ms, so more could not start within [`QUEUE_TIMEOUT`].
 const QUEUE_PER_WORKER: usize = 32;
-/// How much lower than the rest of the process the workers' priority is, so that a storm of logins does not slow
-/// session checks. Linux keeps a nice value per thread.
+/// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
+/// checks. Linux has a nice value per thread.
 const NICENESS: i32 = 10;
+/// Upper bounds in seconds, around the duration of a hash of about 0.1 s.
+const BUCKETS: [f64; 9] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0];
 
-/// How many hashes may run at once.
+/// Number of hashes that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSize(usize);
 
 impl PoolSize {
-    /// A chosen number of workers, at least one.
+    /// Uses a fixed number of workers, at least one.
     pub fn new(workers: usize) -> Self {
         Self(workers.max(1))
     }
 
-    /// One worker a core, and no more than fit into half of the memory limit, if there is one. More workers than
-    /// cores only add memory: the work is bound by the processor.
+    /// Uses one worker per core, but no more than fit into half of the memory limit. More workers than cores would only
+    /// use more memory, because hashing is CPU-bound.
     pub fn from_machine(settings: &Argon2Settings, memory_limit: Option<u64>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let fitting = memory_limit.map_or(usize::MAX, |bytes| {
@@ -47,27 +49,18 @@ impl PoolSize {
         Self::new(cores.min(fitting))
     }
 
-    /// The number of workers.
+    /// Returns the number of workers.
     pub fn workers(self) -> usize {
         self.0
     }
 }
 
-/// No worker became free in time; the caller should come back later.
+/// No worker was free in time. The caller should retry later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many passwords are being checked at once")]
+#[error("password hash queue is full; retry later")]
 pub struct Overloaded;
 
-/// What a verification found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is the password.
-    Match,
-    /// It is not, or there is none.
-    Mismatch,
-}
-
-/// The pool. Dropping it ends the workers once they have finished what they are at.
+/// Pool of hash workers. A drop stops each worker after its current job.
 pub struct HashPool {
     settings: Argon2Settings,
     shared: Arc<Shared>,
@@ -94,29 +87,48 @@ struct Job {
 
 enum Work {
     Hash(oneshot::Sender<PasswordDigest>),
-    Verify(Option<PasswordDigest>, oneshot::Sender<Verdict>),
+    Verify(Option<PasswordDigest>, oneshot::Sender<bool>),
 }
 
-/// Who may go on with a job: a worker, or the caller who gives it up. Exactly one of them.
+/// State of a job. It leaves `QUEUED` once: either a worker starts it or the caller cancels it.
 #[derive(Default)]
 struct Claim(AtomicU8);
 
-const WAITING: u8 = 0;
+const QUEUED: u8 = 0;
 const STARTED: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const CANCELLED: u8 = 2;
 
 impl Claim {
     fn take(&self, state: u8) -> bool {
-        self.0.compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.0.compare_exchange(QUEUED, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
-/// Gives the job up when the caller's future is dropped.
-struct Caller(Arc<Claim>);
+/// Cancels the job when the caller's future is dropped.
+struct CancelOnDrop(Arc<Claim>);
 
-impl Drop for Caller {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.take(GIVEN_UP);
+        self.0.take(CANCELLED);
+    }
+}
+
+/// Metrics of the pool. They do not distinguish passwords or results.
+struct HashMetrics {
+    duration: Histogram,
+    queue_length: Gauge,
+    shed: Counter,
+    workers: Gauge,
+}
+
+impl Default for HashMetrics {
+    fn default() -> Self {
+        Self {
+            duration: Histogram::new(BUCKETS),
+            queue_length: Gauge::default(),
+            shed: Counter::default(),
+            workers: Gauge::default(),
+        }
     }
 }
 
@@ -124,10 +136,10 @@ impl HashPool {
     /// Starts the workers.
     ///
     /// # Errors
-    /// Settings that do not validate.
+    /// The settings are invalid.
     ///
     /// # Panics
-    /// When the system has no room for a handful of threads.
+    /// The system cannot start the threads.
     pub fn start(
         settings: Argon2Settings,
         size: PoolSize,
@@ -147,50 +159,58 @@ impl HashPool {
                 .name(format!("hash-{number}"))
                 .spawn(move || work(&shared, &settings, &*entropy));
             if let Err(error) = spawned {
-                panic!("cannot start a hash worker: {error}");
+                panic!("failed to start hash worker: {error}");
             }
         }
         Ok(Self { settings, shared })
     }
 
-    /// Shows the pool in a registry. There is one pool a process.
+    /// Registers the metrics of the pool. A process has one pool.
     pub fn register(&self, registry: &mut Registry) {
-        self.shared.metrics.register(registry);
+        let HashMetrics { duration, queue_length, shed, workers } = &self.shared.metrics;
+        let help = "Time that a worker takes to hash or verify a password";
+        registry.register_with_unit("hash_duration", help, Unit::Seconds, duration.clone());
+        registry.register("hash_queue_length", "Queued hash requests", queue_length.clone());
+        registry.register(
+            "hash_shed",
+            "Hash requests rejected because no worker was free in time",
+            shed.clone(),
+        );
+        registry.register("hash_workers", "Number of hash workers", workers.clone());
     }
 
-    /// How new passwords are hashed.
+    /// Returns the parameters of new hashes.
     pub fn settings(&self) -> &Argon2Settings {
         &self.settings
     }
 
-    /// Whether a request that came now would have a place. Whoever asks this first spares a storm's requests everything that
-    /// comes before the hash.
+    /// Checks that the queue has space for a request. A request that is rejected here skips the work before its hash.
     ///
     /// # Errors
-    /// [`Overloaded`] when as many wait as can be served in time.
-    pub fn check_room(&self) -> Result<(), Overloaded> {
-        if self.shared.lock().has_room(self.shared.capacity) { Ok(()) } else { Err(self.shared.shed()) }
+    /// [`Overloaded`] if the queue is full.
+    pub fn check_capacity(&self) -> Result<(), Overloaded> {
+        if self.shared.lock().has_capacity(self.shared.capacity) { Ok(()) } else { Err(self.shared.shed()) }
     }
 
     /// Hashes a new password. Cancel-safe: a dropped call that has not started costs nothing.
     ///
     /// # Errors
-    /// [`Overloaded`] when no worker is free within 2 s.
+    /// [`Overloaded`] if no worker is free within 2 s.
     pub async fn hash(&self, password: Password) -> Result<PasswordDigest, Overloaded> {
         let (done, result) = oneshot::channel();
         self.run(password, Work::Hash(done), result).await
     }
 
-    /// Checks a password against what is stored; with `None`, costs the same and never matches. Cancel-safe like
+    /// Returns whether a password matches a stored digest. `None` costs the same and never matches. Cancel-safe like
     /// [`Self::hash`].
     ///
     /// # Errors
-    /// [`Overloaded`] when no worker is free within 2 s.
+    /// [`Overloaded`] if no worker is free within 2 s.
     pub async fn verify(
         &self,
         password: Password,
         stored: Option<PasswordDigest>,
-    ) -> Result<Verdict, Overloaded> {
+    ) -> Result<bool, Overloaded> {
         let (done, result) = oneshot::channel();
         self.run(password, Work::Verify(stored, done), result).await
     }
@@ -201,14 +221,14 @@ impl HashPool {
         work: Work,
         mut result: oneshot::Receiver<T>,
     ) -> Result<T, Overloaded> {
-        let deadline = Instant::now() + QUEUE_LIMIT;
+        let deadline = Instant::now() + QUEUE_TIMEOUT;
         let claim = Arc::new(Claim::default());
-        let _caller = Caller(Arc::clone(&claim));
+        let _cancel = CancelOnDrop(Arc::clone(&claim));
         self.shared.push(Job { claim: Arc::clone(&claim), password, work })?;
         if let Ok(done) = tokio::time::timeout_at(deadline, &mut result).await {
             return done.map_err(|_| Overloaded);
         }
-        if claim.take(GIVEN_UP) {
+        if claim.take(CANCELLED) {
             return Err(self.shared.shed());
         }
         result.await.map_err(|_| Overloaded)
@@ -223,10 +243,10 @@ impl Drop for HashPool {
 }
 
 impl Queue {
-    /// What was given up holds no place against somebody who still waits.
-    fn has_room(&mut self, capacity: usize) -> bool {
+    /// Cancelled jobs do not count: they are removed when the queue is full.
+    fn has_capacity(&mut self, capacity: usize) -> bool {
         if self.jobs.len() >= capacity {
-            self.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == WAITING);
+            self.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == QUEUED);
         }
         self.jobs.len() < capacity
     }
@@ -248,22 +268,22 @@ impl Shared {
 
     fn push(&self, job: Job) -> Result<(), Overloaded> {
         let mut queue = self.lock();
-        if !queue.has_room(self.capacity) {
+        if !queue.has_capacity(self.capacity) {
             return Err(self.shed());
         }
         queue.jobs.push_back(job);
-        self.metrics.queued.set(queue.len());
+        self.metrics.queue_length.set(queue.len());
         drop(queue);
         self.wake.notify_one();
         Ok(())
     }
 
-    /// The next job that somebody still waits for; `None` when the pool is gone.
+    /// Waits for the next job that is not cancelled. Returns `None` when the pool is dropped.
     fn next(&self) -> Option<Job> {
         let mut queue = self.lock();
         loop {
             while let Some(job) = queue.jobs.pop_front() {
-                self.metrics.queued.set(queue.len());
+                self.metrics.queue_length.set(queue.len());
                 if job.claim.take(STARTED) {
                     return Some(job);
                 }
@@ -278,12 +298,12 @@ impl Shared {
 
 fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::warn!(%error, "a hash worker keeps its normal priority");
+        tracing::warn!(%error, "failed to lower priority of hash worker");
     }
     let mut arena = Arena::default();
     while let Some(Job { password, work, .. }) = shared.next() {
-        let began = std::time::Instant::now();
-        // A receiver that is gone is a caller that hung up; the work is done all the same.
+        let start = std::time::Instant::now();
+        // A send fails if the caller is gone.
         match work {
             Work::Hash(done) => {
                 if let Some(digest) = arena.hash(settings, entropy, &password) {
@@ -292,15 +312,15 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
             }
             Work::Verify(Some(stored), done) => {
                 let matches = arena.verify(settings, &password, &stored);
-                let _ = done.send(if matches { Verdict::Match } else { Verdict::Mismatch });
+                let _ = done.send(matches);
                 arena.shrink_to(settings);
             }
             Work::Verify(None, done) => {
                 arena.dummy(settings, &password);
-                let _ = done.send(Verdict::Mismatch);
+                let _ = done.send(false);
             }
         }
-        shared.metrics.seconds.observe(began.elapsed().as_secs_f64());
+        shared.metrics.duration.observe(start.elapsed().as_secs_f64());
     }
 }
 
@@ -316,8 +336,8 @@ mod tests {
         HashPool::start(cheap, PoolSize::new(workers), &entropy).unwrap()
     }
 
-    /// A pool whose only worker never comes, so that what is queued stays queued.
-    fn stuck() -> HashPool {
+    /// Creates a pool without workers, so that jobs stay queued.
+    fn pool_without_workers() -> HashPool {
         let shared = Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -328,39 +348,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_verifies_against_its_own_digest_only() {
+    async fn a_password_matches_only_its_own_digest() {
         let pool = pool(2);
         let digest = pool.hash(Password::new("correct horse")).await.unwrap();
-        let verdict = |text: &'static str, stored| pool.verify(Password::new(text), stored);
-        assert_eq!(verdict("correct horse", Some(digest.clone())).await, Ok(Verdict::Match));
-        assert_eq!(verdict("wrong horse", Some(digest)).await, Ok(Verdict::Mismatch));
-        assert_eq!(verdict("correct horse", None).await, Ok(Verdict::Mismatch));
+        let verify = |text: &'static str, stored| pool.verify(Password::new(text), stored);
+        assert_eq!(verify("correct horse", Some(digest.clone())).await, Ok(true));
+        assert_eq!(verify("wrong horse", Some(digest)).await, Ok(false));
+        assert_eq!(verify("correct horse", None).await, Ok(false));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_cannot_start_within_two_seconds_is_refused() {
-        let pool = stuck();
-        let began = Instant::now();
+    async fn rejects_a_request_that_cannot_start_within_two_seconds() {
+        let pool = pool_without_workers();
+        let start = Instant::now();
         assert_eq!(pool.hash(Password::new("x")).await.unwrap_err(), Overloaded);
-        assert_eq!(began.elapsed(), QUEUE_LIMIT);
+        assert_eq!(start.elapsed(), QUEUE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_queue_refuses_at_once_and_forgets_who_hung_up() {
-        let pool = stuck();
+    async fn a_full_queue_rejects_at_once_and_drops_cancelled_jobs() {
+        let pool = pool_without_workers();
         let (first, second) = (pool.hash(Password::new("1")), pool.hash(Password::new("2")));
         let mut waiting = Box::pin(async { tokio::join!(first, second) });
-        assert_eq!(pool.check_room(), Ok(()));
+        assert_eq!(pool.check_capacity(), Ok(()));
         assert!(futures_poll(&mut waiting).is_none());
-        assert_eq!(pool.check_room(), Err(Overloaded));
-        let began = Instant::now();
+        assert_eq!(pool.check_capacity(), Err(Overloaded));
+        let start = Instant::now();
         assert_eq!(pool.hash(Password::new("3")).await.unwrap_err(), Overloaded);
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
         drop(waiting);
-        assert_eq!(pool.check_room(), Ok(()));
-        // Both places are free again: this one waits its two seconds.
+        assert_eq!(pool.check_capacity(), Ok(()));
+        // The queue is empty again, so this request waits for two seconds.
         assert_eq!(pool.hash(Password::new("4")).await.unwrap_err(), Overloaded);
-        assert_eq!(began.elapsed(), QUEUE_LIMIT);
+        assert_eq!(start.elapsed(), QUEUE_TIMEOUT);
     }
 
     fn futures_poll<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> Option<F::Output> {
@@ -372,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_follows_memory_when_that_is_scarcer_than_cores() {
+    fn the_memory_limit_bounds_the_number_of_workers() {
         let settings = Argon2Settings::default();
         assert_eq!(PoolSize::from_machine(&settings, Some(129 << 20)).workers(), 1);
         assert_eq!(PoolSize::from_machine(&settings, Some(1)).workers(), 1);

@@ -1,7 +1,7 @@
 //! Opaque tokens: `svc_<kind>_` + 43 base62 characters (256 bits) + `_` + 6 base62 characters of CRC-32 (IEEE 802.3)
-//! over all that precedes.
+//! of the preceding text.
 //!
-//! The prefix lets secret scanners and people recognise a token; the checksum refuses typing errors before any look-up.
+//! Secret scanners and people recognise a token by its prefix. The checksum detects typing errors before a lookup.
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -13,7 +13,7 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 const SECRET_LEN: usize = 43;
 const CHECKSUM_LEN: usize = 6;
 
-/// What a token is for; a token of one kind is never taken for another.
+/// Purpose of a token. A token of one kind is not accepted as another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// A session, as a bearer credential.
@@ -26,12 +26,12 @@ pub enum TokenKind {
     PasswordReset,
     /// A device code (RFC 8628).
     DeviceCode,
-    /// The operator's bearer credential.
+    /// The platform token, as a bearer credential.
     PlatformAdmin,
 }
 
 impl TokenKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::Session,
         Self::ApiKey,
@@ -41,7 +41,7 @@ impl TokenKind {
         Self::PlatformAdmin,
     ];
 
-    /// What every token of the kind begins with.
+    /// Returns the prefix of all tokens of this kind.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Session => "svc_st_",
@@ -54,23 +54,23 @@ impl TokenKind {
     }
 }
 
-/// The text is no token of the kind that is wanted here.
+/// The text is not a token of the expected kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a token of this kind")]
 pub struct InvalidToken;
 
-/// A token whose form and checksum are right, wiped from memory when dropped.
+/// A token with a valid format and checksum, zeroed on drop.
 pub struct RawToken {
     kind: TokenKind,
     text: Zeroizing<String>,
 }
 
 impl RawToken {
-    /// Makes a fresh token with 256 random bits.
+    /// Generates a token with 256 random bits.
     pub fn generate(kind: TokenKind, entropy: &dyn Entropy) -> Self {
         let mut secret = Zeroizing::new([0_u8; 32]);
         entropy.fill(&mut *secret);
-        // Room for the whole from the start: growing would leave copies of the secret behind.
+        // Full capacity from the start: growing would leave copies of the secret in memory.
         let mut text = Zeroizing::new(String::with_capacity(64));
         text.push_str(kind.prefix());
         push_base62(&mut text, &mut *secret, SECRET_LEN);
@@ -80,10 +80,10 @@ impl RawToken {
         Self { kind, text }
     }
 
-    /// Takes a token that somebody sent.
+    /// Parses a token of one kind.
     ///
     /// # Errors
-    /// [`InvalidToken`] when it is none of this kind, or its checksum is wrong.
+    /// [`InvalidToken`] for another kind, a wrong format or a wrong checksum.
     pub fn parse(kind: TokenKind, text: &str) -> Result<Self, InvalidToken> {
         let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(InvalidToken)?;
         let (secret, sum) = secret_and_checksum.split_once('_').ok_or(InvalidToken)?;
@@ -101,51 +101,51 @@ impl RawToken {
         Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
     }
 
-    /// Takes a token of any of the kinds, told apart by its prefix.
+    /// Parses a token of any of several kinds.
     ///
     /// # Errors
-    /// [`InvalidToken`] when it is none of them.
+    /// [`InvalidToken`] if the text is not a token of these kinds.
     pub fn parse_any(kinds: &[TokenKind], text: &str) -> Result<Self, InvalidToken> {
         kinds.iter().find_map(|kind| Self::parse(*kind, text).ok()).ok_or(InvalidToken)
     }
 
-    /// What the token is for.
+    /// Returns the kind.
     pub fn kind(&self) -> TokenKind {
         self.kind
     }
 
-    /// What is stored of the token.
+    /// Returns the digest that is stored.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::of_text(&self.text)
     }
 
-    /// The raw text. Each call is a place where the token could leak.
+    /// Returns the raw text. Each call is a place where the token could leak.
     pub fn expose(&self) -> &str {
         &self.text
     }
 }
 
-/// The SHA-256 of a token's text: all that is ever stored of it.
+/// SHA-256 digest of a token. Only the digest is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// The digest of a secret that is no token of ours, such as one that an operator made up.
+    /// Returns the digest of a secret without a token format, such as a service token.
     pub fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// The 32 bytes, as the database keeps them.
+    /// Returns the 32 bytes that the database stores.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Compares in constant time, for secrets that are compared in memory rather than looked up.
+    /// Compares in constant time, for secrets that are compared in memory.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// The 64 lower-case hex digits, as the internal API carries them.
+    /// Returns 64 lower-case hex digits, the format of the internal API.
     pub fn to_hex(self) -> String {
         use std::fmt::Write as _;
         self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
@@ -154,12 +154,12 @@ impl TokenDigest {
         })
     }
 
-    /// The first 8 hex digits: enough to find a row, too few to be of use to anybody else.
+    /// Returns the first 8 hex digits: enough to identify a row, too few to be useful to an attacker.
     pub fn prefix(&self) -> String {
         self.to_hex()[..8].to_owned()
     }
 
-    /// Reads what [`Self::to_hex`] wrote; `None` for anything else.
+    /// Parses the format of [`Self::to_hex`]. Returns `None` for other texts.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let digits = hex.as_bytes();
         if digits.len() != 64 || !digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -174,7 +174,7 @@ impl TokenDigest {
 }
 
 impl std::fmt::Debug for TokenDigest {
-    /// Shows no more than [`Self::prefix`].
+    /// Prints [`Self::prefix`].
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}…", self.prefix())
     }
@@ -186,8 +186,8 @@ fn checksum(of: &str) -> String {
     text
 }
 
-/// Appends a big-endian number as exactly `len` base62 digits; `len` must be enough for the number's width. Uses up
-/// the number.
+/// Appends a big-endian number as exactly `len` base62 digits. `len` must suffice for the number. Overwrites the
+/// number.
 fn push_base62(text: &mut String, number: &mut [u8], len: usize) {
     let mut digits = Zeroizing::new([0_u8; SECRET_LEN]);
     for digit in digits[..len].iter_mut().rev() {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_its_documented_form() {
+    fn a_token_has_the_documented_format() {
         let zero = RawToken::generate(TokenKind::Session, &Fixed(0));
         assert_eq!(&zero.expose()[..50], format!("svc_st_{}", "0".repeat(43)));
         let full = RawToken::generate(TokenKind::Invite, &Fixed(0xff));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_never_mixed_up() {
+    fn a_token_is_valid_for_its_own_kind_only() {
         let token = RawToken::generate(TokenKind::Invite, &SeededEntropy::new(1));
         for kind in TokenKind::ALL {
             assert_eq!(RawToken::parse(kind, token.expose()).is_ok(), kind == TokenKind::Invite);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_shows_eight_digits_and_survives_its_hex() {
+    fn a_digest_prints_eight_digits_and_round_trips_through_hex() {
         let digest = RawToken::generate(TokenKind::Session, &SeededEntropy::new(2)).digest();
         assert_eq!(format!("{digest:?}").chars().count(), 9);
         assert_eq!(TokenDigest::from_hex(&digest.to_hex()), Some(digest));
@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_generated_token_parses_and_one_changed_character_does_not(seed: u64, at in 0_usize..57, to in "[0-9A-Za-z_]") {
+        fn rejects_a_token_with_one_changed_character(seed: u64, at in 0_usize..57, to in "[0-9A-Za-z_]") {
             let token = RawToken::generate(TokenKind::ApiKey, &SeededEntropy::new(seed));
             let parsed = RawToken::parse(TokenKind::ApiKey, token.expose()).unwrap();
             prop_assert!(parsed.digest().matches(&token.digest()));

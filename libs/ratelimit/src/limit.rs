@@ -1,56 +1,150 @@
-//! The limits, each with the variable that sets it.
+//! A limit: its name, its rate and the variable that sets it.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
 
 use service::config::{Setting, Variable};
 
-use crate::Rate;
-
-/// Log in and change a password.
+/// Limit of logins and password changes.
 pub const LOGIN: Variable =
-    variable("SVC_LIMIT_LOGIN", "30/min", "How often an address may log in or change a password.");
-/// Ask for a reset.
+    variable("SVC_LIMIT_LOGIN", "30/min", "Rate limit of logins and password changes per client address.");
+/// Limit of password reset requests.
 pub const RESET: Variable =
-    variable("SVC_LIMIT_RESET", "5/h", "How often an address may ask for a password reset.");
-/// Accept an invite and confirm a reset.
-pub const TOKEN: Variable =
-    variable("SVC_LIMIT_TOKEN", "10/min", "How often an address may accept an invite or confirm a reset.");
-/// Ask for a device code.
+    variable("SVC_LIMIT_RESET", "5/h", "Rate limit of password reset requests per client address.");
+/// Limit of requests with an invite or reset token.
+pub const TOKEN: Variable = variable(
+    "SVC_LIMIT_TOKEN",
+    "10/min",
+    "Rate limit of requests that accept an invite or confirm a password reset, per client address.",
+);
+/// Limit of device logins.
 pub const DEVICE: Variable = variable(
     "SVC_LIMIT_DEVICE",
     "10/min",
-    "How often an address may ask for a device code, or show an unknown one; `off` also lifts its limit of wrong user codes, ten and then one a minute.",
+    "Rate limit of device code requests and of polls with an unknown device code, per client address. `off` also disables the limit of wrong user codes (ten at once, then one per minute).",
 );
-/// Everything else.
+/// Limit of all other routes.
 pub const DEFAULT: Variable = variable(
     "SVC_LIMIT_DEFAULT",
     "120/min",
-    "How often an address may use any other route of identity, and any other of session.",
+    "Rate limit of all other routes per client address, separately for identity and session.",
 );
 
 const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable {
-        name,
-        form: "count per s, min or h, as in `30/min`, or `off`",
-        default: Some(default),
-        secret: false,
-        meaning,
-    }
+    Variable::new(name, "count per s, min or h, as in `30/min`, or `off`").default(default).meaning(meaning)
 }
 
-/// A limit: what it is called, and how much it allows.
+/// A named rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its name in the table and in metrics.
+    /// Name in the table and in metrics.
     pub name: &'static str,
-    /// How much; `None` for as much as anybody likes.
+    /// Allowed rate; `None` disables the limit.
     pub rate: Option<Rate>,
 }
 
 impl Limit {
-    /// Declares a setting for the limit `name` with one of the variables above.
+    /// Declares the setting of the limit `name` with one of the variables above.
     pub fn setting(variable: Variable, name: &'static str) -> Setting<Self> {
         variable.required_with(move |text| match text {
             "off" => Ok(Self { name, rate: None }),
             text => text.parse().map(|rate| Self { name, rate: Some(rate) }),
         })
+    }
+}
+
+/// Postgres stores time in microseconds. Up to this count, rounding the interval changes the rate by less than 1 %.
+const MAX_COUNT: u32 = 10_000;
+
+/// A rate with a burst: `<count>/<s|min|h>` allows a burst of the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    burst: NonZeroU32,
+    interval: Duration,
+}
+
+/// The text is not a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be <count>/<s|min|h> with a count of 1 to {MAX_COUNT}, or off")]
+pub struct InvalidRate;
+
+impl Rate {
+    /// Allows `burst` requests at once, then one request per `interval`.
+    pub const fn new(burst: NonZeroU32, interval: Duration) -> Self {
+        Self { burst, interval }
+    }
+
+    /// Returns the time between two requests at an even rate (the emission interval of GCRA).
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Returns how much earlier than at an even rate requests can arrive (the burst tolerance of GCRA).
+    pub fn burst_tolerance(&self) -> Duration {
+        self.interval * self.burst.get()
+    }
+}
+
+impl FromStr for Rate {
+    type Err = InvalidRate;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let (count, unit) = text.split_once('/').ok_or(InvalidRate)?;
+        let seconds = match unit {
+            "s" => 1,
+            "min" => 60,
+            "h" => 3600,
+            _ => return Err(InvalidRate),
+        };
+        // The standard parser also accepts a sign.
+        let digits = count.bytes().all(|byte| byte.is_ascii_digit());
+        let count = count.parse::<u32>().ok().filter(|count| digits && (1..=MAX_COUNT).contains(count));
+        let burst = count.and_then(NonZeroU32::new).ok_or(InvalidRate)?;
+        let interval = Duration::from_micros(seconds * 1_000_000 / u64::from(burst.get()));
+        Ok(Self { burst, interval })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "burst of {}, then one per {:?}", self.burst, self.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parses_a_count_and_a_unit() {
+        let rate: Rate = "30/min".parse().unwrap();
+        assert_eq!(
+            (rate.interval(), rate.burst_tolerance()),
+            (Duration::from_secs(2), Duration::from_mins(1))
+        );
+        for bad in ["", "30", "/min", "30/", "0/s", "-1/s", "+1/s", "1.5/s", "1/d", "1 /s", "10001/s", "1/s "]
+        {
+            assert_eq!(bad.parse::<Rate>(), Err(InvalidRate), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn burst_tolerance_is_the_period_of_the_rate(count in 1..=MAX_COUNT, unit in 0..3_usize) {
+            let (unit, period) = [("s", 1), ("min", 60), ("h", 3600)][unit];
+            let rate: Rate = format!("{count}/{unit}").parse().unwrap();
+            prop_assert!(rate.burst_tolerance() <= Duration::from_secs(period));
+            let rounding = Duration::from_micros(count.into());
+            prop_assert!(rate.burst_tolerance() + rounding > Duration::from_secs(period));
+        }
+
+        #[test]
+        fn parsing_never_panics(text in "\\PC{0,20}") {
+            let _ = text.parse::<Rate>();
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Counts in the table `limits` of a schema, which all replicas share.
+//! Counts requests in the table `limits` of a schema, which all replicas share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,18 +6,21 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
 use database::Database;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use service::telemetry::Metrics;
 use service::{Clock, LogThrottle, Problem, Tasks, chain};
 
-use crate::refused::Refused;
-use crate::{Decisions, Limit, Rate};
+use crate::rejections::Rejections;
+use crate::{Limit, Rate};
 
-/// How often rows that say nothing any more are removed.
-const PURGE_EVERY: Duration = Duration::from_mins(1);
-/// Small, so that nobody waits behind a purge.
+/// Interval of the purge of expired rows.
+const PURGE_INTERVAL: Duration = Duration::from_mins(1);
+/// Small, so that the locks of a purge are short.
 const PURGE_BATCH: i32 = 1000;
 
-/// The limits of one schema. Clones are handles to the same.
+/// Rate limiter of one schema. Clones share its state.
 #[derive(Clone)]
 pub struct Limiter(Arc<Shared>);
 
@@ -25,83 +28,127 @@ struct Shared {
     schema: &'static str,
     database: Database,
     clock: Arc<dyn Clock>,
-    refused: Refused,
-    decisions: Decisions,
-    uncounted: LogThrottle,
+    rejections: Rejections,
+    metrics: LimiterMetrics,
+    log_throttle: LogThrottle,
 }
 
-/// Why a request was not let in.
+/// A request that was not allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum RateLimitError {
-    /// The limit is used up.
-    #[error("too many requests; the next one is let in after {retry_after:?}")]
+    /// The rate limit is exceeded.
+    #[error("rate limit exceeded; retry after {retry_after:?}")]
     Limited {
-        /// From now.
+        /// Time until the next request is allowed.
         retry_after: Duration,
     },
-    /// Nobody knows.
-    #[error("requests cannot be counted")]
+    /// The counter is unavailable.
+    #[error("failed to count request")]
     Unavailable(#[source] database::Error),
 }
 
 impl From<RateLimitError> for Problem {
-    /// 429, or 503: what a route answers that proves credentials. Others let the request pass when it cannot be counted.
-    fn from(refusal: RateLimitError) -> Self {
-        match refusal {
+    /// Returns 429, or 503 for a route that verifies a credential. Other routes accept a request that cannot be counted.
+    fn from(error: RateLimitError) -> Self {
+        match error {
             RateLimitError::Limited { retry_after } => {
                 Self::new(ProblemKind::RateLimited).retry_after(retry_after)
             }
-            RateLimitError::Unavailable(_) => {
-                Self::new(ProblemKind::DependencyUnavailable).caused_by(refusal)
-            }
+            RateLimitError::Unavailable(_) => Self::new(ProblemKind::DependencyUnavailable).caused_by(error),
         }
     }
 }
 
-impl Limiter {
-    /// The limiter of a schema.
-    pub fn new(schema: &'static str, database: Database, clock: Arc<dyn Clock>, metrics: &Metrics) -> Self {
-        let decisions = Decisions::of(metrics);
-        let (refused, uncounted) = (Refused::default(), LogThrottle::default());
-        Self(Arc::new(Shared { schema, database, clock, refused, decisions, uncounted }))
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DecisionLabels {
+    limit: &'static str,
+    decision: &'static str,
+}
+
+/// Decisions of all limits of a process.
+#[derive(Clone, Debug, Default)]
+pub struct LimiterMetrics(Family<DecisionLabels, Counter>);
+
+impl LimiterMetrics {
+    /// Returns the counters of a process, and registers them on the first call.
+    pub fn of(metrics: &Metrics) -> Self {
+        metrics.shared(|registry| {
+            let decisions = Self::default();
+            registry.register("limiter_decisions", "Rate limit decisions", decisions.0.clone());
+            decisions
+        })
     }
 
-    pub(crate) fn tell_uncounted(&self, error: &database::Error) {
-        if self.0.uncounted.is_due() {
-            tracing::warn!(schema = self.0.schema, error = chain(error), "requests pass uncounted");
+    /// Counts an allowed request.
+    pub fn allowed(&self, limit: &'static str) {
+        self.count(limit, "allowed");
+    }
+
+    /// Counts a rejected request.
+    pub fn rejected(&self, limit: &'static str) {
+        self.count(limit, "rejected");
+    }
+
+    /// Counts a request for which the counter was unavailable.
+    pub fn unavailable(&self, limit: &'static str) {
+        self.count(limit, "unavailable");
+    }
+
+    fn count(&self, limit: &'static str, decision: &'static str) {
+        self.0.get_or_create(&DecisionLabels { limit, decision }).inc();
+    }
+}
+
+impl Limiter {
+    /// Creates the limiter of a schema.
+    pub fn new(schema: &'static str, database: Database, clock: Arc<dyn Clock>, metrics: &Metrics) -> Self {
+        Self(Arc::new(Shared {
+            schema,
+            database,
+            clock,
+            rejections: Rejections::default(),
+            metrics: LimiterMetrics::of(metrics),
+            log_throttle: LogThrottle::default(),
+        }))
+    }
+
+    pub(crate) fn log_unavailable(&self, error: &database::Error) {
+        if self.0.log_throttle.is_due() {
+            let (schema, error) = (self.0.schema, chain(error));
+            tracing::warn!(schema, error, "rate limiting disabled: failed to count request");
         }
     }
 
-    /// What its limits decided so far.
-    pub fn decisions(&self) -> &Decisions {
-        &self.0.decisions
+    /// Returns the counters of decisions.
+    pub fn metrics(&self) -> &LimiterMetrics {
+        &self.0.metrics
     }
 
-    /// Counts a request of a subject: a [`source`](crate::source), or whatever else a limit is about.
+    /// Counts a request of a subject: a [`source`](crate::source), or another text.
     ///
     /// # Errors
-    /// The limit is used up, or the database is not available.
+    /// The rate limit is exceeded, or the database is unavailable.
     pub async fn count(&self, limit: &Limit, subject: &str) -> Result<(), RateLimitError> {
         let Some(rate) = &limit.rate else { return Ok(()) };
-        let decisions = &self.0.decisions;
-        let decided = self.decide(limit.name, rate, subject).await;
-        match &decided {
-            Ok(()) => decisions.admitted(limit.name),
-            Err(RateLimitError::Limited { .. }) => decisions.refused(limit.name),
-            Err(RateLimitError::Unavailable(_)) => decisions.unavailable(limit.name),
+        let metrics = &self.0.metrics;
+        let decision = self.decide(limit.name, rate, subject).await;
+        match &decision {
+            Ok(()) => metrics.allowed(limit.name),
+            Err(RateLimitError::Limited { .. }) => metrics.rejected(limit.name),
+            Err(RateLimitError::Unavailable(_)) => metrics.unavailable(limit.name),
         }
-        decided
+        decision
     }
 
     async fn decide(&self, limit: &'static str, rate: &Rate, subject: &str) -> Result<(), RateLimitError> {
-        let Shared { clock, refused, .. } = &*self.0;
+        let Shared { clock, rejections, .. } = &*self.0;
         let now = clock.now();
-        let until = match refused.until(limit, subject, now) {
+        let until = match rejections.find(limit, subject, now) {
             Some(until) => until,
-            None => match self.admit(limit, rate, subject, now).await.map_err(RateLimitError::Unavailable)? {
+            None => match self.store(limit, rate, subject, now).await.map_err(RateLimitError::Unavailable)? {
                 None => return Ok(()),
                 Some(until) => {
-                    refused.remember(limit, subject, until, now);
+                    rejections.insert(limit, subject, until, now);
                     until
                 }
             },
@@ -109,49 +156,53 @@ impl Limiter {
         Err(RateLimitError::Limited { retry_after: (until - now).to_std().unwrap_or_default() })
     }
 
-    /// Counts in the database; `Some` with the time from which the next one is let in when this one is not.
-    async fn admit(
+    /// Counts a request in the database. Returns the time of the next allowed request if this one is rejected.
+    async fn store(
         &self,
         limit: &'static str,
         rate: &Rate,
         subject: &str,
         now: DateTime<Utc>,
     ) -> Result<Option<DateTime<Utc>>, database::Error> {
-        // A refusal writes too, what was there already: only so does one statement know what it decided.
+        // A rejection rewrites the existing values, so that one statement can return the decision.
         let count = format!(
             "-- limit.count
-            insert into {}.limits as known (limit_name, subject, even_until, admitted)
+            insert into {}.limits as stored (limit_name, subject, theoretical_arrival_at, allowed)
             values ($1, $2, $3 + $4, true)
             on conflict (limit_name, subject) do update
-            set admitted = greatest(known.even_until, $3) + $4 <= $3 + $5,
-                even_until = case
-                    when greatest(known.even_until, $3) + $4 <= $3 + $5 then greatest(known.even_until, $3) + $4
-                    else known.even_until
+            set allowed = greatest(stored.theoretical_arrival_at, $3) + $4 <= $3 + $5,
+                theoretical_arrival_at = case
+                    when greatest(stored.theoretical_arrival_at, $3) + $4 <= $3 + $5
+                        then greatest(stored.theoretical_arrival_at, $3) + $4
+                    else stored.theoretical_arrival_at
                 end
-            returning admitted, even_until",
+            returning allowed, theoretical_arrival_at",
             self.0.schema
         );
-        let (interval, ahead) = (delta(rate.interval()), delta(rate.ahead()));
-        let (admitted, even_until): (bool, DateTime<Utc>) = sqlx::query_as(sqlx::AssertSqlSafe(count))
-            .bind(limit)
-            .bind(subject)
-            .bind(now)
-            .bind(interval)
-            .bind(ahead)
-            .fetch_one(self.0.database.pool())
-            .await?;
-        Ok((!admitted).then_some(even_until + interval - ahead))
+        let (interval, tolerance) = (delta(rate.interval()), delta(rate.burst_tolerance()));
+        let (allowed, theoretical_arrival_at): (bool, DateTime<Utc>) =
+            sqlx::query_as(sqlx::AssertSqlSafe(count))
+                .bind(limit)
+                .bind(subject)
+                .bind(now)
+                .bind(interval)
+                .bind(tolerance)
+                .fetch_one(self.0.database.pool())
+                .await?;
+        Ok((!allowed).then_some(theoretical_arrival_at + interval - tolerance))
     }
 
-    /// Takes back what [`Self::count`] has counted: for what turned out to be nothing that the limit is about.
+    /// Reverts one [`Self::count`], for a request that the limit does not apply to.
     ///
     /// # Errors
-    /// The database is not available.
+    /// The database is unavailable.
     pub async fn refund(&self, limit: &Limit, subject: &str) -> Result<(), database::Error> {
         let Some(rate) = &limit.rate else { return Ok(()) };
         let refund = format!(
             "-- limit.refund
-            update {}.limits set even_until = even_until - $3 where limit_name = $1 and subject = $2",
+            update {}.limits
+            set theoretical_arrival_at = theoretical_arrival_at - $3
+            where limit_name = $1 and subject = $2",
             self.0.schema
         );
         sqlx::query(sqlx::AssertSqlSafe(refund))
@@ -163,29 +214,33 @@ impl Limiter {
         Ok(())
     }
 
-    /// Removes rows that say nothing any more, until the tasks are told to stop.
+    /// Purges expired rows periodically until the process stops.
     pub async fn purge(self, tasks: Tasks) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(PURGE_EVERY) => {}
+                () = tokio::time::sleep(PURGE_INTERVAL) => {}
                 () = tasks.stopping().cancelled() => return,
             }
             if let Err(error) = self.purge_once().await {
-                tracing::warn!(%error, schema = self.0.schema, "limits that nobody needs any more cannot be purged now");
+                tracing::warn!(%error, schema = self.0.schema, "failed to purge expired rate limits");
             }
         }
     }
 
-    /// Removes them once.
+    /// Purges expired rows: a theoretical arrival time in the past restricts no request.
     ///
     /// # Errors
-    /// The database is not available.
+    /// The database is unavailable.
     pub async fn purge_once(&self) -> Result<(), database::Error> {
-        // Several replicas may purge at once; each skips what another one holds.
+        // Replicas can purge at the same time; each skips the rows that another one has locked.
         let purge = format!(
             "-- limit.delete_before
             delete from {schema}.limits where ctid = any(array(
-                select ctid from {schema}.limits where even_until <= $1 limit $2 for update skip locked
+                select ctid
+                from {schema}.limits
+                where theoretical_arrival_at <= $1
+                limit $2
+                for update skip locked
             ))",
             schema = self.0.schema
         );
@@ -202,7 +257,7 @@ impl Limiter {
     }
 }
 
-/// In whole microseconds, which is what Postgres keeps.
+/// Returns whole microseconds, the resolution of Postgres.
 fn delta(duration: Duration) -> TimeDelta {
     TimeDelta::microseconds(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }

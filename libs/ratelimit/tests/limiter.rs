@@ -1,4 +1,4 @@
-//! Limits on a real Postgres, on a clock that the test moves.
+//! Rate limits on a real Postgres with a manual clock.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
 
@@ -24,7 +24,7 @@ impl Replicas {
         Self { database: TestDatabase::create().await.unwrap(), clock, metrics: Metrics::new("test") }
     }
 
-    /// What a process has: nothing is shared but the database.
+    /// Returns the limiter of one replica. Replicas share only the database.
     fn replica(&self) -> Limiter {
         let database = self.database.pool("svc_identity").unwrap();
         Limiter::new("identity", database, self.clock.clone(), &self.metrics)
@@ -46,99 +46,99 @@ fn limit(rate: &str) -> Limit {
     Limit { name: "login", rate: Some(rate.parse().unwrap()) }
 }
 
-/// The wait of somebody who must be refused.
-async fn wait_of(limiter: &Limiter, limit: &Limit, subject: &str) -> Duration {
+/// Counts a request that must be rejected, and returns its `retry_after`.
+async fn rejected(limiter: &Limiter, limit: &Limit, subject: &str) -> Duration {
     match limiter.count(limit, subject).await.unwrap_err() {
         RateLimitError::Limited { retry_after } => retry_after,
-        refusal @ RateLimitError::Unavailable(_) => panic!("{refusal:?}"),
+        error @ RateLimitError::Unavailable(_) => panic!("{error:?}"),
     }
 }
 
 #[tokio::test]
-async fn two_processes_share_one_limit() {
+async fn replicas_share_one_limit() {
     let replicas = Replicas::new().await;
     let (limit, here, there) = (limit("4/min"), replicas.replica(), replicas.replica());
     for limiter in [&here, &there, &there, &here] {
         limiter.count(&limit, "192.0.2.1").await.unwrap();
     }
     for limiter in [&here, &there] {
-        assert_eq!(wait_of(limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
+        assert_eq!(rejected(limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
     }
     here.count(&limit, "192.0.2.2").await.unwrap();
     here.count(&Limit { name: "reset", ..limit }, "192.0.2.1").await.unwrap();
 }
 
 #[tokio::test]
-async fn whoever_waits_as_told_is_let_in_once_and_not_earlier() {
+async fn allows_one_request_after_retry_after_and_none_before() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("4/min"), replicas.replica());
     for _ in 0..4 {
         limiter.count(&limit, "192.0.2.1").await.unwrap();
     }
-    let wait = TimeDelta::from_std(wait_of(&limiter, &limit, "192.0.2.1").await).unwrap();
+    let wait = TimeDelta::from_std(rejected(&limiter, &limit, "192.0.2.1").await).unwrap();
     replicas.clock.advance(wait - TimeDelta::microseconds(1));
-    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_micros(1));
+    assert_eq!(rejected(&limiter, &limit, "192.0.2.1").await, Duration::from_micros(1));
     replicas.clock.advance(TimeDelta::microseconds(1));
     limiter.count(&limit, "192.0.2.1").await.unwrap();
-    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
-    // After a quiet minute all of it is there again, and no more than that.
+    assert_eq!(rejected(&limiter, &limit, "192.0.2.1").await, Duration::from_secs(15));
+    // After an idle hour, the whole burst is available again, but not more.
     replicas.clock.advance(TimeDelta::hours(1));
     for _ in 0..4 {
         limiter.count(&limit, "192.0.2.1").await.unwrap();
     }
-    wait_of(&limiter, &limit, "192.0.2.1").await;
+    rejected(&limiter, &limit, "192.0.2.1").await;
 }
 
 #[tokio::test]
-async fn of_many_at_once_no_more_than_the_burst_come_in() {
+async fn concurrent_requests_do_not_exceed_the_burst() {
     let replicas = Replicas::new().await;
     let (limit, limiters) = (limit("7/h"), [replicas.replica(), replicas.replica()]);
     let clients = (0..4).map(|n| {
         let limiter = &limiters[n % 2];
         async move {
-            let mut admitted = 0;
+            let mut allowed = 0;
             for _ in 0..10 {
                 match limiter.count(&limit, "192.0.2.1").await {
-                    Ok(()) => admitted += 1,
+                    Ok(()) => allowed += 1,
                     Err(RateLimitError::Limited { .. }) => {}
-                    Err(refusal @ RateLimitError::Unavailable(_)) => panic!("{refusal:?}"),
+                    Err(error @ RateLimitError::Unavailable(_)) => panic!("{error:?}"),
                 }
             }
-            admitted
+            allowed
         }
     });
-    let admitted: Vec<usize> = testkit::join_all(clients).await;
-    assert_eq!(admitted.iter().sum::<usize>(), 7);
+    let allowed: Vec<usize> = testkit::join_all(clients).await;
+    assert_eq!(allowed.iter().sum::<usize>(), 7);
 }
 
 #[tokio::test]
-async fn who_is_known_to_be_refused_needs_no_statement_until_their_time_comes() {
+async fn a_rejected_subject_needs_no_statement_until_retry_after() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("1/min"), replicas.replica());
     limiter.count(&limit, "192.0.2.1").await.unwrap();
-    wait_of(&limiter, &limit, "192.0.2.1").await;
+    rejected(&limiter, &limit, "192.0.2.1").await;
     replicas.run_sql("alter table identity.limits rename to gone").await;
-    assert_eq!(wait_of(&limiter, &limit, "192.0.2.1").await, Duration::from_mins(1));
+    assert_eq!(rejected(&limiter, &limit, "192.0.2.1").await, Duration::from_mins(1));
     assert!(matches!(limiter.count(&limit, "192.0.2.2").await, Err(RateLimitError::Unavailable(_))));
     replicas.clock.advance(TimeDelta::minutes(1));
     assert!(matches!(limiter.count(&limit, "192.0.2.1").await, Err(RateLimitError::Unavailable(_))));
 }
 
 #[tokio::test]
-async fn what_is_given_back_can_be_used_again() {
+async fn a_refunded_request_does_not_count() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("2/h"), replicas.replica());
     for _ in 0..5 {
-        limiter.count(&limit, "somebody").await.unwrap();
-        limiter.refund(&limit, "somebody").await.unwrap();
+        limiter.count(&limit, "subject").await.unwrap();
+        limiter.refund(&limit, "subject").await.unwrap();
     }
-    limiter.count(&limit, "somebody").await.unwrap();
-    limiter.count(&limit, "somebody").await.unwrap();
-    wait_of(&limiter, &limit, "somebody").await;
+    limiter.count(&limit, "subject").await.unwrap();
+    limiter.count(&limit, "subject").await.unwrap();
+    rejected(&limiter, &limit, "subject").await;
 }
 
 #[tokio::test]
-async fn a_limit_that_is_off_counts_nothing() {
+async fn a_disabled_limit_counts_nothing() {
     let replicas = Replicas::new().await;
     let limiter = replicas.replica();
     let off = Limit { name: "login", rate: None };
@@ -150,7 +150,7 @@ async fn a_limit_that_is_off_counts_nothing() {
 }
 
 #[tokio::test]
-async fn rows_that_say_nothing_any_more_are_purged() {
+async fn purges_expired_rows() {
     let replicas = Replicas::new().await;
     let limiter = replicas.replica();
     replicas
@@ -167,19 +167,19 @@ async fn rows_that_say_nothing_any_more_are_purged() {
 }
 
 #[tokio::test]
-async fn every_decision_is_counted() {
+async fn counts_every_decision() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("1/min"), replicas.replica());
     limiter.count(&limit, "192.0.2.1").await.unwrap();
     for _ in 0..3 {
-        wait_of(&limiter, &limit, "192.0.2.1").await;
+        rejected(&limiter, &limit, "192.0.2.1").await;
     }
     replicas.run_sql("revoke all on identity.limits from svc_identity").await;
     limiter.count(&limit, "192.0.2.2").await.unwrap_err();
     let text = replicas.metrics.text();
     for line in [
-        r#"svc_limiter_decisions_total{limit="login",decision="admitted"} 1"#,
-        r#"svc_limiter_decisions_total{limit="login",decision="refused"} 3"#,
+        r#"svc_limiter_decisions_total{limit="login",decision="allowed"} 1"#,
+        r#"svc_limiter_decisions_total{limit="login",decision="rejected"} 3"#,
         r#"svc_limiter_decisions_total{limit="login",decision="unavailable"} 1"#,
     ] {
         assert!(text.contains(line), "{text}");

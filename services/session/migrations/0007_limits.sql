@@ -1,16 +1,16 @@
--- Limits per source address, which all replicas share (libs/ratelimit). They are about addresses, not tenants, so there is
--- nothing for row-level security to tell apart. Unlogged: each request writes, and after a crash everybody begins anew.
+-- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
+-- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table session.limits (
     limit_name text not null,
-    -- An IPv4 address, an IPv6 network of 64 bits, or whatever else a limit counts.
+    -- An IPv4 address, an IPv6 /64 network, or another subject of a limit.
     subject text not null,
-    -- When everything that was let in would have been let in at an even pace; in the past, the row says nothing.
-    even_until timestamptz not null,
-    -- What the last request was told.
-    admitted boolean not null,
+    -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
+    theoretical_arrival_at timestamptz not null,
+    -- Whether the last request was allowed.
+    allowed boolean not null,
     constraint limits_pkey primary key (limit_name, subject)
 )
--- No index on the time, and room in each page: so an update stays in its page and touches no index.
+-- No index on the time, and free space in each page, so that updates are HOT.
 with (fillfactor = 50);
 
 grant select, insert, update, delete on session.limits to svc_session;

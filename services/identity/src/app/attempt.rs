@@ -11,7 +11,7 @@ use std::time::Duration;
 use audit::{Actor, AuditEvent, EventName};
 use contract::ProblemKind;
 use database::TenantTx;
-use hashing::{Overloaded, Password, Verdict};
+use hashing::{Overloaded, Password};
 use ratelimit::{RateLimitError, source};
 use service::Problem;
 use tenancy::{TenantId, TenantScope, UserId};
@@ -87,7 +87,7 @@ impl App {
     ) -> Result<Attempt, AttemptError> {
         let (account, source) = (self.limiter_keys.account(&whom), source(address));
         let origin = Origin { account, source, since: self.clock.now() };
-        let decisions = self.limiter.decisions();
+        let decisions = self.limiter.metrics();
         let begun = attempt::begin(&self.database, &origin).await.map_err(|error| {
             decisions.unavailable(LIMIT);
             RateLimitError::Unavailable(error)
@@ -95,9 +95,9 @@ impl App {
         let (counts, trusted) = (begun.admitted, begun.trusted);
         let allowed = counts && (trusted || begun.in_a_row < LOCKOUT_THRESHOLD);
         if allowed && !begun.crowded {
-            decisions.admitted(LIMIT);
+            decisions.allowed(LIMIT);
         } else {
-            decisions.refused(LIMIT);
+            decisions.rejected(LIMIT);
         }
         if begun.crowded {
             return Err(RateLimitError::Limited { retry_after: RETRY_AFTER }.into());
@@ -141,9 +141,9 @@ impl App {
         let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // What cannot be a password is hashed as an empty one, against nothing.
         let digest = digest.filter(|_| prepared.is_some());
-        let verdict = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await?;
+        let matches = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await?;
         let about = account.as_ref().map(|account| account.subject.user_id);
-        let right = verdict == Verdict::Match && attempt.allowed;
+        let right = matches && attempt.allowed;
         let account = account.filter(|account| right && account.may_log_in());
         let succeeded = self.settle_attempt(attempt, about, account.is_some()).await?;
         account.filter(|_| succeeded).ok_or(AttemptError::Failed)

@@ -29,7 +29,7 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
         };
         if hashes_password {
             // A full hash queue sheds the request before it costs a database query or counts against the account.
-            app.hashes.check_room().map_err(|_| ProblemKind::Overloaded)?;
+            app.hashes.check_capacity().map_err(|_| ProblemKind::Overloaded)?;
         }
         let (mut parts, body) = request.into_parts();
         let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
