@@ -49,6 +49,7 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 	@cargo build --quiet --package standalone --package cli --bins
 	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@"$(BIN)/svc-standalone" openapi > catalog/openapi.json.new && mv catalog/openapi.json.new catalog/openapi.json
+	@for table in routes variables; do "$(BIN)/svc-standalone" $$table > helm/svc/files/$$table.json.new && mv helm/svc/files/$$table.json.new helm/svc/files/$$table.json; done
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
 	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json

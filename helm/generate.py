@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Generates files of the chart: the JSON Schema and the README of its values, the path table and the list of variables.
+"""Generates the JSON Schema and the README of the chart's values from values.yaml (defaults, comments, `@schema`).
 
-Sources: values.yaml (defaults, comments, `@schema`), libs/contract/src/paths.rs, docs/configuration.md. `--check`
-writes nothing and exits with 1 if a file is out of date. Needs `deploy/local/fetch.py --tests`.
+`--check` writes nothing and exits with 1 if a file is out of date. Needs `deploy/local/fetch.py --tests`.
+`svc-standalone routes` and `svc-standalone variables` generate the files in helm/svc/files.
 """
 
 import json
@@ -29,8 +29,6 @@ def main():
     made = {
         "values.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
         "README.md": readme(entries),
-        "files/paths.yaml": paths((ROOT / "libs/contract/src/paths.rs").read_text()),
-        "files/variables.yaml": variables((ROOT / "docs/configuration.md").read_text()),
     }
     stale = [name for name, text in made.items() if not is_same(CHART / name, text)]
     if "--check" in sys.argv[1:]:
@@ -192,35 +190,6 @@ def readme(entries):
 
     rows = [f"| `{path}` | {cell(value)} | {description.replace('|', chr(92) + '|')} |" for path, value, description in entries]
     return HEAD + "\n".join(rows) + "\n\n`make gen` generates this file from values.yaml.\n"
-
-
-# ---- path table and variables ----------------------------------------------------------------------------------------
-
-
-def paths(rust):
-    prefix = re.search(r'API_PREFIX: &str = "([^"]+)"', (ROOT / "libs/contract/src/lib.rs").read_text())[1]
-    table = re.search(r"PREFIXES: .*?= &\[(.*?)\];", rust, re.S)[1]
-    routes = re.findall(r'\("(/[^"]+)", Upstream::(\w+)\)', table)
-    if not routes or len(routes) != table.count("Upstream::"):
-        sys.exit("the path table of libs/contract/src/paths.rs is not understood any more")
-    lines = [f"  - {{path: {path}, component: {service.lower()}}}" for path, service in routes]
-    head = "# Made by `make gen` from libs/contract/src/paths.rs. A prefix ends at a path segment; the longest wins.\n"
-    return head + f"prefix: {prefix}\nroutes:\n" + "\n".join(lines) + "\n"
-
-
-def variables(markdown):
-    rows = re.findall(r"^\| `(SVC_\w+)`( or `SVC_\w+_FILE`)? \|.*?\|.*?\| ([a-z, ]+) \|", markdown, re.M)
-    services = ("identity", "session", "ingest")
-    if not rows:
-        sys.exit("the table of docs/configuration.md is not understood any more")
-    lines = ["# Made by `make gen` from docs/configuration.md: what each service reads, and which of it are secrets."]
-    for service in services:
-        lines.append(f"{service}:")
-        for kind, is_secret in (("plain", False), ("secret", True)):
-            lines.append(f"  {kind}:")
-            own = [name for name, file, by in rows if bool(file) == is_secret and service in by.split(", ")]
-            lines += [f"    - {name}" for name in own]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

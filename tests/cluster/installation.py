@@ -68,7 +68,7 @@ class Installation:
 
 def chart_values():
     # Limits per address are off, because all clients share the address of the ingress of the test cluster.
-    variables = (CHART / "files/variables.yaml").read_text()
+    variables = json.loads((CHART / "files/variables.json").read_text())
     component = {"replicas": 2, "lifecycle": {"preStopSeconds": 10}}
     return {
         **{name: {**component, "env": limits_off(variables, name)} for name in COMPONENTS},
@@ -84,8 +84,7 @@ def chart_values():
 
 def limits_off(variables, component):
     """Returns variables that disable every limit of the component."""
-    own = variables.split(f"\n{component}:\n")[1].split("\n  secret:\n")[0]
-    return {name: "off" for name in own.replace("-", " ").split() if name.startswith("SVC_LIMIT_")}
+    return {name: "off" for name in variables[component]["plain"] if name.startswith("SVC_LIMIT_")}
 
 
 def ingress_service():

@@ -137,7 +137,7 @@
 {{- $errors := list -}}
 {{- $name := .component -}}
 {{- $own := index .root.Values $name -}}
-{{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) $name -}}
+{{- $known := index (.root.Files.Get "files/variables.json" | fromJson) $name -}}
 {{- $taken := keys (include "svc.settings" . | fromJson) -}}
 {{- range $variable, $_ := $own.env -}}
 {{- if has $variable $known.secret -}}

@@ -1,9 +1,9 @@
 {{/* Environment of a component: variables, and files for secrets. Names are map keys, so each is unique. */}}
 
-{{/* Variables that the chart sets, as JSON: variable -> value. Only those that the component reads (files/variables.yaml). */}}
+{{/* Variables that the chart sets, as JSON: variable -> value. Only those that the component reads (files/variables.json). */}}
 {{- define "svc.settings" -}}
 {{- $values := .root.Values -}}
-{{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
+{{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $settings := dict
   "SVC_LISTEN" "0.0.0.0:8080"
   "SVC_LISTEN_INTERNAL" "0.0.0.0:8081"
@@ -34,7 +34,7 @@
 {{/* Secrets of the component, as JSON: a list of {variable, secret, key}. */}}
 {{- define "svc.secrets" -}}
 {{- $values := .root.Values -}}
-{{- $known := index (.root.Files.Get "files/variables.yaml" | fromYaml) .component -}}
+{{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $tokens := $values.secrets.existingSecret -}}
 {{- $all := list
   (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (printf "%s-url" .component))

@@ -1,8 +1,8 @@
-{{/* Routes from files/paths.yaml, which `make gen` generates from the path table of the services. */}}
+{{/* Routes from files/routes.json, which `make gen` generates from the path table of the services. */}}
 
 {{/* Routes of the enabled components as JSON: a list of {path, component}. Other paths go to identity, which answers 404. */}}
 {{- define "svc.routes" -}}
-{{- $table := .Files.Get "files/paths.yaml" | fromYaml -}}
+{{- $table := .Files.Get "files/routes.json" | fromJson -}}
 {{- $routes := list -}}
 {{- range $table.routes -}}
 {{- if (index $.Values .component).enabled -}}

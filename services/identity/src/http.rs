@@ -1,16 +1,13 @@
-//! The routes of the context, a line each.
+//! The routes of identity.
 
+mod about;
 mod auth_password;
 mod callers;
-mod docs;
 mod invites;
 mod limited_json;
-mod openapi;
 mod pages;
-mod problems;
 mod tenants;
 mod users;
-mod version;
 
 use axum::Router;
 use contract::routes;
@@ -18,7 +15,7 @@ use service::http::Api;
 
 use crate::app::App;
 
-/// The public API.
+/// Returns the router of the public API.
 pub(crate) fn public(app: App) -> Router {
     Api::default()
         .on(&routes::CREATE_TENANT, tenants::create)
@@ -37,10 +34,10 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
         .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
         .on(&routes::CONFIRM_PASSWORD_RESET, auth_password::confirm_reset)
-        .on(&routes::GET_OPENAPI, openapi::read)
-        .on(&routes::READ_DOCS, docs::read)
-        .on(&routes::OPEN_PAGE, pages::read)
-        .on(&routes::READ_PROBLEM, problems::read)
-        .on(&routes::GET_VERSION, version::read)
+        .on(&routes::GET_OPENAPI, about::openapi)
+        .on(&routes::READ_DOCS, pages::docs)
+        .on(&routes::OPEN_PAGE, pages::page)
+        .on(&routes::READ_PROBLEM, pages::problem)
+        .on(&routes::GET_VERSION, about::version)
         .with_state(app)
 }

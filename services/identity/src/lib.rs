@@ -9,7 +9,6 @@ mod domain;
 mod http;
 mod mail;
 mod message;
-pub mod openapi;
 mod store;
 mod tasks;
 mod wiring;

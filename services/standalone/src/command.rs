@@ -3,9 +3,9 @@
 #[cfg(feature = "services")]
 mod configuration;
 #[cfg(feature = "services")]
-mod down;
+mod documents;
 #[cfg(feature = "services")]
-mod openapi;
+mod down;
 #[cfg(feature = "services")]
 mod up;
 mod with_servers;
@@ -46,6 +46,12 @@ enum Command {
     /// Print the OpenAPI document of the public API
     #[cfg(feature = "services")]
     Openapi,
+    /// Print the path prefixes of the public API and their services, as JSON
+    #[cfg(feature = "services")]
+    Routes,
+    /// Print the configuration variables of each service, as JSON
+    #[cfg(feature = "services")]
+    Variables,
 }
 
 #[cfg(feature = "services")]
@@ -106,7 +112,11 @@ impl Cli {
             #[cfg(feature = "services")]
             Command::Configuration => configuration::run(),
             #[cfg(feature = "services")]
-            Command::Openapi => openapi::run(),
+            Command::Openapi => documents::print(&openapi::pretty_document()),
+            #[cfg(feature = "services")]
+            Command::Routes => documents::print(&documents::routes()),
+            #[cfg(feature = "services")]
+            Command::Variables => documents::print(&documents::variables()),
         }
     }
 }

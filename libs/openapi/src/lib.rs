@@ -1,10 +1,10 @@
-//! The OpenAPI 3.1 document of the whole API, made from the table of routes and the types' schemas. Nothing in it depends
-//! on the installation: every copy of a version is the same.
+//! The OpenAPI 3.1 document of the whole API, generated from the route table and the schemas of the wire types.
+//!
+//! `make gen` writes it to `catalog/openapi.json`, which identity serves. It is the same for every installation of a version.
 
 mod components;
 mod operation;
 mod responses;
-mod shared;
 
 use contract::API_PREFIX;
 use contract::routes::GROUPS;
@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use components::Components;
 use operation::operation;
 
-const DESCRIPTION: &str = include_str!("openapi/description.md");
+const DESCRIPTION: &str = include_str!("description.md");
 
-/// The document.
+/// Returns the document.
 pub fn document() -> Value {
     let mut components = Components::default();
     let mut paths = Map::new();
@@ -23,17 +23,12 @@ pub fn document() -> Value {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut components);
     }
-    let parameters = shared::parameters(&mut components);
-    let mut components = components.finish();
-    components["parameters"] = parameters;
-    components["headers"] = shared::headers();
-    components["securitySchemes"] = shared::security_schemes();
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "svc",
             "version": env!("CARGO_PKG_VERSION"),
-            "summary": "Accounts, sessions and event intake for many tenants",
+            "summary": "Accounts, sessions and event ingestion for many tenants",
             "description": DESCRIPTION,
             "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
         },
@@ -43,11 +38,11 @@ pub fn document() -> Value {
             .map(|group| json!({ "name": group.name, "description": group.description }))
             .collect::<Vec<_>>(),
         "paths": paths,
-        "components": components,
+        "components": components.finish(),
     })
 }
 
-/// The document as it is served and checked in: indented, with a newline at the end.
+/// Returns the document as checked in and served: indented, with a final newline.
 pub fn pretty_document() -> String {
     format!("{:#}\n", document())
 }

@@ -1,16 +1,16 @@
-//! One operation: a route in the words of OpenAPI.
+//! The operation object of a route.
 
 use std::collections::BTreeMap;
 
-use contract::routes::{Access, Header, RequestBody, Route};
+use contract::routes::{Access, RequestBody, Route};
 use serde_json::{Value, json};
 use udm::UdmEvent;
 
-use super::components::Components;
+use super::components::{Components, header_parameter};
 use super::responses::responses;
 
-/// The operation of a route.
-pub(super) fn operation(route: &Route, components: &mut Components) -> Value {
+/// Returns the operation of a route.
+pub(crate) fn operation(route: &Route, components: &mut Components) -> Value {
     let mut operation = json!({
         "operationId": route.operation_id(),
         "tags": [route.group],
@@ -32,48 +32,44 @@ pub(super) fn operation(route: &Route, components: &mut Components) -> Value {
 
 fn description(route: &Route) -> String {
     let callers: Vec<_> = route.access.iter().map(ToString::to_string).collect();
-    format!("{}\n\nWho may call it: {}.", route.description(), callers.join("; ")).trim().to_owned()
+    format!("{}\n\nAllowed callers: {}.", route.description(), callers.join("; ")).trim().to_owned()
 }
 
-/// The ways to show who one is, one of which suffices; each with what it must be good for.
+/// Returns the alternative security requirements, each with the required role or scope.
 fn security(access: &[Access]) -> Value {
-    let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut schemes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for access in access {
-        let (scheme, needed) = match access {
+        let (scheme, required) = match access {
             Access::Public | Access::RequestSecret => ("", vec![]),
             Access::Owner | Access::Member => ("session", vec![]),
             Access::Admin => ("session", vec!["admin".to_owned()]),
             Access::Key(scope) => ("api_key", vec![scope.to_string()]),
             Access::AnyKey => ("api_key", vec![]),
-            Access::PlatformAdmin => ("operator", vec![]),
+            Access::PlatformAdmin => ("platform", vec![]),
         };
-        // What any session may do needs no administrator's.
-        let least = ways.entry(scheme).or_insert_with(|| needed.clone());
-        if needed.is_empty() {
+        // A route that accepts every session does not require an administrator.
+        let least = schemes.entry(scheme).or_insert_with(|| required.clone());
+        if required.is_empty() {
             least.clear();
         }
     }
-    if ways.keys().eq([""].iter()) {
+    if schemes.keys().eq([""].iter()) {
         return json!([]);
     }
-    ways.iter()
-        .map(|(scheme, needed)| if scheme.is_empty() { json!({}) } else { json!({ *scheme: needed }) })
+    schemes
+        .iter()
+        .map(|(scheme, required)| if scheme.is_empty() { json!({}) } else { json!({ *scheme: required }) })
         .collect()
 }
 
 fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
     let in_path = route.path_parameters().map(|(name, of)| {
-        let schema = components.taken(of);
+        let schema = components.request_schema(of);
         json!({ "name": name, "in": "path", "required": true, "schema": schema })
     });
     let mut parameters: Vec<_> = in_path.collect();
     parameters.extend(route.headers.iter().map(|header| {
-        let name = match header {
-            Header::Tenant => "TenantId",
-            Header::TenantOfPlatformAdmin => "TenantOfPlatformAdmin",
-            Header::User => "UserId",
-            Header::Session => "SessionToken",
-        };
+        let name = header_parameter(*header);
         json!({ "$ref": format!("#/components/parameters/{name}") })
     }));
     for fields in route.query {
@@ -82,7 +78,7 @@ fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
                 "name": field.name,
                 "in": "query",
                 "required": field.required,
-                "description": field.about,
+                "description": field.description,
                 "schema": field.schema,
             })
         }));
@@ -92,24 +88,26 @@ fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
 
 fn content(body: RequestBody, components: &mut Components) -> Value {
     match body {
-        RequestBody::Json(of) => json!({ "application/json": { "schema": components.taken(of) } }),
+        RequestBody::Json(of) => json!({ "application/json": { "schema": components.request_schema(of) } }),
         RequestBody::Form(of) => {
-            let schema = components.taken(of);
+            let schema = components.request_schema(of);
             json!({
                 "application/x-www-form-urlencoded": { "schema": schema },
                 "application/json": { "schema": schema },
             })
         }
         RequestBody::Event => json!({
-            "application/json": { "schema": components.taken_as::<UdmEvent>(), "example": event("1") },
+            "application/json": { "schema": components.request_schema_of::<UdmEvent>(), "example": event("1") },
         }),
         RequestBody::Events => json!({
             "application/json": {
-                "schema": { "type": "array", "items": components.taken_as::<UdmEvent>(), "minItems": 1, "maxItems": 1000 },
+                "schema": {
+                    "type": "array", "items": components.request_schema_of::<UdmEvent>(), "minItems": 1, "maxItems": 1000,
+                },
                 "example": [event("1"), event("2")],
             },
             "application/x-ndjson": {
-                "schema": { "type": "string", "description": "An event a line." },
+                "schema": { "type": "string", "description": "One event per line." },
                 "example": format!("{}\n{}\n", event("1"), event("2")),
             },
         }),

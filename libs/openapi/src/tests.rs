@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Every value below, each with its path.
+/// Visits every value with its path.
 fn each(path: &str, value: &Value, visit: &mut impl FnMut(&str, &Value)) {
     visit(path, value);
     match value {
@@ -15,13 +15,13 @@ fn each(path: &str, value: &Value, visit: &mut impl FnMut(&str, &Value)) {
 }
 
 #[test]
-fn the_document_that_is_checked_in_is_up_to_date() {
-    let kept = include_str!("../../../../catalog/openapi.json");
-    assert!(kept == pretty_document(), "catalog/openapi.json is out of date: run `make gen`");
+fn the_checked_in_document_is_up_to_date() {
+    let checked_in = include_str!("../../../catalog/openapi.json");
+    assert!(checked_in == pretty_document(), "catalog/openapi.json is out of date: run `make gen`");
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_resolves() {
     let document = document();
     each("", &document, &mut |path, value| {
         if let Some(target) = value.get("$ref").and_then(Value::as_str) {
@@ -32,7 +32,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn every_example_fits_its_schema() {
+fn every_example_matches_its_schema() {
     let document = document();
     let components = json!({ "components": document["components"] });
     let mut examples = 0;
@@ -49,12 +49,12 @@ fn every_example_fits_its_schema() {
 }
 
 #[test]
-fn every_field_and_every_answer_is_described() {
+fn every_field_and_response_has_a_description() {
     let document = document();
     let mut fields = 0;
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        for (field, described) in schema["properties"].as_object().into_iter().flatten() {
-            let known = described["description"].is_string() || described.get("$ref").is_some();
+        for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
+            let known = schema["description"].is_string() || schema.get("$ref").is_some();
             assert!(known, "{name}.{field}");
             fields += 1;
         }

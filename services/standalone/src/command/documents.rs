@@ -1,0 +1,49 @@
+//! `svc-standalone openapi`, `routes` and `variables`: documents that `make gen` checks in.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use contract::API_PREFIX;
+use contract::paths::PREFIXES;
+use serde_json::{Map, Value, json};
+
+use crate::wiring;
+
+/// Returns the path prefixes of the public API with their services (`helm/svc/files/routes.json`). A prefix ends at a
+/// path segment; the longest one applies.
+pub(super) fn routes() -> String {
+    let routes = PREFIXES.iter().map(|(path, service)| json!({ "path": path, "component": service.name() }));
+    let table = json!({ "prefix": API_PREFIX, "routes": routes.collect::<Vec<_>>() });
+    format!("{table:#}\n")
+}
+
+/// Returns the variables of each service, plain ones and secrets (`helm/svc/files/variables.json`).
+pub(super) fn variables() -> String {
+    let services = wiring::variables().into_iter().map(|(service, mut variables)| {
+        variables.sort_by_key(|variable| variable.name);
+        let names = |secret: bool| -> Vec<_> {
+            variables.iter().filter(|variable| variable.secret == secret).map(|variable| variable.name).collect()
+        };
+        (service.to_owned(), json!({ "plain": names(false), "secret": names(true) }))
+    });
+    format!("{:#}\n", Value::Object(services.collect::<Map<_, _>>()))
+}
+
+/// Prints a document.
+pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_files_of_the_chart_are_up_to_date() {
+        for (file, text) in [
+            (include_str!("../../../../helm/svc/files/routes.json"), super::routes()),
+            (include_str!("../../../../helm/svc/files/variables.json"), super::variables()),
+        ] {
+            assert!(file == text, "helm/svc/files is out of date; run `make gen`:\n{text}");
+        }
+    }
+}
