@@ -45,7 +45,8 @@ fn name(kinds: &[ProblemKind]) -> String {
 }
 
 fn success(response: &RouteResponse, components: &mut Components) -> Value {
-    let mut value = json!({ "description": response.description, "headers": headers(response.status, false) });
+    let mut value =
+        json!({ "description": response.description, "headers": headers(response.status, false) });
     match response.body {
         ResponseBody::Empty => {}
         ResponseBody::Json(of) => {

@@ -4,11 +4,11 @@
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
+use http::HeaderValue;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::HeaderValue;
 use service::Problem;
 
 /// Pages load scripts and styles from this service only. `data:` images are the icons of Swagger UI.

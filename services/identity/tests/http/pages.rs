@@ -11,10 +11,10 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("reset-password", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
         ("style.css", "text/css; charset=utf-8"),
-        ("docs.css", "text/css; charset=utf-8"),
         ("page.js", "text/javascript; charset=utf-8"),
         ("device.js", "text/javascript; charset=utf-8"),
         ("token-form.js", "text/javascript; charset=utf-8"),
+        ("docs.js", "text/javascript; charset=utf-8"),
     ] {
         let page = system.client().get(&format!("/pages/{name}")).await;
         assert_eq!(
@@ -29,6 +29,20 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
     }
     system.client().get("/pages/nowhere").await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn swagger_ui_is_served_compressed() {
+    let world = World::start().await.unwrap();
+    for (name, content_type) in [
+        ("swagger-ui.js", "text/javascript; charset=utf-8"),
+        ("swagger-ui.css", "text/css; charset=utf-8"),
+    ] {
+        let file = world.client().get(&format!("/pages/{name}")).await;
+        assert_eq!(file.status, 200, "{name}");
+        assert_eq!(file.headers["content-encoding"], "gzip");
+        assert_eq!(file.headers["content-type"], content_type);
+    }
 }
 
 #[tokio::test]

@@ -22,7 +22,11 @@ pub(super) fn variables() -> String {
     let services = wiring::variables().into_iter().map(|(service, mut variables)| {
         variables.sort_by_key(|variable| variable.name);
         let names = |secret: bool| -> Vec<_> {
-            variables.iter().filter(|variable| variable.secret == secret).map(|variable| variable.name).collect()
+            variables
+                .iter()
+                .filter(|variable| variable.secret == secret)
+                .map(|variable| variable.name)
+                .collect()
         };
         (service.to_owned(), json!({ "plain": names(false), "secret": names(true) }))
     });

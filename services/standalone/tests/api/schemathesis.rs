@@ -44,7 +44,7 @@ async fn every_route_keeps_what_the_openapi_document_promises() {
     command
         .env("SESSION", admin.session.session_id.expose())
         .env("API_KEY", key.key.as_ref().unwrap().expose());
-    command.env("OPERATOR", &system.platform_token).env("OTHER_TENANT", other.user.tenant_id.as_str());
+    command.env("PLATFORM", &system.platform_token).env("OTHER_TENANT", other.user.tenant_id.as_str());
     command.env("MEMBER", member.user.user_id.to_string()).env("OTHER_KEY", revoked.id.to_string());
     command.current_dir(away.path()).kill_on_drop(true);
     let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();

@@ -8,7 +8,6 @@ SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#docs",
   deepLinking: true,
-  displayOperationId: true,
   defaultModelsExpandDepth: 0,
   validatorUrl: "none", // no requests to other servers
 });
