@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use testkit::World;
+use testsystem::TestSystem;
 
 #[tokio::test]
 async fn the_page_loads_only_own_resources_and_no_inline_script() {
-    let world = World::start().await.unwrap();
-    let page = world.client().get("/docs").await;
+    let system = TestSystem::start().await.unwrap();
+    let page = system.client().get("/docs").await;
     assert_eq!(
         (page.status, &page.headers["content-type"]),
         (200, &"text/html; charset=utf-8".parse().unwrap())
@@ -19,13 +19,13 @@ async fn the_page_loads_only_own_resources_and_no_inline_script() {
 
 #[tokio::test]
 async fn every_resource_of_the_page_is_served() {
-    let world = World::start().await.unwrap();
-    let page = world.client().get("/docs").await;
+    let system = TestSystem::start().await.unwrap();
+    let page = system.client().get("/docs").await;
     let attributes = ["href=\"", "src=\""].map(|name| page.body.split(name).skip(1));
     let links: HashSet<_> =
         attributes.into_iter().flatten().filter_map(|rest| rest.split('"').next()).collect();
     assert!(links.contains("openapi.json") && links.contains("pages/swagger-ui.js"), "{links:?}");
     for link in links {
-        assert_eq!(world.client().get(&format!("/{link}")).await.status, 200, "{link}");
+        assert_eq!(system.client().get(&format!("/{link}")).await.status, 200, "{link}");
     }
 }
