@@ -1,48 +1,93 @@
-//! The HTTP API from this side: one call at a time, with its deadline, its retries and its answer read.
+//! Client of the HTTP API: requests with a time limit and retries, responses and lists.
 
-mod answer;
-mod client;
 mod list;
+mod response;
 
+use std::error::Error;
+use std::fmt::Display;
 use std::time::Duration;
 
-use contract::Secret;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, StatusCode};
+use contract::routes::{self, Route};
+use contract::{Secret, TraceContext};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use tokio::time::Instant;
 
-pub(crate) use answer::Answer;
-pub(crate) use list::{Extent, Part};
+pub(crate) use list::{ApiList, ListLimit};
+pub(crate) use response::ApiResponse;
 
 use crate::base_url::BaseUrl;
-use crate::error::{Fault, Result};
-use crate::output::{Exchange, Output};
+use crate::ca_file::CaFile;
+use crate::error::{CliError, ErrorKind, Result};
+use crate::output::{Output, RequestLog};
 
-/// The header that names a request in the service's logs.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Wait before another try where the service names none.
-const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Pause before a retry if the response has no `Retry-After`.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// One service, reached with this run's settings.
+/// HTTP client for one service.
 pub(crate) struct Api {
-    http: reqwest::Client,
+    http: Client,
     base: BaseUrl,
     out: Output,
     timeout: Duration,
 }
 
 impl Api {
-    /// A call of this path, which begins with a slash and stands below `/api/v1`.
-    pub(crate) fn call(&self, method: Method, path: &str) -> Call<'_> {
+    /// Creates the client without connecting.
+    pub(crate) fn new(
+        base: BaseUrl,
+        ca_file: Option<&CaFile>,
+        timeout: Duration,
+        trace: Option<TraceContext>,
+        out: Output,
+    ) -> Result<Self> {
+        // Following a redirect would send the credential to the address in the response.
+        let mut builder = Client::builder()
+            .user_agent(concat!("svc/", env!("CARGO_PKG_VERSION")))
+            .redirect(Policy::none())
+            .connect_timeout(timeout)
+            .default_headers(traceparent(trace));
+        if base.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        if let Some(file) = ca_file {
+            builder = builder.tls_certs_only(file.certificates()?);
+        } else if base.is_loopback() && base.as_str().starts_with("http:") {
+            // No certificate is checked, so a machine without system certificates must not fail.
+            builder = builder.tls_certs_only([]);
+        }
+        let http = builder.build().map_err(|error| {
+            let message = format!("failed to create the HTTP client: {}", root_cause(&error));
+            ErrorKind::ConfigurationInvalid.with_message(message)
+        })?;
+        Ok(Self { http, base, out, timeout })
+    }
+
+    /// Prepares a request to a route. `parameters` replace the path parameters in order.
+    pub(crate) fn call(&self, route: &Route, parameters: &[&dyn Display]) -> Call<'_> {
+        let method = match route.method {
+            routes::Method::Get => Method::GET,
+            routes::Method::Post => Method::POST,
+            routes::Method::Patch => Method::PATCH,
+            routes::Method::Delete => Method::DELETE,
+        };
+        self.call_path(method, &path_of(route, parameters))
+    }
+
+    /// Prepares a request to a path below `/api/v1`, which starts with a slash.
+    pub(crate) fn call_path(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
         Call { api: self, method, url, headers: Vec::new(), body: None }
     }
 }
 
-/// A call in the making.
+/// A request that is not sent yet.
 pub(crate) struct Call<'a> {
     api: &'a Api,
     method: Method,
@@ -52,96 +97,97 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Proves who calls.
+    /// Sets the bearer credential.
     pub(crate) fn bearer(self, credential: &Secret) -> Result<Self> {
         self.secret_header(AUTHORIZATION, format!("Bearer {}", credential.expose()))
     }
 
-    /// Names the session to revoke.
+    /// Sets `X-Session-ID` to a raw session token.
     pub(crate) fn session(self, token: &Secret) -> Result<Self> {
         self.secret_header(X_SESSION_ID, token.expose().to_owned())
     }
 
-    /// Names the tenant that the call is about.
+    /// Sets `X-Tenant-ID`.
     pub(crate) fn tenant(self, tenant: Option<&TenantId>) -> Self {
         match tenant {
-            // A tenant id is visible ASCII.
+            // A tenant id consists of visible ASCII characters.
             Some(tenant) => self.header(X_TENANT_ID, HeaderValue::try_from(tenant.as_str()).ok()),
             None => self,
         }
     }
 
-    /// Names the user that the call is about.
+    /// Sets `X-User-ID`.
     pub(crate) fn user(self, user: UserId) -> Self {
         self.header(X_USER_ID, HeaderValue::try_from(user.to_string()).ok())
     }
 
-    /// Gives the call a body.
+    /// Sets a JSON body.
     pub(crate) fn json(self, body: &impl Serialize) -> Result<Self> {
-        let body = serde_json::to_vec(body).map_err(|error| Fault::Defect.because(error.to_string()))?;
+        let body =
+            serde_json::to_vec(body).map_err(|error| ErrorKind::Defect.with_message(error.to_string()))?;
         Ok(self.body(body))
     }
 
-    /// Gives the call a body that is JSON already, or is meant not to be.
+    /// Sets a body that is JSON already. The service checks it.
     pub(crate) fn body(mut self, body: Vec<u8>) -> Self {
         self.body = Some(body);
         self.header(CONTENT_TYPE, Some(HeaderValue::from_static("application/json")))
     }
 
-    /// Makes the call and reads its answer as this type.
+    /// Sends the request and deserializes the response.
     pub(crate) async fn fetch<T: DeserializeOwned>(self) -> Result<T> {
-        self.send().await?.read()
+        self.send().await?.json()
     }
 
-    /// Makes the call, whose answer says nothing but that it is done.
-    pub(crate) async fn done(self) -> Result<()> {
+    /// Sends the request and ignores the body of the response.
+    pub(crate) async fn execute(self) -> Result<()> {
         self.send().await.map(drop)
     }
 
-    /// Makes the call, which must succeed.
-    pub(crate) async fn send(self) -> Result<Answer> {
-        self.answer().await?.successful()
+    /// Sends the request. A response without a success status is an error.
+    pub(crate) async fn send(self) -> Result<ApiResponse> {
+        self.send_any().await?.error_for_status()
     }
 
-    /// Makes the call, whatever it is answered. What the service is too busy for is tried again while time is left, as it
-    /// asks.
-    pub(crate) async fn answer(self) -> Result<Answer> {
+    /// Sends the request and returns the response with any status. Retries a busy service within the time limit.
+    pub(crate) async fn send_any(self) -> Result<ApiResponse> {
         let deadline = Instant::now() + self.api.timeout;
         loop {
             let request_id = uuid::Uuid::now_v7().to_string();
-            let answer = self.attempt(&request_id, deadline).await?;
-            let wait = answer.wait().unwrap_or(DEFAULT_WAIT);
-            if !self.may_repeat(answer.status()) || Instant::now() + wait >= deadline {
-                return Ok(answer);
+            let response = self.attempt(&request_id, deadline).await?;
+            let pause = response.retry_after().unwrap_or(DEFAULT_RETRY_AFTER);
+            if !self.may_retry(response.status()) || Instant::now() + pause >= deadline {
+                return Ok(response);
             }
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
-    async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<Answer> {
+    async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<ApiResponse> {
         let started = Instant::now();
-        let answer =
-            match tokio::time::timeout_at(deadline, self.exchange(request_id)).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Fault::TimedOut
-                    .because(format!("no answer from {} within {:?}", self.url, self.api.timeout))),
-            };
-        let (outcome, answered_id) = match &answer {
-            Ok(answer) => (answer.status().to_string(), answer.request_id()),
+        let result = match tokio::time::timeout_at(deadline, self.exchange(request_id)).await {
+            Ok(result) => result,
+            Err(_) => {
+                let message = format!("no response from {} within {:?}", self.url, self.api.timeout);
+                Err(ErrorKind::TimedOut.with_message(message))
+            }
+        };
+        let (outcome, response_id) = match &result {
+            Ok(response) => (response.status().to_string(), response.request_id()),
             Err(error) => (error.code.clone(), request_id),
         };
-        self.api.out.trace(&Exchange {
+        self.api.out.log_request(&RequestLog {
             method: self.method.as_str(),
-            // A query may hold anything.
+            // The query may contain personal data.
             url: self.url.split('?').next().unwrap_or_default(),
             outcome: &outcome,
-            request_id: answered_id,
+            request_id: response_id,
             millis: started.elapsed().as_millis(),
         });
-        answer.map_err(|error| error.of_request(request_id))
+        result.map_err(|error| error.with_request_id(request_id))
     }
 
-    async fn exchange(&self, request_id: &str) -> Result<Answer> {
+    async fn exchange(&self, request_id: &str) -> Result<ApiResponse> {
         let mut request =
             self.api.http.request(self.method.clone(), &self.url).header(X_REQUEST_ID, request_id);
         for (name, value) in &self.headers {
@@ -150,23 +196,23 @@ impl Call<'_> {
         if let Some(body) = &self.body {
             request = request.body(body.clone());
         }
-        let failed = |error: &reqwest::Error| client::failure(error, &self.api.base);
+        let failed = |error: &reqwest::Error| request_error(error, &self.api.base);
         let response = request.send().await.map_err(|error| failed(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|error| failed(&error))?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let wait = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
-        Ok(Answer::new(status, text(X_REQUEST_ID).unwrap_or(request_id), wait, &body))
+        let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        Ok(ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body))
     }
 
-    /// Too many requests were not acted upon, whatever they asked for. A call that only reads or ends something can be
-    /// made twice anyway.
-    fn may_repeat(&self, status: StatusCode) -> bool {
-        let harmless = matches!(self.method, Method::GET | Method::HEAD | Method::DELETE);
+    /// Whether the request may be sent again. The service does not process a request that it rejects with 429. After
+    /// 502 to 504, only idempotent requests are safe to repeat.
+    fn may_retry(&self, status: StatusCode) -> bool {
+        let idempotent = matches!(self.method, Method::GET | Method::HEAD | Method::DELETE);
         match status {
             StatusCode::TOO_MANY_REQUESTS => true,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                harmless
+                idempotent
             }
             _ => false,
         }
@@ -174,7 +220,7 @@ impl Call<'_> {
 
     fn secret_header(self, name: HeaderName, value: String) -> Result<Self> {
         let mut value = HeaderValue::try_from(value).map_err(|_| {
-            Fault::InputInvalid.because("the credential holds characters that no credential has")
+            ErrorKind::InputInvalid.with_message("the credential contains invalid characters")
         })?;
         value.set_sensitive(true);
         Ok(self.header(name, Some(value)))
@@ -183,5 +229,52 @@ impl Call<'_> {
     fn header(mut self, name: HeaderName, value: Option<HeaderValue>) -> Self {
         self.headers.extend(value.map(|value| (name, value)));
         self
+    }
+}
+
+/// Path of a route with its parameters filled in.
+fn path_of(route: &Route, parameters: &[&dyn Display]) -> String {
+    let mut parameters = parameters.iter();
+    let segments = route.path.split('/').map(|segment| match segment.starts_with('{') {
+        true => parameters.next().map(ToString::to_string).unwrap_or_default(),
+        false => segment.to_owned(),
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
+/// Header that makes all requests children of the run's trace.
+fn traceparent(trace: Option<TraceContext>) -> HeaderMap {
+    let header = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
+    header.map(|header| (TRACEPARENT, header)).into_iter().collect()
+}
+
+/// Error for a request without a response.
+fn request_error(error: &reqwest::Error, base: &BaseUrl) -> CliError {
+    if error.is_timeout() {
+        return ErrorKind::TimedOut.with_message(format!("{base}: {}", root_cause(error)));
+    }
+    if error.is_builder() {
+        return ErrorKind::Usage.with_message(format!("invalid request: {}", root_cause(error)));
+    }
+    ErrorKind::Unreachable.with_message(format!("cannot connect to {base}: {}", root_cause(error)))
+}
+
+/// Innermost cause. The outer errors only repeat the address.
+fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_in_path_parameters_in_order() {
+        assert_eq!(path_of(&routes::LIST_USERS, &[]), "/users");
+        assert_eq!(path_of(&routes::RESEND_INVITE, &[&"x-1"]), "/users/invites/x-1/resend");
     }
 }

@@ -1,4 +1,4 @@
-//! The origin of the service, checked and in one spelling, so that it can be the key of stored credentials.
+//! Base URL of the service, validated and normalized. Stored credentials are keyed by it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,49 +6,49 @@ use std::net::IpAddr;
 use contract::API_PREFIX;
 use url::{Host, Url};
 
-use crate::error::{CliError, Fault};
+use crate::error::{CliError, ErrorKind};
 
-/// Where a service is looked for when nothing says otherwise.
+/// Base URL without option, variable and login.
 pub(crate) const DEFAULT: &str = "http://127.0.0.1:8080";
 
-/// `http` or `https`, host, port, perhaps a path prefix; never with `/api/v1`, a final slash, or a password.
+/// A normalized base URL: `http` or `https`, host, port and optional path prefix, without `/api/v1` and trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BaseUrl(String);
 
 impl BaseUrl {
-    /// Reads what a person typed. `/api/v1` at the end is what the API adds by itself, so it is dropped.
+    /// Parses and normalizes a URL. Removes a trailing `/api/v1`.
     pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
-        // What may hold a password is not repeated.
+        // A URL that may contain a password is not repeated in the error.
         let shown = if text.contains('@') { "" } else { text };
-        let invalid = |why: &str| {
+        let invalid = |reason: &str| {
             let colon = if shown.is_empty() { "" } else { ": " };
-            Fault::ConfigurationInvalid.because(format!("the base URL {why}{colon}{shown}"))
+            let message = format!("invalid base URL{colon}{shown} ({reason})");
+            ErrorKind::ConfigurationInvalid.with_message(message)
         };
-        let url = Url::parse(text).map_err(|_| invalid("is no URL (as https://svc.example.com)"))?;
+        let url = Url::parse(text).map_err(|_| invalid("expected a URL such as https://svc.example.com"))?;
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err(invalid("must begin with http:// or https:// and name a host"));
+            return Err(invalid("it must start with http:// or https:// and contain a host"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(invalid("must not hold a user or a password"));
+            return Err(invalid("it must not contain a user or a password"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid("must not hold a query or a fragment"));
+            return Err(invalid("it must not contain a query or a fragment"));
         }
         let bare = url.as_str().trim_end_matches('/');
         Ok(Self(bare.strip_suffix(API_PREFIX).unwrap_or(bare).trim_end_matches('/').to_owned()))
     }
 
-    /// The address of an API path, which begins with a slash.
+    /// URL of an API path, which starts with a slash.
     pub(crate) fn api(&self, path: &str) -> String {
         format!("{}{API_PREFIX}{path}", self.0)
     }
 
-    /// The URL as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether what is sent stays on this machine.
+    /// Whether the host is a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {
         let url = Url::parse(&self.0).ok();
         match url.as_ref().and_then(Url::host) {
@@ -59,8 +59,8 @@ impl BaseUrl {
         }
     }
 
-    /// Whether credentials would cross a network that anybody can read.
-    pub(crate) fn is_exposed(&self) -> bool {
+    /// Whether credentials would cross a network unencrypted.
+    pub(crate) fn is_unencrypted(&self) -> bool {
         self.0.starts_with("http://") && !self.is_loopback()
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_service_become_one() {
+    fn normalizes_spellings_of_one_service() {
         for text in [
             "https://svc.example",
             "https://svc.example/",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_service_is_refused_and_a_password_is_not_repeated() {
+    fn rejects_invalid_urls_without_repeating_a_password() {
         for text in ["", "svc.example", "ftp://svc.example", "https://x/?a=b", "https://x/#f", "mailto:x"] {
             assert_eq!(BaseUrl::parse(text).unwrap_err().code, "configuration_invalid", "{text}");
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_exposed_unless_it_stays_on_the_machine() {
+    fn plain_http_is_unencrypted_unless_it_stays_on_the_machine() {
         for text in [
             "http://127.0.0.1:8080",
             "http://127.9.9.9",
@@ -120,16 +120,16 @@ mod tests {
             "http://[::1]:1",
             "https://far.example",
         ] {
-            assert!(!BaseUrl::parse(text).unwrap().is_exposed(), "{text}");
+            assert!(!BaseUrl::parse(text).unwrap().is_unencrypted(), "{text}");
         }
         for text in ["http://far.example", "http://10.0.0.1:8080", "http://localhost.far.example"] {
-            assert!(BaseUrl::parse(text).unwrap().is_exposed(), "{text}");
+            assert!(BaseUrl::parse(text).unwrap().is_unencrypted(), "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_spelling_is_stable(text in "https?://[a-z0-9.:-]{1,20}(/[a-z0-9/]{0,20})?") {
+        fn normalization_is_idempotent(text in "https?://[a-z0-9.:-]{1,20}(/[a-z0-9/]{0,20})?") {
             if let Ok(once) = BaseUrl::parse(&text) {
                 prop_assert_eq!(BaseUrl::parse(once.as_str()).unwrap(), once);
             }

@@ -1,10 +1,10 @@
-//! The certificates to trust instead of the system's: the file of `--ca-file`, read.
+//! The file of `--ca-file`: CA certificates that replace the system's.
 
 use std::path::{Path, PathBuf};
 
 use reqwest::Certificate;
 
-use crate::error::{CliError, Fault, Result};
+use crate::error::{CliError, ErrorKind, Result};
 
 /// A PEM file of root certificates.
 pub(crate) struct CaFile {
@@ -13,32 +13,30 @@ pub(crate) struct CaFile {
 }
 
 impl CaFile {
-    /// Reads the file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let unread = Self { path: path.to_owned(), pem: Vec::new() };
+        let empty = Self { path: path.to_owned(), pem: Vec::new() };
         match std::fs::read(path) {
-            Ok(pem) => Ok(Self { pem, ..unread }),
-            Err(error) => Err(unread.unusable(&error.to_string())),
+            Ok(pem) => Ok(Self { pem, ..empty }),
+            Err(error) => Err(empty.invalid(&error.to_string())),
         }
     }
 
-    /// What stands in it.
     pub(crate) fn pem(&self) -> &[u8] {
         &self.pem
     }
 
-    /// Its certificates, at least one.
+    /// Certificates of the file, at least one.
     pub(crate) fn certificates(&self) -> Result<Vec<Certificate>> {
         let certificates =
-            Certificate::from_pem_bundle(&self.pem).map_err(|error| self.unusable(&error.to_string()))?;
+            Certificate::from_pem_bundle(&self.pem).map_err(|error| self.invalid(&error.to_string()))?;
         if certificates.is_empty() {
-            return Err(self.unusable("the file holds no PEM certificate"));
+            return Err(self.invalid("the file contains no PEM certificate"));
         }
         Ok(certificates)
     }
 
-    /// The error for a file that cannot be used.
-    pub(crate) fn unusable(&self, why: &str) -> CliError {
-        Fault::ConfigurationInvalid.because(format!("--ca-file {}: {why}", self.path.display()))
+    /// Error for a file that cannot be used.
+    pub(crate) fn invalid(&self, reason: &str) -> CliError {
+        ErrorKind::ConfigurationInvalid.with_message(format!("--ca-file {}: {reason}", self.path.display()))
     }
 }

@@ -1,4 +1,4 @@
-//! The command catalog: what clap knows of each command, and what its overlay adds, in the fixed format of version 1.
+//! The command catalog: the clap definition of each command and its overlay, in the fixed format of version 1.
 
 mod build;
 mod format;
@@ -7,9 +7,16 @@ mod overlay;
 mod tests;
 
 pub(crate) use build::{document, leaves};
-pub(crate) use format::{Document, faults_of, format_schema};
-pub(crate) use overlay::{Access, Failure, Group, Overlay, schema_of};
+pub(crate) use format::{Document, format_schema, validation_errors};
+pub(crate) use overlay::{HelpGroup, Overlay, Requirement, Routes, schema_of};
 
-/// Version of this client's catalog. A command, option or argument that is taken away or renamed moves the major; one that
-/// is added moves the minor.
-pub(crate) const VERSION: &str = "1.3.0";
+/// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
+/// adding one requires a new minor version.
+pub(crate) const VERSION: &str = "1.4.0";
+
+/// All commands of the client: their clap definition, and their overlays in the same order.
+#[derive(Clone, Copy)]
+pub(crate) struct CommandTree {
+    pub(crate) command: fn() -> clap::Command,
+    pub(crate) overlays: fn() -> Vec<Overlay>,
+}

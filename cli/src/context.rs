@@ -1,7 +1,6 @@
-//! The effective settings of one run: a flag wins over its variable, that over the last login, that over the default.
+//! Effective settings of one run. Precedence: option, environment variable, last login, default.
 
-mod caller;
-mod person;
+mod credential;
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -9,22 +8,24 @@ use std::time::Duration;
 use contract::TraceContext;
 use tenancy::TenantId;
 
-pub(crate) use caller::Caller;
+pub(crate) use credential::ActiveCredential;
 
-use crate::api::{Api, Part};
-use crate::arguments::Globals;
+use crate::api::{Api, ApiList};
 use crate::base_url::{self, BaseUrl};
 use crate::ca_file::CaFile;
+use crate::catalog::CommandTree;
 use crate::credentials::{CredentialStore, Credentials};
 use crate::environment;
-use crate::error::{Fault, Result};
-use crate::output::{Listed, Output, Row};
+use crate::error::{ErrorKind, Result};
+use crate::globals::Globals;
+use crate::output::{ItemList, Output, Row};
 use crate::prompt::Prompt;
 
-/// What a command works with. Nothing is read before a command asks for it, so that a command that needs no
-/// credentials does not fail over them.
+/// Settings and services of a command. Reads files and variables only on demand, so that a command without credentials
+/// does not fail because of them.
 pub(crate) struct Context {
     globals: Globals,
+    tree: CommandTree,
     out: Output,
     prompt: Prompt,
     service: OnceCell<BaseUrl>,
@@ -32,98 +33,97 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context of these options.
-    pub(crate) fn new(globals: Globals) -> Self {
+    pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        Self { globals, out, prompt, service: OnceCell::new(), trace: OnceCell::new() }
+        Self { globals, tree, out, prompt, service: OnceCell::new(), trace: OnceCell::new() }
     }
 
-    /// How the command speaks.
+    /// All commands of the client.
+    pub(crate) fn tree(&self) -> CommandTree {
+        self.tree
+    }
+
     pub(crate) fn out(&self) -> &Output {
         &self.out
     }
 
-    /// How it asks.
     pub(crate) fn prompt(&self) -> Prompt {
         self.prompt
     }
 
-    /// How long one request may take.
+    /// Time limit of one request.
     pub(crate) fn timeout(&self) -> Duration {
         self.globals.timeout
     }
 
-    /// The certificates to trust, where the system's are not meant.
+    /// CA certificates of `--ca-file`.
     pub(crate) fn ca_file(&self) -> Result<Option<CaFile>> {
         self.globals.ca_file.as_deref().map(CaFile::read).transpose()
     }
 
-    /// The service to talk to. Says once when credentials would cross a network in the clear.
+    /// Base URL of the service. Warns once if credentials would be sent unencrypted.
     pub(crate) fn service(&self) -> Result<&BaseUrl> {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
-        let chosen = match &self.globals.base_url {
+        let url = match &self.globals.base_url {
             Some(url) => url.clone(),
-            None => stored()?.current_service().unwrap_or(base_url::DEFAULT).to_owned(),
+            None => stored_credentials()?.current_service().unwrap_or(base_url::DEFAULT).to_owned(),
         };
-        let service = BaseUrl::parse(&chosen)?;
-        if service.is_exposed() {
-            self.out.warn(&format!(
-                "{service} is plain http: credentials cross the network unprotected; use https"
-            ));
+        let service = BaseUrl::parse(&url)?;
+        if service.is_unencrypted() {
+            self.out.warn(&format!("{service} uses plain http: credentials are sent unencrypted; use https"));
         }
         Ok(self.service.get_or_init(|| service))
     }
 
-    /// The way to the service.
+    /// HTTP client for the service.
     pub(crate) fn api(&self) -> Result<Api> {
         let (service, ca_file) = (self.service()?.clone(), self.ca_file()?);
         Api::new(service, ca_file.as_ref(), self.globals.timeout, self.trace(), self.out.clone())
     }
 
-    /// The one trace of all requests of this run: the caller's, or one that begins here.
+    /// Trace of all requests of this run: that of the calling program, or a new one.
     pub(crate) fn trace(&self) -> Option<TraceContext> {
         *self.trace.get_or_init(|| {
             let trace = environment::trace().or_else(transport::begin_trace);
             if let Some(TraceContext { trace_id, .. }) = trace {
-                self.out.trace_id(&format!("{trace_id:032x}"));
+                self.out.log_trace_id(&format!("{trace_id:032x}"));
             }
             trace
         })
     }
 
-    /// Prints what was read of a list; says so when that is only its beginning and nobody asked for less.
-    pub(crate) fn print_part<T: Row>(&self, part: Part<T>) -> Result<()> {
-        if part.cut {
-            let count = part.items.len();
-            self.out.warn(&format!("there are more than these {count}; --all lists them all"));
+    /// Prints a list. Warns if it has more items than the user asked to see.
+    pub(crate) fn print_list<T: Row>(&self, list: ApiList<T>) -> Result<()> {
+        if list.truncated {
+            let count = list.items.len();
+            self.out.warn(&format!("only the first {count} items are listed; pass --all to list all"));
         }
-        self.out.print(&Listed { items: part.items })
+        self.out.print(&ItemList { items: list.items })
     }
 
-    /// The tenant that was named for this run.
-    pub(crate) fn named_tenant(&self) -> Option<&TenantId> {
+    /// Tenant of `--tenant` or `SVC_TENANT`.
+    pub(crate) fn tenant_option(&self) -> Option<&TenantId> {
         self.globals.tenant.as_ref()
     }
 
-    /// The tenant to act in: the named one, that of the last login, or the one that a person types.
+    /// Tenant to act in: the option, that of the last login, or the answer to a prompt.
     pub(crate) async fn tenant(&self) -> Result<TenantId> {
-        if let Some(named) = self.named_tenant() {
-            return Ok(named.clone());
+        if let Some(tenant) = self.tenant_option() {
+            return Ok(tenant.clone());
         }
-        if let Some(last) = stored()?.current_tenant(self.service()?) {
-            return Ok(last.clone());
+        if let Some(tenant) = stored_credentials()?.current_tenant(self.service()?) {
+            return Ok(tenant.clone());
         }
         let typed = self.prompt.line("Tenant", "--tenant").await?;
-        typed
-            .trim()
-            .parse()
-            .map_err(|error: tenancy::InvalidTenantId| Fault::InputInvalid.because(error.to_string()))
+        typed.trim().parse().map_err(|error: tenancy::InvalidTenantId| {
+            ErrorKind::InputInvalid.with_message(error.to_string())
+        })
     }
 }
 
-/// What logins have left.
-pub(crate) fn stored() -> Result<Credentials> {
-    CredentialStore::of_this_user()?.load()
+/// Credentials of the current user's file.
+pub(crate) fn stored_credentials() -> Result<Credentials> {
+    CredentialStore::for_current_user()?.load()
 }

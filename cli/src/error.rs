@@ -1,67 +1,77 @@
-//! What a command can fail with. An error knows its code, its words, what to do about it and the exit status.
+//! Errors of a command: code, message, remediation and exit status.
 
 mod exit;
-mod fault;
+mod kind;
+mod remediation;
+
+use std::io;
 
 use contract::{Problem, ProblemKind};
 
 pub(crate) use exit::Exit;
-pub(crate) use fault::Fault;
+pub(crate) use kind::ErrorKind;
+pub(crate) use remediation::remediation_for;
 
-/// What came of a command.
 pub(crate) type Result<T> = std::result::Result<T, CliError>;
 
-/// A failure as the caller sees it, in words or as JSON.
+/// An error as the user sees it, as text or as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
-    /// What scripts key on: the code of a [`Fault`], or that of the API's problem.
+    /// Stable code for scripts: that of an [`ErrorKind`], or that of the API's problem.
     pub(crate) code: String,
-    /// What happened, in a sentence.
+    /// What happened.
     pub(crate) message: String,
-    /// What the caller can do about it.
+    /// What the user can do about it. Names options, variables and commands, never HTTP headers.
     pub(crate) remediation: String,
-    /// The exit status that it ends the process with.
     pub(crate) exit: Exit,
     /// Whether the same command can succeed later, unchanged.
     pub(crate) retryable: bool,
-    /// Finds the request in the service's logs.
+    /// Id of the request in the service's logs.
     pub(crate) request_id: Option<String>,
 }
 
 impl CliError {
-    /// The error for a problem document that the API answered.
+    /// Converts a problem document of the API.
     pub(crate) fn from_problem(problem: Problem) -> Self {
         let kind = ProblemKind::from_code(&problem.code);
-        // A problem of which there is nothing more to say has its remedy as its detail, which is told anyway.
-        let says_nothing =
+        // Without details, the service repeats its remedy as the detail. The CLI prints its own remediation instead.
+        let adds_nothing =
             |detail: &str| detail.is_empty() || kind.is_some_and(|kind| kind.remedy() == detail);
-        let happened = if says_nothing(&problem.detail) { problem.title } else { problem.detail };
-        let faults = problem.errors.iter().map(|fault| format!("  {}: {}", fault.pointer, fault.message));
-        let message = std::iter::once(happened).chain(faults).collect::<Vec<_>>().join("\n");
+        let summary = if adds_nothing(&problem.detail) { problem.title } else { problem.detail };
+        let fields = problem.errors.iter().map(|field| format!("  {}: {}", field.pointer, field.message));
+        let message = std::iter::once(summary).chain(fields).collect::<Vec<_>>().join("\n");
         Self {
             code: problem.code,
             message,
             remediation: kind
-                .map_or_else(|| format!("See {}", problem.type_uri), |kind| kind.remedy().to_owned()),
-            exit: kind.map_or_else(|| Exit::of_status(problem.status), Exit::of_problem),
+                .map_or_else(|| format!("See {}", problem.type_uri), |kind| remediation_for(kind).to_owned()),
+            exit: kind.map_or_else(|| Exit::from_status(problem.status), Exit::from_problem),
             retryable: kind.map_or(problem.status == 429 || problem.status >= 500, ProblemKind::is_retryable),
             request_id: Some(problem.request_id).filter(|id| !id.is_empty()),
         }
     }
 
-    /// The same error with other advice.
-    pub(crate) fn advising(mut self, remediation: impl Into<String>) -> Self {
+    /// Error for a failed write. A closed pipe is not reported as a failed write.
+    pub(crate) fn write_failed(error: &io::Error, destination: &str) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => ErrorKind::BrokenPipe.into(),
+            _ => ErrorKind::OutputFailed.with_message(format!("cannot write to {destination}: {error}")),
+        }
+    }
+
+    /// Replaces the remediation.
+    pub(crate) fn with_remediation(mut self, remediation: impl Into<String>) -> Self {
         self.remediation = remediation.into();
         self
     }
 
-    /// The same error, tied to a request.
-    pub(crate) fn of_request(mut self, request_id: &str) -> Self {
+    /// Sets the request id unless the error has one.
+    pub(crate) fn with_request_id(mut self, request_id: &str) -> Self {
         self.request_id.get_or_insert_with(|| request_id.to_owned());
         self
     }
 
-    /// The error as one JSON object, `{"error": …}`.
+    /// Returns the error as `{"error": {...}}`.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         serde_json::json!({"error": {
             "code": self.code,
@@ -93,33 +103,33 @@ mod tests {
     }
 
     #[test]
-    fn a_known_problem_brings_its_remedy_and_its_exit_status() {
+    fn known_problem_has_its_remediation_and_exit_status() {
         let error = CliError::from_problem(problem("user_exists", 409));
         assert_eq!(error.exit, Exit::Conflict);
-        assert_eq!(error.remediation, ProblemKind::UserExists.remedy());
+        assert_eq!(error.remediation, remediation_for(ProblemKind::UserExists));
         assert_eq!(error.request_id.as_deref(), Some("r-1"));
     }
 
     #[test]
-    fn a_remedy_is_not_told_twice() {
+    fn detail_that_repeats_the_remedy_is_replaced_by_the_title() {
         let mut bare = problem("login_failed", 401);
         bare.detail = ProblemKind::LoginFailed.remedy().into();
         let error = CliError::from_problem(bare);
         assert_eq!(
             (error.message.as_str(), &*error.remediation),
-            ("Title", ProblemKind::LoginFailed.remedy())
+            ("Title", remediation_for(ProblemKind::LoginFailed))
         );
     }
 
     #[test]
-    fn a_problem_of_a_newer_service_is_judged_by_its_status() {
+    fn unknown_problem_gets_its_exit_status_from_the_http_status() {
         let error = CliError::from_problem(problem("not_invented_yet", 404));
         assert_eq!((error.exit, error.code.as_str()), (Exit::NotFound, "not_invented_yet"));
         assert_eq!(error.remediation, "See http://x/api/v1/problems/y");
     }
 
     #[test]
-    fn faults_of_fields_are_part_of_the_message() {
+    fn message_contains_field_errors() {
         let mut with_fields = problem("validation_failed", 422);
         with_fields.errors = vec![contract::FieldError {
             pointer: "/email".into(),

@@ -1,12 +1,9 @@
-//! What `--help` says: commands under headings, options under theirs, and the examples of the catalog.
+//! Help texts: commands and options under headings, with the examples of the catalog.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
-use crate::arguments::CommandLine;
-use crate::catalog::{Group, Overlay, leaves};
-use crate::commands::{Commands, Node};
+use crate::catalog::{CommandTree, HelpGroup, Overlay, leaves};
 
-/// What a new user types first.
 const FIRST_STEPS: &str = "\
 Examples:
   svc auth login --email ada@acme.example --tenant acme
@@ -14,48 +11,43 @@ Examples:
   svc auth sessions list
   svc events send --file events.ndjson
 
-Every command takes --help, and --output json for scripts. `svc catalog show` describes all of them as data.";
+Run a command with --help for its options, and with --output json in scripts.
+`svc catalog show` prints a description of all commands as JSON.";
 
-/// The tree of commands as clap derives it.
-pub(crate) fn bare_command() -> Command {
-    CommandLine::command()
-}
-
-/// The tree of commands with everything that the help says.
-pub(crate) fn command() -> Command {
-    let overlays = Commands::overlays();
-    let bare = bare_command();
-    let mut help: Vec<(String, Overlay)> =
-        leaves(&bare).into_iter().map(|(name, _)| name).zip(overlays).collect();
-    let headings = headings(&bare, &help);
-    let root = with_examples(with_fixed_usage(bare), "", &mut help);
+/// The clap command with complete help texts.
+pub(crate) fn command(tree: CommandTree) -> Command {
+    let root = (tree.command)();
+    let names: Vec<String> = leaves(&root).into_iter().map(|(name, _)| name).collect();
+    let help: Vec<(String, Overlay)> = names.into_iter().zip((tree.overlays)()).collect();
+    let headings = headings(&root, &help);
+    let root = with_examples(with_fixed_usage(root), "", &help);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nGlobal options:\n{{options}}{{after-help}}"
     ))
     .after_help(FIRST_STEPS)
 }
 
-/// The nouns under the headings of their first commands.
+/// Top-level commands, each under the heading of its first subcommand.
 fn headings(root: &Command, help: &[(String, Overlay)]) -> String {
-    let width = root.get_subcommands().map(|noun| noun.get_name().len()).max().unwrap_or_default();
-    let group_of = |noun: &Command| {
+    let width = root.get_subcommands().map(|child| child.get_name().len()).max().unwrap_or_default();
+    let group_of = |child: &Command| {
         help.iter()
-            .find(|(name, _)| name.split(' ').next() == Some(noun.get_name()))
+            .find(|(name, _)| name.split(' ').next() == Some(child.get_name()))
             .map(|(_, overlay)| overlay.group)
     };
-    let listed = |group: &Group| {
-        let nouns = root.get_subcommands().filter(|noun| group_of(noun) == Some(*group)).map(|noun| {
-            let about = noun.get_about().map(ToString::to_string).unwrap_or_default();
-            format!("  {:width$}  {about}", noun.get_name())
+    let section = |group: &HelpGroup| {
+        let children = root.get_subcommands().filter(|child| group_of(child) == Some(*group));
+        let lines = children.map(|child| {
+            let about = child.get_about().map(ToString::to_string).unwrap_or_default();
+            format!("  {:width$}  {about}", child.get_name())
         });
-        let heading = std::iter::once(format!("{}:", group.name()));
-        heading.chain(nouns).collect::<Vec<_>>().join("\n")
+        std::iter::once(format!("{}:", group.name())).chain(lines).collect::<Vec<_>>().join("\n")
     };
-    Group::ALL.iter().map(listed).collect::<Vec<_>>().join("\n\n")
+    HelpGroup::ALL.iter().map(section).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Writes the usage of every command down. Made up for an error, it would show each option that the environment sets as
-/// though it had to be typed.
+/// Sets the usage line of every command. In errors, clap would otherwise show options that the environment sets as
+/// required.
 fn with_fixed_usage(command: Command) -> Command {
     fn fix(command: Command, built: &Command) -> Command {
         let usage = built.clone().render_usage().to_string();
@@ -70,24 +62,24 @@ fn with_fixed_usage(command: Command) -> Command {
     fix(command, &built)
 }
 
-/// The commands below the first level whose last word is this one.
-pub(crate) fn named_elsewhere(word: &str) -> Vec<String> {
-    fn collect(command: &Command, path: &str, word: &str, found: &mut Vec<String>) {
+/// Full names of the commands below the first level whose last word is `word`.
+pub(crate) fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
+    fn collect(command: &Command, path: &str, word: &str, names: &mut Vec<String>) {
         for child in command.get_subcommands() {
             let name = format!("{path} {}", child.get_name());
             if child.get_name() == word && path != "svc" {
-                found.push(name.clone());
+                names.push(name.clone());
             }
-            collect(child, &name, word, found);
+            collect(child, &name, word, names);
         }
     }
-    let mut found = Vec::new();
-    collect(&bare_command(), "svc", word, &mut found);
-    found
+    let mut names = Vec::new();
+    collect(&(tree.command)(), "svc", word, &mut names);
+    names
 }
 
-/// Puts the examples of each command under its help.
-fn with_examples(command: Command, path: &str, help: &mut [(String, Overlay)]) -> Command {
+/// Appends the examples of each command to its help.
+fn with_examples(command: Command, path: &str, help: &[(String, Overlay)]) -> Command {
     command.mut_subcommands(|child| {
         let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
         if child.has_subcommands() {

@@ -1,4 +1,4 @@
-//! Binary `svc`: hands over to the library, which answers with an exit status.
+//! Binary `svc`.
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -1,4 +1,4 @@
-//! The two streams: data on standard output in the format that was asked for, everything else on standard error.
+//! The two output streams: data on standard output in the selected format, everything else on standard error.
 
 mod table;
 mod text;
@@ -9,25 +9,25 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use table::{Listed, Row, Table};
-pub(crate) use text::{clean, minute, time};
+pub(crate) use table::{ItemList, Row, Table};
+pub(crate) use text::{escape, minute, time};
 
-use crate::arguments::{Color, Format, Globals};
 use crate::environment;
-use crate::error::{CliError, Fault, Result};
+use crate::error::{CliError, ErrorKind, Result};
+use crate::globals::{Color, Format, Globals};
 
-/// What a command prints as its data. The JSON is the type itself, and the catalog's `output_schema` is its schema.
-pub(crate) trait Report: Serialize + JsonSchema {
-    /// The data for people.
+/// Data that a command prints. The JSON output is the serialized type; the catalog's `output_schema` is its schema.
+pub(crate) trait CommandOutput: Serialize + JsonSchema {
+    /// Data for people.
     fn table(&self) -> Table;
 
-    /// The data as lines of NDJSON: one, unless it is a list.
+    /// NDJSON lines: one, unless the type is a list.
     fn lines(&self) -> serde_json::Result<Vec<Value>> {
         Ok(vec![serde_json::to_value(self)?])
     }
 }
 
-/// Where and how a command speaks.
+/// Writes data and messages as the global options request.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -37,105 +37,108 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The output that the options ask for.
     pub(crate) fn new(globals: &Globals) -> Self {
         Self {
             format: globals.output,
             quiet: globals.quiet,
             verbose: globals.verbose,
-            colored: colors(globals.color),
+            colored: use_color(globals.color),
         }
     }
 
-    /// The output for an error that comes before the options are understood.
+    /// Output for errors that occur before the options are parsed.
     pub(crate) fn before_parsing(format: Format, color: Color) -> Self {
-        Self { format, quiet: false, verbose: false, colored: colors(color) }
+        Self { format, quiet: false, verbose: false, colored: use_color(color) }
     }
 
     /// Whether messages are JSON.
-    pub(crate) fn is_structured(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.format != Format::Table
     }
 
-    /// Whether progress may be painted on standard error.
-    pub(crate) fn paints_progress(&self) -> bool {
-        !self.quiet && !self.is_structured() && io::stderr().is_terminal()
+    /// Whether to show progress on standard error.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.quiet && !self.is_json() && io::stderr().is_terminal()
     }
 
-    /// Prints what came out.
-    pub(crate) fn print(&self, report: &impl Report) -> Result<()> {
-        let defect =
-            |error: serde_json::Error| Fault::Defect.because(format!("the output is no JSON: {error}"));
+    /// Prints the data of a command.
+    pub(crate) fn print(&self, data: &impl CommandOutput) -> Result<()> {
+        let defect = |error: serde_json::Error| {
+            ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
+        };
         let text = match self.format {
-            Format::Table => return write_out(&report.table().to_string()),
-            Format::Json => serde_json::to_string_pretty(report).map_err(defect)? + "\n",
-            Format::Ndjson => report
+            Format::Table => return write_stdout(&data.table().to_string()),
+            Format::Json => serde_json::to_string_pretty(data).map_err(defect)? + "\n",
+            Format::Ndjson => data
                 .lines()
                 .map_err(defect)?
                 .iter()
                 .map(Value::to_string)
                 .fold(String::new(), |text, line| text + &line + "\n"),
         };
-        if io::stdout().is_terminal() { write_out(&text::clean_json(&text)) } else { write_out(&text) }
+        if io::stdout().is_terminal() { write_stdout(&text::escape_json(&text)) } else { write_stdout(&text) }
     }
 
-    /// Tells a person what is going on; left out with `--quiet`, and where messages are JSON.
+    /// Prints information for people. Omitted with `--quiet` and with JSON output.
     pub(crate) fn notice(&self, text: &str) {
-        if !self.quiet && !self.is_structured() {
-            say(&clean(text));
+        if !self.quiet && !self.is_json() {
+            write_stderr(&escape(text));
         }
     }
 
-    /// Tells what somebody must know and do for the command to go on: never left out.
+    /// Prints an instruction without which the command cannot continue. Never omitted.
     pub(crate) fn instruct(&self, text: &str, data: &Value) {
-        if self.is_structured() {
-            say_json(data);
+        if self.is_json() {
+            write_stderr_json(data);
         } else {
-            say(&text::clean_text(text));
+            write_stderr(&text::escape_lines(text));
         }
     }
 
-    /// Warns of something that is done nevertheless.
+    /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
-        if self.is_structured() {
-            say_json(&json!({"warning": {"message": text}}));
+        if self.is_json() {
+            write_stderr_json(&json!({"warning": {"message": text}}));
         } else {
-            say(&format!("{} {}", self.paint("warning:", "\x1b[33m"), clean(text)));
+            write_stderr(&format!("{} {}", self.paint("warning:", "\x1b[33m"), escape(text)));
         }
     }
 
-    /// With `--verbose`, tells what was asked and what was answered.
-    pub(crate) fn trace(&self, exchange: &Exchange<'_>) {
+    /// Logs a request, with `--verbose`.
+    pub(crate) fn log_request(&self, request: &RequestLog<'_>) {
         if !self.verbose {
             return;
         }
-        if self.is_structured() {
-            say_json(&json!({"request": exchange}));
+        if self.is_json() {
+            write_stderr_json(&json!({"request": request}));
         } else {
-            let Exchange { method, url, outcome, request_id, millis } = exchange;
-            say(&clean(&format!("{method} {url} -> {outcome} in {millis} ms, request {request_id}")));
+            let RequestLog { method, url, outcome, request_id, millis } = request;
+            write_stderr(&escape(&format!(
+                "{method} {url} -> {outcome} in {millis} ms, request {request_id}"
+            )));
         }
     }
 
-    /// With `--verbose`, tells under which trace the run's requests are found.
-    pub(crate) fn trace_id(&self, trace_id: &str) {
-        match (self.verbose, self.is_structured()) {
+    /// Logs the trace id of the run's requests, with `--verbose`.
+    pub(crate) fn log_trace_id(&self, trace_id: &str) {
+        match (self.verbose, self.is_json()) {
             (false, _) => {}
-            (true, true) => say_json(&json!({"trace": {"trace_id": trace_id}})),
-            (true, false) => say(&format!("trace {trace_id}")),
+            (true, true) => write_stderr_json(&json!({"trace": {"trace_id": trace_id}})),
+            (true, false) => write_stderr(&format!("trace {trace_id}")),
         }
     }
 
-    /// Tells why the command failed: in words, or as one JSON object.
+    /// Prints the error of the command.
     pub(crate) fn error(&self, error: &CliError) {
-        if self.is_structured() {
-            say_json(&error.to_json());
+        if self.is_json() {
+            write_stderr_json(&error.to_json());
             return;
         }
-        say(&format!("{} {}", self.paint("error:", "\x1b[1;31m"), text::clean_text(&error.message)));
-        say(&format!("{} {}", self.paint("what to do:", "\x1b[1m"), clean(&error.remediation)));
+        let label = self.paint("error:", "\x1b[1;31m");
+        write_stderr(&format!("{label} {}", text::escape_lines(&error.message)));
+        write_stderr(&format!("{} {}", self.paint("what to do:", "\x1b[1m"), escape(&error.remediation)));
         if let Some(request) = &error.request_id {
-            say(&format!("request id: {}", clean(request)));
+            write_stderr(&format!("request id: {}", escape(request)));
         }
     }
 
@@ -144,43 +147,40 @@ impl Output {
     }
 }
 
-/// One request and its answer, as `--verbose` tells them.
+/// One request and its result, for `--verbose`.
 #[derive(Serialize)]
-pub(crate) struct Exchange<'a> {
-    /// The method.
+pub(crate) struct RequestLog<'a> {
     pub(crate) method: &'a str,
-    /// The address, without its query.
+    /// URL without query.
     pub(crate) url: &'a str,
-    /// The status, or why there is none.
+    /// HTTP status, or the code of the error.
     pub(crate) outcome: &'a str,
-    /// What the service logs the request under.
     pub(crate) request_id: &'a str,
-    /// How long it took.
     pub(crate) millis: u128,
 }
 
-fn colors(color: Color) -> bool {
+fn use_color(color: Color) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => io::stderr().is_terminal() && !environment::refuses_color(),
+        Color::Auto => io::stderr().is_terminal() && !environment::is_color_disabled(),
     }
 }
 
-fn write_out(text: &str) -> Result<()> {
+fn write_stdout(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| Fault::writing(&error, "standard output"))
+        .map_err(|error| CliError::write_failed(&error, "standard output"))
 }
 
-/// Writes a document to standard error, on a line of its own.
-fn say_json(document: &Value) {
+/// Writes a JSON document on one line.
+fn write_stderr_json(document: &Value) {
     let line = document.to_string();
-    say(&if io::stderr().is_terminal() { text::clean_json(&line) } else { line });
+    write_stderr(&if io::stderr().is_terminal() { text::escape_json(&line) } else { line });
 }
 
-/// Writes a line to standard error. Where even that fails, there is nobody left to tell.
-fn say(line: &str) {
+/// Writes a line. A failure cannot be reported anywhere else.
+fn write_stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

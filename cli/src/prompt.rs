@@ -1,83 +1,79 @@
-//! Asking a person. Secrets are never echoed; a question that is left unanswered ends its line.
+//! Prompts on the terminal. Secrets are never echoed.
 
-mod choice;
-mod line;
+mod new_password;
 
 use std::io::{self, IsTerminal, Write};
 
 use contract::Secret;
 
-pub(crate) use line::{file_secret, stdin_secret};
-
-use self::choice::chosen;
-use self::line::stdin_line;
+use self::new_password::choose_password;
 use crate::environment;
-use crate::error::{CliError, Fault, Result};
-use crate::output::clean;
+use crate::error::{CliError, ErrorKind, Result};
+use crate::input::{stdin_line, stdin_secret};
+use crate::output::escape;
 
-/// Whether somebody can be asked, decided once.
+/// Prompts, if the session is interactive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prompt {
-    /// Why nobody can be asked.
-    obstacle: Option<&'static str>,
-    /// Whether what asks for a confirmation is confirmed beforehand.
-    confirmed: bool,
+    /// Why prompting is not possible.
+    unavailable: Option<&'static str>,
+    /// Whether confirmations are answered with yes.
+    assume_yes: bool,
 }
 
 impl Prompt {
-    /// People can be asked when both ends are terminals and nobody has said otherwise.
-    pub(crate) fn new(no_input: bool, confirmed: bool) -> Self {
-        let obstacle = if no_input {
-            Some("--no-input forbids asking")
-        } else if environment::is_automation() {
-            Some("the variable CI forbids asking")
+    /// Prompting is possible if stdin and stderr are terminals and neither `--no-input` nor `CI` is set.
+    pub(crate) fn new(no_input: bool, assume_yes: bool) -> Self {
+        let unavailable = if no_input {
+            Some("--no-input is set")
+        } else if environment::is_ci() {
+            Some("the variable CI is set")
         } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
             None
         } else {
-            Some("there is no terminal to ask")
+            Some("there is no terminal")
         };
-        Self { obstacle, confirmed }
+        Self { unavailable, assume_yes }
     }
 
-    /// Asks for a line of text. `instead` is what to pass where nobody can be asked.
-    pub(crate) async fn line(self, question: &'static str, instead: &str) -> Result<String> {
+    /// Prompts for a line of text. `option` is what to pass if prompting is not possible.
+    pub(crate) async fn line(self, question: &'static str, option: &str) -> Result<String> {
         let what = question.to_lowercase();
-        self.demand(&what, instead)?;
-        let asked = Asked::new(question)?;
+        self.require_available(&what, option)?;
+        let open = OpenQuestion::print(question)?;
         match stdin_line(question).await? {
-            Some(answer) => {
-                asked.answered();
-                if answer.is_empty() { Err(nothing_typed(&what, instead)) } else { Ok(answer) }
+            Some(line) => {
+                open.answered();
+                if line.is_empty() { Err(no_input(&what, option)) } else { Ok(line) }
             }
-            None => Err(nothing_typed(&what, instead)),
+            None => Err(no_input(&what, option)),
         }
     }
 
-    /// Asks for a secret without echo; `what` names it. It holds the thread: an interrupt is the prompt's own to handle,
-    /// since only it can give the terminal back as it was.
-    pub(crate) fn secret(self, question: &str, what: &str, instead: &str) -> Result<Secret> {
-        self.demand(what, instead)?;
-        match rpassword::prompt_password(format!("{}: ", clean(question))) {
-            Ok(typed) if typed.is_empty() => Err(nothing_typed(what, instead)),
+    /// Prompts for a secret without echo; `what` names it in errors. Blocks the thread: rpassword handles interrupts
+    /// itself because it must restore the terminal.
+    pub(crate) fn secret(self, question: &str, what: &str, option: &str) -> Result<Secret> {
+        self.require_available(what, option)?;
+        match rpassword::prompt_password(format!("{}: ", escape(question))) {
+            Ok(typed) if typed.is_empty() => Err(no_input(what, option)),
             Ok(typed) => Ok(Secret::new(typed)),
             Err(error) => Err(match error.kind() {
-                io::ErrorKind::Interrupted => Fault::Interrupted.bare(),
+                io::ErrorKind::Interrupted => ErrorKind::Interrupted.into(),
                 io::ErrorKind::UnexpectedEof => {
                     end_line();
-                    nothing_typed(what, instead)
+                    no_input(what, option)
                 }
-                _ => Fault::InputUnreadable.because(format!("the terminal: {error}")),
+                _ => ErrorKind::InputUnreadable.with_message(format!("terminal: {error}")),
             }),
         }
     }
 
-    /// Asks for a new password, twice; again when it is too short or the repetition differs.
-    pub(crate) fn new_password(self, instead: &str) -> Result<Secret> {
-        chosen(|question| self.secret(question, "new password", instead), tell)
+    /// Prompts for a new password, twice.
+    pub(crate) fn new_password(self, option: &str) -> Result<Secret> {
+        choose_password(|question| self.secret(question, "new password", option), print_line)
     }
 
-    /// The token that an argument gives: the argument itself, for `-` the next line of standard input, and without an
-    /// argument what a person types.
+    /// Token given as an argument: the argument, the next line of standard input for `-`, or a prompt without one.
     pub(crate) async fn token(self, argument: Option<&str>, question: &str) -> Result<Secret> {
         let token = match argument {
             Some("-") => stdin_secret("token").await?,
@@ -87,64 +83,63 @@ impl Prompt {
         Ok(Secret::new(token.expose().trim()))
     }
 
-    /// Waits until somebody presses Enter. False where nobody can be asked, or nothing can be typed any more.
-    pub(crate) async fn pause(self, invitation: &str) -> Result<bool> {
-        if self.obstacle.is_some() {
+    /// Waits for Enter. Returns false if prompting is not possible or standard input has ended.
+    pub(crate) async fn wait_for_enter(self, message: &str) -> Result<bool> {
+        if self.unavailable.is_some() {
             return Ok(false);
         }
-        tell(invitation);
+        print_line(message);
         Ok(stdin_line("Enter").await?.is_some())
     }
 
-    /// Goes on only when somebody says that it shall: with `--yes`, or at the terminal. No answer is no.
+    /// Asks for confirmation. Succeeds with `--yes`, or if the answer is yes; an empty answer means no.
     pub(crate) async fn confirm(self, question: &str) -> Result<()> {
-        if self.confirmed {
+        if self.assume_yes {
             return Ok(());
         }
-        if let Some(obstacle) = self.obstacle {
-            return Err(Fault::InputNeeded
-                .because(format!("this has to be confirmed, and {obstacle}"))
-                .advising("Pass --yes if you mean it."));
+        if let Some(reason) = self.unavailable {
+            return Err(ErrorKind::InputNeeded
+                .with_message(format!("cannot ask for confirmation: {reason}"))
+                .with_remediation("Pass --yes to confirm."));
         }
-        let asked = Asked::new(&format!("{} [y/N]", clean(question)))?;
+        let open = OpenQuestion::print(&format!("{} [y/N]", escape(question)))?;
         let Some(answer) = stdin_line("answer").await? else {
-            return Err(Fault::Declined.because("nothing was typed, so nothing was done"));
+            return Err(ErrorKind::Declined.with_message("no answer; nothing was changed"));
         };
-        asked.answered();
-        if is_yes(&answer) { Ok(()) } else { Err(Fault::Declined.bare()) }
+        open.answered();
+        if is_yes(&answer) { Ok(()) } else { Err(ErrorKind::Declined.into()) }
     }
 
-    fn demand(self, what: &str, instead: &str) -> Result<()> {
-        match self.obstacle {
+    fn require_available(self, what: &str, option: &str) -> Result<()> {
+        match self.unavailable {
             None => Ok(()),
-            Some(obstacle) => Err(Fault::InputNeeded
-                .because(format!("{obstacle} for the {what}"))
-                .advising(format!("Pass {instead}."))),
+            Some(reason) => Err(ErrorKind::InputNeeded
+                .with_message(format!("cannot prompt for the {what}: {reason}"))
+                .with_remediation(format!("Pass {option}."))),
         }
     }
 }
 
-/// A question that stands on the terminal. Dropped without an answer, as by an interrupt, it ends its line, so that what
-/// is said next begins on one of its own.
-struct Asked {
+/// A printed question without an answer. Ends its line when dropped, so that later output starts on a new line.
+struct OpenQuestion {
     answered: bool,
 }
 
-impl Asked {
-    fn new(question: &str) -> Result<Self> {
+impl OpenQuestion {
+    fn print(question: &str) -> Result<Self> {
         let mut err = io::stderr().lock();
-        let asked = write!(err, "{question}: ").and_then(|()| err.flush());
-        asked.map_err(|error| Fault::writing(&error, "standard error"))?;
+        let printed = write!(err, "{question}: ").and_then(|()| err.flush());
+        printed.map_err(|error| CliError::write_failed(&error, "standard error"))?;
         Ok(Self { answered: false })
     }
 
-    /// Whoever answered has ended the line.
+    /// The terminal has echoed the line ending of the answer.
     fn answered(mut self) {
         self.answered = true;
     }
 }
 
-impl Drop for Asked {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if !self.answered {
             end_line();
@@ -153,18 +148,18 @@ impl Drop for Asked {
 }
 
 fn end_line() {
-    tell("");
+    print_line("");
 }
 
-/// Tells whoever is being asked. Where even that fails, there is nobody left to tell.
-fn tell(text: &str) {
+/// Prints to standard error. A failure cannot be reported anywhere else.
+fn print_line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-fn nothing_typed(what: &str, instead: &str) -> CliError {
-    Fault::InputInvalid
-        .because("nothing was typed")
-        .advising(format!("Run the command again and type the {what}, or pass {instead}."))
+fn no_input(what: &str, option: &str) -> CliError {
+    ErrorKind::InputInvalid
+        .with_message(format!("no {what} was entered"))
+        .with_remediation(format!("Run the command again and enter the {what}, or pass {option}."))
 }
 
 fn is_yes(answer: &str) -> bool {
@@ -176,18 +171,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_yes_is_yes() {
+    fn accepts_only_y_and_yes() {
         for (answer, expected) in [("y", true), (" Yes ", true), ("", false), ("n", false), ("yep", false)] {
             assert_eq!(is_yes(answer), expected, "{answer}");
         }
     }
 
     #[test]
-    fn where_nobody_can_be_asked_the_reason_and_the_option_are_named() {
-        let nobody = Prompt { obstacle: Some("there is no terminal to ask"), confirmed: true };
-        let error = nobody.secret("Password of x", "password", "--password-stdin").unwrap_err();
+    fn error_without_a_terminal_names_reason_and_option() {
+        let prompt = Prompt { unavailable: Some("there is no terminal"), assume_yes: true };
+        let error = prompt.secret("Password of x", "password", "--password-stdin").unwrap_err();
         assert_eq!((error.code.as_str(), error.exit.code()), ("input_needed", 12));
-        assert_eq!(error.message, "there is no terminal to ask for the password");
+        assert_eq!(error.message, "cannot prompt for the password: there is no terminal");
         assert_eq!(error.remediation, "Pass --password-stdin.");
     }
 }

@@ -1,17 +1,18 @@
-//! From the words of the command line to the exit status: parse, act, report; signals and defects on the way.
+//! Entry point: parses the command line, runs the command, and maps errors, signals and panics to exit statuses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 
-use crate::arguments::{Color, CommandLine, before_parsing};
-use crate::commands::Node;
+use crate::command::Node;
+use crate::commands::{CommandLine, TREE};
 use crate::context::Context;
 use crate::environment;
-use crate::error::{Exit, Fault, Result};
+use crate::error::{CliError, ErrorKind, Exit, Result};
+use crate::globals::{Color, value_before_parsing};
 use crate::help;
 use crate::output::Output;
 
@@ -19,28 +20,27 @@ use crate::output::Output;
 pub fn run() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let format = before_parsing(&arguments, "--output", environment::text("SVC_OUTPUT"));
-    let color: Color = before_parsing(&arguments, "--color", None);
-    let early = Output::before_parsing(format, color);
-    let line = match help::command().color(color.into()).try_get_matches_from(std::env::args_os()) {
-        Ok(matches) => CommandLine::from_arg_matches(&matches),
-        Err(error) => Err(error),
-    };
-    let exit = match line {
-        Ok(line) => perform(line),
-        Err(error) => refuse(&with_misplaced(error), &early),
+    let format = value_before_parsing(&arguments, "--output", environment::text("SVC_OUTPUT"));
+    let color: Color = value_before_parsing(&arguments, "--color", None);
+    let out = Output::before_parsing(format, color);
+    let parsed = help::command(TREE)
+        .color(color.into())
+        .try_get_matches_from(std::env::args_os())
+        .and_then(|matches| CommandLine::from_arg_matches(&matches));
+    let exit = match parsed {
+        Ok(line) => run_command(line),
+        Err(error) => report_parse_error(&with_full_names(error), &out),
     };
     exit.into()
 }
 
-/// Acts on an understood command line.
-fn perform(line: CommandLine) -> Exit {
-    let context = Context::new(line.globals);
+fn run_command(line: CommandLine) -> Exit {
+    let context = Context::new(line.globals, TREE);
     let out = context.out().clone();
-    match catching_defects(|| act(line.command, &context)) {
-        Ok(()) => Exit::Done,
+    match catch_panic(|| block_on_command(line.command, &context)) {
+        Ok(()) => Exit::Success,
         Err(error) => {
-            // Whoever closed the pipe has seen enough.
+            // The reader closed the pipe and does not expect an error.
             if error.exit != Exit::BrokenPipe {
                 out.error(&error);
             }
@@ -49,98 +49,98 @@ fn perform(line: CommandLine) -> Exit {
     }
 }
 
-fn act(command: impl Node, context: &Context) -> Result<()> {
-    // An error means that it is installed already, which is what is wanted.
+fn block_on_command(command: impl Node, context: &Context) -> Result<()> {
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Fault::Defect.because(format!("no runtime: {error}")))?;
-    let outcome = runtime.block_on(async {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(
+            |error| ErrorKind::Defect.with_message(format!("failed to start the async runtime: {error}")),
+        )?;
+    let result = runtime.block_on(async {
         tokio::select! {
             biased;
-            signal = stopped() => Err(signal.bare()),
-            outcome = command.run(context) => outcome,
+            signal = termination_signal() => Err(signal.into()),
+            result = command.run(context) => result,
         }
     });
-    // A thread that still waits for standard input must not hold the process.
+    // A thread that is blocked on standard input must not delay the exit.
     runtime.shutdown_background();
-    outcome
+    result
 }
 
-/// Ends when the process is told to stop.
+/// Waits for SIGINT or SIGTERM.
 #[cfg(unix)]
-async fn stopped() -> Fault {
+async fn termination_signal() -> ErrorKind {
     use tokio::signal::unix::{SignalKind, signal};
 
     match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
         (Ok(mut interrupt), Ok(mut terminate)) => tokio::select! {
-            _ = interrupt.recv() => Fault::Interrupted,
-            _ = terminate.recv() => Fault::Terminated,
+            _ = interrupt.recv() => ErrorKind::Interrupted,
+            _ = terminate.recv() => ErrorKind::Terminated,
         },
-        // Without handlers, the signals end the process by themselves.
+        // Without handlers, the default action of the signals ends the process.
         _ => std::future::pending().await,
     }
 }
 
 #[cfg(not(unix))]
-async fn stopped() -> Fault {
+async fn termination_signal() -> ErrorKind {
     match tokio::signal::ctrl_c().await {
-        Ok(()) => Fault::Interrupted,
+        Ok(()) => ErrorKind::Interrupted,
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Turns a panic into the error that says so.
-fn catching_defects(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let place: Arc<Mutex<String>> = Arc::default();
-    let seen = Arc::clone(&place);
+/// Converts a panic to an error with the location and message of the panic.
+fn catch_panic(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let message: Arc<Mutex<String>> = Arc::default();
+    let hook_message = Arc::clone(&message);
     std::panic::set_hook(Box::new(move |panic| {
-        *seen.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+        *hook_message.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
     }));
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(Fault::Defect.because(place.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+        let message = message.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(ErrorKind::Defect.with_message(message))
     })
 }
 
-/// A command that was typed without its noun is named in full, instead of what clap finds similar.
-fn with_misplaced(mut error: clap::Error) -> clap::Error {
+/// Suggests the full names of a command that was entered without its group, instead of clap's similar names.
+fn with_full_names(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
-    let meant: Vec<_> = help::named_elsewhere(word).iter().map(|name| format!("`{name}`")).collect();
-    if !meant.is_empty() {
+    let names: Vec<_> = help::full_names(TREE, word).iter().map(|name| format!("`{name}`")).collect();
+    if !names.is_empty() {
         error.remove(ContextKind::SuggestedSubcommand);
-        let tip = format!("did you mean {}?", meant.join(" or "));
+        let tip = format!("did you mean {}?", names.join(" or "));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
 }
 
-/// Answers a command line that is not to be acted on: help and version are data, the rest is an error.
-fn refuse(error: &clap::Error, out: &Output) -> Exit {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+/// Prints help and version as data, and everything else as a usage error.
+fn report_parse_error(error: &clap::Error, out: &Output) -> Exit {
+    if matches!(error.kind(), ClapErrorKind::DisplayHelp | ClapErrorKind::DisplayVersion) {
         return match error.print() {
-            Ok(()) => Exit::Done,
-            Err(failure) => Fault::writing(&failure, "standard output").exit,
+            Ok(()) => Exit::Success,
+            Err(error) => CliError::write_failed(&error, "standard output").exit,
         };
     }
-    if out.is_structured() {
-        out.error(&Fault::Usage.because(complaint(error)));
+    if out.is_json() {
+        out.error(&ErrorKind::Usage.with_message(parse_error_message(error)));
     } else {
-        // Where standard error is gone, there is nobody left to tell.
+        // A failure to write to standard error cannot be reported anywhere else.
         let _ = error.print();
     }
     Exit::Usage
 }
 
-/// What clap complains of, without the usage that follows it.
-fn complaint(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is needed".to_owned();
+/// Message of a clap error, without the usage line.
+fn parse_error_message(error: &clap::Error) -> String {
+    if error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a subcommand is required".to_owned();
     }
     let text = error.render().to_string();
-    let complaint = text.split("\n\nUsage:").next().unwrap_or_default();
-    complaint.trim().trim_start_matches("error: ").to_owned()
+    let message = text.split("\n\nUsage:").next().unwrap_or_default();
+    message.trim().trim_start_matches("error: ").to_owned()
 }

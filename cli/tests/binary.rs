@@ -1,7 +1,9 @@
-//! The binary as its users meet it: without a service, and with one that answers as it is told.
+//! Tests of the binary, without a service and with a stub of the service.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "binary/api.rs"]
+mod api;
 #[path = "binary/api_keys.rs"]
 mod api_keys;
 #[path = "binary/certificates.rs"]
@@ -20,12 +22,12 @@ mod invites;
 mod offline;
 #[path = "binary/passwords.rs"]
 mod passwords;
-#[path = "binary/people.rs"]
-mod people;
 #[path = "binary/sessions.rs"]
 mod sessions;
 #[path = "binary/stub.rs"]
 mod stub;
+#[path = "binary/tenants.rs"]
+mod tenants;
 #[cfg(target_os = "linux")]
 #[path = "binary/terminal.rs"]
 mod terminal;

@@ -1,97 +1,96 @@
-//! Lists, page by page.
+//! Lists, read page by page.
 
 use contract::Page;
+use contract::routes::Route;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
 use super::{Api, Call};
 use crate::error::Result;
 
-/// Items asked for at once, the most that the service gives.
-const LARGEST_PAGE: u32 = 200;
+/// Largest page of the service.
+const MAX_PAGE_SIZE: u32 = 200;
 
-/// How much of a list is wanted.
+/// How many items to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// The first page, as long as the service likes it.
+pub(crate) enum ListLimit {
+    /// One page of the service's default size.
     OnePage,
-    /// This many items, or all when there are fewer.
     AtMost(u32),
-    /// All of it.
     All,
 }
 
-impl Extent {
-    /// How many items to ask for when there are so many already; none leaves it to the service.
-    fn next_page(self, have: usize) -> Option<u32> {
+impl ListLimit {
+    /// Size of the next page after `count` items; `None` is the service's default.
+    fn next_page_size(self, count: usize) -> Option<u32> {
         match self {
             Self::OnePage => None,
             Self::AtMost(most) => {
-                Some(most.saturating_sub(u32::try_from(have).unwrap_or(u32::MAX)).min(LARGEST_PAGE))
+                Some(most.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX)).min(MAX_PAGE_SIZE))
             }
-            Self::All => Some(LARGEST_PAGE),
+            Self::All => Some(MAX_PAGE_SIZE),
         }
     }
 
-    /// Whether so many items, and at least one page, are enough.
-    fn is_enough(self, have: usize) -> bool {
+    /// Whether `count` items, and at least one page, are enough.
+    fn is_reached(self, count: usize) -> bool {
         match self {
             Self::OnePage => true,
-            Self::AtMost(most) => have >= most as usize,
+            Self::AtMost(most) => count >= most as usize,
             Self::All => false,
         }
     }
 }
 
-/// What was read of a list.
-pub(crate) struct Part<T> {
-    /// The items, in the service's order.
+/// Items that were read.
+pub(crate) struct ApiList<T> {
+    /// Items in the order of the service.
     pub(crate) items: Vec<T>,
-    /// Whether more of them follow that nobody meant to leave out.
-    pub(crate) cut: bool,
+    /// Whether there are more items, and no limit was set.
+    pub(crate) truncated: bool,
 }
 
-/// What a list is asked for: names and values, of which those without a value are left out.
+/// Query parameters; those without a value are omitted.
 type Filter<'a> = &'a [(&'static str, Option<&'a str>)];
 
 impl Api {
-    /// Every item of a list. `prepare` gives each page's call its headers.
-    pub(crate) async fn list<T: DeserializeOwned>(
+    /// Reads all items of a list. `prepare` sets the headers of each request.
+    pub(crate) async fn list_all<T: DeserializeOwned>(
         &self,
-        path: &str,
+        route: &Route,
         prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
     ) -> Result<Vec<T>> {
-        Ok(self.list_part(path, &[], Extent::All, prepare).await?.items)
+        Ok(self.list(route, &[], ListLimit::All, prepare).await?.items)
     }
 
-    /// The items of a list that pass the filter, as many as are wanted. `prepare` gives each page's call its headers.
-    pub(crate) async fn list_part<T: DeserializeOwned>(
+    /// Reads the items of a list that match the filter, up to a limit. `prepare` sets the headers of each request.
+    pub(crate) async fn list<T: DeserializeOwned>(
         &self,
-        path: &str,
+        route: &Route,
         filter: Filter<'_>,
-        extent: Extent,
+        limit: ListLimit,
         prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
-    ) -> Result<Part<T>> {
+    ) -> Result<ApiList<T>> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let url = page_url(path, filter, extent.next_page(items.len()), cursor.as_deref());
-            let page: Page<T> = prepare(self.call(Method::GET, &url))?.fetch().await?;
+            let path = page_path(route.path, filter, limit.next_page_size(items.len()), cursor.as_deref());
+            let page: Page<T> = prepare(self.call_path(Method::GET, &path))?.fetch().await?;
             items.extend(page.items);
             cursor = page.next_cursor;
-            if cursor.is_none() || extent.is_enough(items.len()) {
-                let cut = cursor.is_some() && extent == Extent::OnePage;
-                return Ok(Part { items, cut });
+            if cursor.is_none() || limit.is_reached(items.len()) {
+                let truncated = cursor.is_some() && limit == ListLimit::OnePage;
+                return Ok(ApiList { items, truncated });
             }
         }
     }
 }
 
-fn page_url(path: &str, filter: Filter<'_>, limit: Option<u32>, cursor: Option<&str>) -> String {
+fn page_path(path: &str, filter: Filter<'_>, limit: Option<u32>, cursor: Option<&str>) -> String {
     let limit = limit.map(|limit| limit.to_string());
     let paging = [("limit", limit.as_deref()), ("cursor", cursor)];
-    let given = filter.iter().copied().chain(paging).filter_map(|(name, value)| Some((name, value?)));
-    let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish();
+    let pairs = filter.iter().copied().chain(paging).filter_map(|(name, value)| Some((name, value?)));
+    let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
@@ -102,26 +101,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_asked_for_with_what_is_given_and_nothing_else() {
-        assert_eq!(page_url("/users", &[("email", None)], None, None), "/users");
+    fn query_contains_only_parameters_with_a_value() {
+        assert_eq!(page_path("/users", &[("email", None)], None, None), "/users");
         let filter = [("email", Some("a+b@acme.example")), ("status", None)];
         assert_eq!(
-            page_url("/users", &filter, Some(7), Some("a b&c")),
+            page_path("/users", &filter, Some(7), Some("a b&c")),
             "/users?email=a%2Bb%40acme.example&limit=7&cursor=a+b%26c"
         );
     }
 
     proptest! {
         #[test]
-        fn pages_add_up_to_what_is_wanted_and_never_exceed_what_the_service_gives(most in 1_u32..5_000) {
-            let extent = Extent::AtMost(most);
-            let mut have = 0;
-            while !extent.is_enough(have) {
-                let page = extent.next_page(have).unwrap();
-                prop_assert!((1..=LARGEST_PAGE).contains(&page));
-                have += page as usize;
+        fn page_sizes_add_up_to_the_limit(most in 1_u32..5_000) {
+            let limit = ListLimit::AtMost(most);
+            let mut count = 0;
+            while !limit.is_reached(count) {
+                let page = limit.next_page_size(count).unwrap();
+                prop_assert!((1..=MAX_PAGE_SIZE).contains(&page));
+                count += page as usize;
             }
-            prop_assert_eq!(have, most as usize);
+            prop_assert_eq!(count, most as usize);
         }
     }
 }

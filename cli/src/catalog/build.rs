@@ -1,4 +1,4 @@
-//! Makes the catalog: walks the tree of commands, and lays each one's overlay beside it.
+//! Builds the catalog from the command tree.
 
 use std::any::TypeId;
 use std::path::PathBuf;
@@ -11,16 +11,15 @@ use uuid::Uuid;
 use super::format::{
     CatalogArgument, CatalogError, CatalogOption, CommandDescriptor, Document, Example, ExitCode, SCHEMA_ID,
 };
-use super::{Failure, Overlay, VERSION};
-use crate::commands::{Commands, Node};
+use super::overlay::PossibleError;
+use super::{CommandTree, Overlay, VERSION};
 use crate::error::Exit;
-use crate::help;
 
-/// The catalog of this client.
-pub(crate) fn document() -> Document {
-    let mut root = help::bare_command();
+/// Catalog of the commands.
+pub(crate) fn document(tree: CommandTree) -> Document {
+    let mut root = (tree.command)();
     root.build();
-    let commands = leaves(&root).into_iter().zip(Commands::overlays());
+    let commands = leaves(&root).into_iter().zip((tree.overlays)());
     Document {
         schema: SCHEMA_ID,
         version: VERSION,
@@ -30,71 +29,58 @@ pub(crate) fn document() -> Document {
     }
 }
 
-/// Every command that does something, with the words that name it, in the order of [`Node::overlays`].
+/// Commands without subcommands and their full names, in the order of the overlays.
 pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
-    fn collect<'a>(command: &'a Command, path: &str, found: &mut Vec<(String, &'a Command)>) {
+    fn collect<'a>(command: &'a Command, path: &str, leaves: &mut Vec<(String, &'a Command)>) {
         for child in command.get_subcommands() {
             let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
             if child.has_subcommands() {
-                collect(child, &name, found);
+                collect(child, &name, leaves);
             } else {
-                found.push((name, child));
+                leaves.push((name, child));
             }
         }
     }
-    let mut found = Vec::new();
-    collect(root, "", &mut found);
-    found
+    let mut leaves = Vec::new();
+    collect(root, "", &mut leaves);
+    leaves
 }
 
 fn describe(name: String, command: &Command, overlay: &Overlay) -> CommandDescriptor {
-    let failures = failures(overlay);
+    let errors = overlay.possible_errors();
+    let examples =
+        overlay.examples.iter().map(|&(description, command)| Example { description, command }).collect();
     CommandDescriptor {
         group: overlay.group.name(),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
         options: options(command),
         arguments: command.get_positionals().map(argument).collect(),
-        exit_codes: exit_codes(&failures),
-        examples: overlay
-            .examples
-            .iter()
-            .map(|&(description, command)| Example { description, command })
-            .collect(),
+        exit_codes: exit_codes(&errors),
+        examples,
         agent_notes: overlay.agent_notes,
         see_also: overlay.see_also.to_vec(),
-        errors: failures.into_iter().map(error).collect(),
+        errors: errors.into_iter().map(catalog_error).collect(),
         input_schema: overlay.input_schema.map(|schema| schema()),
         output_schema: overlay.output_schema.map(|schema| schema()),
         name,
     }
 }
 
-/// What the command can fail with: its own failures first, each once.
-fn failures(overlay: &Overlay) -> Vec<Failure> {
-    let mut failures = overlay.errors.to_vec();
-    for shared in overlay.access.failures() {
-        if !failures.contains(&shared) {
-            failures.push(shared);
-        }
-    }
-    failures
-}
-
-/// The statuses that the failures lead to. They need no list of their own, which could disagree.
-fn exit_codes(failures: &[Failure]) -> Vec<ExitCode> {
-    let mut exits: Vec<Exit> = failures.iter().map(|failure| failure.exit()).collect();
-    exits.push(Exit::Done);
+/// Exit statuses of the errors, and of success.
+fn exit_codes(errors: &[PossibleError]) -> Vec<ExitCode> {
+    let mut exits: Vec<Exit> = errors.iter().map(|error| error.exit()).collect();
+    exits.push(Exit::Success);
     exits.sort_unstable();
     exits.dedup();
     exits.into_iter().map(|exit| ExitCode { code: exit.code(), meaning: exit.meaning() }).collect()
 }
 
-fn error(failure: Failure) -> CatalogError {
-    CatalogError { code: failure.code(), message: failure.message(), remediation: failure.remediation() }
+fn catalog_error(error: PossibleError) -> CatalogError {
+    CatalogError { code: error.code(), message: error.message(), remediation: error.remediation() }
 }
 
-/// The command's own options, then those that every command takes.
+/// Options of the command, then the global options.
 fn options(command: &Command) -> Vec<CatalogOption> {
     let options = command.get_arguments().filter(|arg| !arg.is_positional());
     let (global, own): (Vec<_>, Vec<_>) = options.partition(|arg| arg.is_global_set());
@@ -107,7 +93,7 @@ fn option(arg: &Arg) -> Option<CatalogOption> {
     let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     Some(CatalogOption {
         flag: format!("--{flag}"),
-        kind: if switch { "boolean".to_owned() } else { kind(arg) },
+        value_type: if switch { "boolean".to_owned() } else { value_type(arg) },
         required: arg.is_required_set(),
         description: plain(arg.get_help()),
         default: if switch {
@@ -119,15 +105,14 @@ fn option(arg: &Arg) -> Option<CatalogOption> {
     })
 }
 
-/// What kind of value the option takes.
-fn kind(arg: &Arg) -> String {
+fn value_type(arg: &Arg) -> String {
     let values: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     if !values.is_empty() {
         return values.join("|");
     }
     let parsed = arg.get_value_parser().type_id();
     let is = |type_id| parsed == type_id;
-    let kind = if is(TypeId::of::<u32>()) || is(TypeId::of::<usize>()) {
+    let name = if is(TypeId::of::<u32>()) || is(TypeId::of::<usize>()) {
         "integer"
     } else if is(TypeId::of::<Duration>()) {
         "duration"
@@ -138,7 +123,7 @@ fn kind(arg: &Arg) -> String {
     } else {
         "string"
     };
-    kind.to_owned()
+    name.to_owned()
 }
 
 fn argument(arg: &Arg) -> CatalogArgument {
@@ -152,7 +137,7 @@ fn argument(arg: &Arg) -> CatalogArgument {
     }
 }
 
-/// How the command is typed: its own arguments and what it requires, without the global options.
+/// Usage of the command without global options.
 fn synopsis(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ")

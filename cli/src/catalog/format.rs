@@ -1,62 +1,62 @@
-//! The fixed format of a command catalog, as types and as the JSON Schema that any catalog is checked against.
+//! The fixed format of a command catalog, as types and as JSON Schema.
 
 use jsonschema::Validator;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Fault, Result};
+use crate::error::{ErrorKind, Result};
 
-/// The JSON Schema of the format, as it is published.
+/// Published JSON Schema of the format.
 const SCHEMA: &str = include_str!("../../../catalog/command-catalog.v1.schema.json");
-/// The schema's own name.
+/// `$id` of the schema.
 pub(super) const SCHEMA_ID: &str = "https://svc.example/schemas/command-catalog/v1";
 
-/// A catalog.
+/// A command catalog.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Document {
-    /// Which format this is.
+    /// JSON Schema of this format.
     #[serde(rename = "$schema")]
     pub(super) schema: &'static str,
     /// Version of the catalog.
     pub(super) version: &'static str,
     /// Name of the client.
     pub(super) cli: &'static str,
-    /// What the client is for.
+    /// Purpose of the client.
     pub(super) description: String,
-    /// Every command, in the order of the help.
+    /// All commands, in the order of the help.
     pub(super) commands: Vec<CommandDescriptor>,
 }
 
 /// A command.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CommandDescriptor {
-    /// The words that name it, as `auth login`.
+    /// Full name, such as `auth login`.
     pub(super) name: String,
-    /// What it belongs to.
+    /// Heading in the help.
     pub(super) group: &'static str,
-    /// How it is typed.
+    /// Usage.
     pub(super) synopsis: String,
-    /// What it does.
+    /// Help text.
     pub(super) description: String,
-    /// Its options, the global ones last.
+    /// Options, global options last.
     pub(super) options: Vec<CatalogOption>,
-    /// Its arguments, in order.
+    /// Positional arguments, in order.
     pub(super) arguments: Vec<CatalogArgument>,
-    /// How it can end.
+    /// Possible exit statuses.
     pub(super) exit_codes: Vec<ExitCode>,
-    /// Command lines that show its use.
+    /// Example command lines.
     pub(super) examples: Vec<Example>,
-    /// What an agent should know before it runs the command.
+    /// Notes for an agent that runs the command.
     pub(super) agent_notes: &'static str,
     /// Names of related commands.
     pub(super) see_also: Vec<&'static str>,
-    /// What it can fail with.
+    /// Possible errors.
     pub(super) errors: Vec<CatalogError>,
-    /// JSON Schema of what it reads.
+    /// JSON Schema of the input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) input_schema: Option<Value>,
-    /// JSON Schema of what it prints with `--output json`.
+    /// JSON Schema of the data printed with `--output json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) output_schema: Option<Value>,
 }
@@ -64,74 +64,74 @@ pub(super) struct CommandDescriptor {
 /// An option.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CatalogOption {
-    /// As it is typed, with its two hyphens.
+    /// Name with two hyphens.
     pub(super) flag: String,
-    /// `boolean` for a switch, else what its value is; alternatives are separated by `|`.
+    /// `boolean` for a switch, else the type of the value; alternatives are separated by `|`.
     #[serde(rename = "type")]
-    pub(super) kind: String,
-    /// Whether the command needs it.
+    pub(super) value_type: String,
+    /// Whether the option is required.
     pub(super) required: bool,
-    /// What it does.
+    /// Help text.
     pub(super) description: String,
-    /// What holds when it is left out.
+    /// Default value.
     pub(super) default: Option<String>,
-    /// The environment variable that stands in for it.
+    /// Environment variable that sets the option.
     pub(super) env: Option<String>,
 }
 
 /// A positional argument.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CatalogArgument {
-    /// Its name.
+    /// Name in the usage.
     pub(super) name: String,
-    /// Whether the command needs it.
+    /// Whether the argument is required.
     pub(super) required: bool,
-    /// What it is.
+    /// Help text.
     pub(super) description: String,
 }
 
 /// An exit status.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ExitCode {
-    /// The number.
+    /// Number.
     pub(super) code: u8,
-    /// What it says.
+    /// Meaning.
     pub(super) meaning: &'static str,
 }
 
-/// A command line that shows the use of a command.
+/// An example command line.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Example {
-    /// What it does.
+    /// What the example does.
     pub(super) description: &'static str,
-    /// As it is typed.
+    /// Command line.
     pub(super) command: &'static str,
 }
 
-/// What a command can fail with.
+/// A possible error.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CatalogError {
-    /// What scripts key on.
+    /// Stable code for scripts.
     pub(super) code: &'static str,
-    /// What went wrong.
+    /// What happened.
     pub(super) message: &'static str,
     /// What to do about it.
     pub(super) remediation: &'static str,
 }
 
-/// The JSON Schema of the format.
+/// JSON Schema of the format.
 pub(crate) fn format_schema() -> Value {
-    // What is built in is JSON: the tests read it.
+    // The tests check that the embedded schema is JSON.
     serde_json::from_str(SCHEMA).unwrap_or_default()
 }
 
-/// What is wrong with a catalog, each fault with its place; nothing when it is valid.
-pub(crate) fn faults_of(catalog: &Value) -> Result<Vec<String>> {
+/// Checks a catalog against the format. Returns each violation with its JSON Pointer.
+pub(crate) fn validation_errors(catalog: &Value) -> Result<Vec<String>> {
     let defect = |error: jsonschema::ValidationError<'_>| {
-        Fault::Defect.because(format!("the built-in schema: {error}"))
+        ErrorKind::Defect.with_message(format!("invalid embedded schema: {error}"))
     };
     let validator: Validator =
         jsonschema::options().should_validate_formats(true).build(&format_schema()).map_err(defect)?;
-    let faults = validator.iter_errors(catalog);
-    Ok(faults.map(|fault| format!("{}: {fault}", fault.instance_path())).collect())
+    let errors = validator.iter_errors(catalog);
+    Ok(errors.map(|error| format!("{}: {error}", error.instance_path())).collect())
 }

@@ -1,48 +1,60 @@
-//! What a command says of itself beyond its options. The compiler demands it of every command.
+//! Catalog data that the clap definition of a command does not contain. The compiler requires it for each command.
 
 use contract::ProblemKind;
+use contract::routes::Route;
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::error::{Exit, Fault};
+use crate::error::{ErrorKind, Exit, remediation_for};
 
-/// The part of a catalog entry that clap cannot know.
+/// The part of a catalog entry that clap cannot derive.
 #[derive(Clone)]
 pub(crate) struct Overlay {
-    /// What the command belongs to.
-    pub(crate) group: Group,
-    /// What it needs before it can begin; says which failures it shares with others of its kind.
-    pub(crate) access: Access,
-    /// What an example does, and its command line; at least one.
+    pub(crate) group: HelpGroup,
+    /// Prerequisites, which imply the errors that commands share.
+    pub(crate) requires: Requirement,
+    /// Routes that the command calls, which imply the problems of the API.
+    pub(crate) routes: Routes,
+    /// Local errors beyond those of the prerequisites.
+    pub(crate) errors: &'static [ErrorKind],
+    /// Descriptions and command lines; at least one.
     pub(crate) examples: &'static [(&'static str, &'static str)],
-    /// What an agent should know before it runs the command.
     pub(crate) agent_notes: &'static str,
     /// Names of related commands.
     pub(crate) see_also: &'static [&'static str],
-    /// What it can fail with beyond what its access brings along.
-    pub(crate) errors: &'static [Failure],
-    /// JSON Schema of what it reads.
+    /// JSON Schema of the input.
     pub(crate) input_schema: Option<fn() -> Value>,
-    /// JSON Schema of what it prints.
+    /// JSON Schema of the output.
     pub(crate) output_schema: Option<fn() -> Value>,
 }
 
-/// The headings of the help.
+impl Overlay {
+    /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
+    pub(super) fn possible_errors(&self) -> Vec<PossibleError> {
+        let own = self.errors.iter().copied().map(PossibleError::Local);
+        let all = own.chain(self.routes.problems()).chain(self.requires.errors());
+        all.fold(Vec::new(), |mut errors, error| {
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+            errors
+        })
+    }
+}
+
+/// A heading of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
-    /// Tenants, users, sessions.
+pub(crate) enum HelpGroup {
     Identity,
-    /// Events.
     Events,
-    /// The client itself, and what lies under it.
     Tools,
 }
 
-impl Group {
-    /// Every heading, in order.
+impl HelpGroup {
+    /// All headings, in order.
     pub(crate) const ALL: &[Self] = &[Self::Identity, Self::Events, Self::Tools];
 
-    /// The heading, which is also the catalog's name of the group.
+    /// Text of the heading, and `group` in the catalog.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Identity => "Identity",
@@ -52,129 +64,165 @@ impl Group {
     }
 }
 
-/// One way to fail.
+/// Routes that a command calls.
+#[derive(Clone, Copy)]
+pub(crate) enum Routes {
+    /// These routes.
+    Only(&'static [&'static Route]),
+    /// Any route, chosen by the user.
+    Any,
+}
+
+impl Routes {
+    pub(crate) const NONE: Self = Self::Only(&[]);
+
+    fn problems(self) -> Vec<PossibleError> {
+        let kinds = match self {
+            Self::Any => ProblemKind::ALL.to_vec(),
+            Self::Only(routes) => {
+                let problems = routes.iter().flat_map(|route| route.all_problems());
+                problems.filter(|kind| !is_prevented(*kind)).collect()
+            }
+        };
+        kinds.into_iter().map(PossibleError::Api).collect()
+    }
+}
+
+/// Whether the client itself prevents a problem, because it builds headers, encodings and batches.
+const fn is_prevented(kind: ProblemKind) -> bool {
+    matches!(
+        kind,
+        ProblemKind::HeaderMissing
+            | ProblemKind::HeaderInvalid
+            | ProblemKind::MalformedJson
+            | ProblemKind::MalformedEncoding
+            | ProblemKind::MediaType
+            | ProblemKind::ContentEncoding
+            | ProblemKind::BodyTimeout
+            | ProblemKind::BodyTooLarge
+            | ProblemKind::EmptyBatch
+            | ProblemKind::BatchTooLarge
+            | ProblemKind::Unauthenticated
+    )
+}
+
+/// An error that a command can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Found on this side of the wire.
-    Local(Fault),
-    /// Answered by the API.
+pub(super) enum PossibleError {
+    /// Detected by the client.
+    Local(ErrorKind),
+    /// Returned by the API.
     Api(ProblemKind),
 }
 
-impl Failure {
-    /// What scripts key on.
-    pub(crate) const fn code(self) -> &'static str {
+impl PossibleError {
+    pub(super) const fn code(self) -> &'static str {
         match self {
-            Self::Local(fault) => fault.code(),
+            Self::Local(kind) => kind.code(),
             Self::Api(kind) => kind.code(),
         }
     }
 
-    /// What went wrong.
-    pub(crate) const fn message(self) -> &'static str {
+    pub(super) const fn message(self) -> &'static str {
         match self {
-            Self::Local(fault) => fault.title(),
+            Self::Local(kind) => kind.title(),
             Self::Api(kind) => kind.title(),
         }
     }
 
-    /// What to do about it.
-    pub(crate) const fn remediation(self) -> &'static str {
+    pub(super) const fn remediation(self) -> &'static str {
         match self {
-            Self::Local(fault) => fault.remedy(),
-            Self::Api(kind) => kind.remedy(),
+            Self::Local(kind) => kind.remediation(),
+            Self::Api(kind) => remediation_for(kind),
         }
     }
 
-    /// The exit status that it leads to.
-    pub(crate) const fn exit(self) -> Exit {
+    pub(super) const fn exit(self) -> Exit {
         match self {
-            Self::Local(fault) => fault.exit(),
-            Self::Api(kind) => Exit::of_problem(kind),
+            Self::Local(kind) => kind.exit(),
+            Self::Api(kind) => Exit::from_problem(kind),
         }
     }
 }
 
-/// What a command needs before it can begin.
+/// What a command needs before it can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Nothing.
-    Offline,
-    /// To know where this client's files lie.
-    Files,
-    /// What is stored, without the service.
-    Stored,
-    /// A session, without the service.
+pub(crate) enum Requirement {
+    Nothing,
+    /// The location of the client's files.
+    ConfigDirectory,
+    /// The credentials file.
+    CredentialsFile,
+    /// A session, without a request to the service.
     StoredSession,
     /// The service.
     Service,
-    /// The service, and a session.
+    /// The service and a session.
     Session,
     /// The service, and a session or an API key.
-    Caller,
-    /// The service, and a session, an API key or the operator's token.
-    CallerOrPlatformAdmin,
-    /// The service, and the operator's token.
-    PlatformAdmin,
+    Credential,
+    /// The service, and a session, an API key or the platform token.
+    CredentialOrPlatformToken,
+    /// The service and the platform token.
+    PlatformToken,
 }
 
-/// What any command can fail with.
-const ANYWHERE: &[Fault] = &[
-    Fault::Usage,
-    Fault::OutputFailed,
-    Fault::BrokenPipe,
-    Fault::Interrupted,
-    Fault::Terminated,
-    Fault::Defect,
+/// Errors of every command.
+const ANY_COMMAND: &[ErrorKind] = &[
+    ErrorKind::Usage,
+    ErrorKind::OutputFailed,
+    ErrorKind::BrokenPipe,
+    ErrorKind::Interrupted,
+    ErrorKind::Terminated,
+    ErrorKind::Defect,
 ];
-/// What looking at files and variables can fail with.
-const FILES: &[Fault] = &[Fault::ConfigurationInvalid];
-const STORED: &[Fault] = &[Fault::CredentialsExposed, Fault::CredentialsUnusable];
-/// What asking a service can fail with, whatever is asked.
-const SERVICE: &[Failure] = &[
-    Failure::Local(Fault::Unreachable),
-    Failure::Local(Fault::TimedOut),
-    Failure::Local(Fault::UnexpectedAnswer),
-    Failure::Api(ProblemKind::RateLimited),
-    Failure::Api(ProblemKind::Overloaded),
-    Failure::Api(ProblemKind::DependencyUnavailable),
-    Failure::Api(ProblemKind::Internal),
+const CONFIG_DIRECTORY: &[ErrorKind] = &[ErrorKind::ConfigurationInvalid];
+const CREDENTIALS_FILE: &[ErrorKind] = &[ErrorKind::CredentialsExposed, ErrorKind::CredentialsUnusable];
+/// Errors of every request.
+const ANY_REQUEST: &[PossibleError] = &[
+    PossibleError::Local(ErrorKind::Unreachable),
+    PossibleError::Local(ErrorKind::TimedOut),
+    PossibleError::Local(ErrorKind::UnexpectedResponse),
+    PossibleError::Api(ProblemKind::RateLimited),
+    PossibleError::Api(ProblemKind::Overloaded),
+    PossibleError::Api(ProblemKind::DependencyUnavailable),
+    PossibleError::Api(ProblemKind::Internal),
 ];
 
-impl Access {
-    /// What commands of this kind can fail with.
-    pub(crate) fn failures(self) -> Vec<Failure> {
-        let local = |faults: &[Fault]| faults.iter().copied().map(Failure::Local).collect::<Vec<_>>();
-        let mut failures = local(ANYWHERE);
-        if self != Self::Offline {
-            failures.extend(local(FILES));
+impl Requirement {
+    fn errors(self) -> Vec<PossibleError> {
+        let local = |kinds: &[ErrorKind]| kinds.iter().copied().map(PossibleError::Local).collect::<Vec<_>>();
+        let mut errors = local(ANY_COMMAND);
+        if self != Self::Nothing {
+            errors.extend(local(CONFIG_DIRECTORY));
         }
-        if !matches!(self, Self::Offline | Self::Files) {
-            failures.extend(local(STORED));
+        if !matches!(self, Self::Nothing | Self::ConfigDirectory) {
+            errors.extend(local(CREDENTIALS_FILE));
         }
-        if !matches!(self, Self::Offline | Self::Files | Self::Stored | Self::StoredSession) {
-            failures.extend(SERVICE);
+        let offline = [Self::Nothing, Self::ConfigDirectory, Self::CredentialsFile, Self::StoredSession];
+        if !offline.contains(&self) {
+            errors.extend(ANY_REQUEST);
         }
-        failures.extend(match self {
-            Self::Session | Self::Caller | Self::CallerOrPlatformAdmin => {
-                [Failure::Api(ProblemKind::CredentialInvalid), Failure::Api(ProblemKind::TenantMismatch)]
-                    .to_vec()
-            }
-            Self::PlatformAdmin => vec![Failure::Api(ProblemKind::CredentialInvalid)],
+        errors.extend(match self {
+            Self::Session | Self::Credential | Self::CredentialOrPlatformToken => vec![
+                PossibleError::Api(ProblemKind::CredentialInvalid),
+                PossibleError::Api(ProblemKind::TenantMismatch),
+            ],
+            Self::PlatformToken => vec![PossibleError::Api(ProblemKind::CredentialInvalid)],
             _ => Vec::new(),
         });
-        failures.extend(match self {
-            Self::StoredSession | Self::Session | Self::Caller | Self::CallerOrPlatformAdmin => {
-                local(&[Fault::NotLoggedIn])
+        errors.extend(match self {
+            Self::StoredSession | Self::Session | Self::Credential | Self::CredentialOrPlatformToken => {
+                local(&[ErrorKind::NotLoggedIn])
             }
-            Self::PlatformAdmin => local(&[Fault::PlatformTokenMissing]),
+            Self::PlatformToken => local(&[ErrorKind::PlatformTokenMissing]),
             _ => Vec::new(),
         });
-        failures
+        errors
     }
 }
 
-/// The JSON Schema of a type that is printed or read.
+/// JSON Schema of a type that is printed or read.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }

@@ -1,39 +1,35 @@
-//! `svc api-keys`: credentials of a tenant's own programs.
+//! `svc api-keys`: API keys of a tenant.
 
-mod create;
-mod list;
-mod revoke;
+use chrono::{DateTime, Utc};
+use clap::Args;
+use contract::api_key::{ApiKey, CreateApiKey};
+use contract::{Scope, routes};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tenancy::KeyId;
 
-use contract::api_key::ApiKey;
-
-use super::group;
-use crate::output::{Report, Row, Table, minute, time};
+use crate::arguments::{Paging, enum_parser};
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::output::{CommandOutput, ItemList, Row, Table, minute, time};
 
 group!(
-    /// Look after the keys that programs send events with.
+    /// Manage API keys.
     ApiKeys {
-        Create(create::Create),
-        List(list::List),
-        Revoke(revoke::Revoke),
+        Create(Create),
+        List(List),
+        Revoke(Revoke),
     }
 );
 
-/// The words of a list in a cell.
-fn words<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-/// The sources that a key may send for.
-fn sources(key: &ApiKey) -> String {
-    if key.source_ids.is_empty() { "all".to_owned() } else { words(&key.source_ids) }
-}
-
-impl Report for ApiKey {
+impl CommandOutput for ApiKey {
     fn table(&self) -> Table {
-        Table::of_fields([
+        Table::fields([
             ("id", Some(self.id.to_string())),
             ("name", Some(self.name.clone())),
-            ("scopes", Some(words(&self.scopes))),
+            ("scopes", Some(join(&self.scopes))),
             ("sources", Some(sources(self))),
             ("expires", Some(time(&self.expires_at))),
             ("key", self.key.as_ref().map(|key| key.expose().to_owned())),
@@ -42,17 +38,181 @@ impl Report for ApiKey {
 }
 
 impl Row for ApiKey {
-    const HEADING: &'static [&'static str] = &["ID", "NAME", "SCOPES", "SOURCES", "EXPIRES", "LAST USED"];
-    const NONE: &'static str = "No API key.";
+    const HEADINGS: &'static [&'static str] = &["ID", "NAME", "SCOPES", "SOURCES", "EXPIRES", "LAST USED"];
+    const EMPTY: &'static str = "No API keys.";
 
     fn cells(&self) -> Vec<String> {
         vec![
             self.id.to_string(),
             self.name.clone(),
-            words(&self.scopes),
+            join(&self.scopes),
             sources(self),
             minute(&self.expires_at),
             self.last_used_at.as_ref().map(minute).unwrap_or_default(),
         ]
     }
+}
+
+fn join<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Sources that the key may send events for.
+fn sources(key: &ApiKey) -> String {
+    if key.source_ids.is_empty() { "all".to_owned() } else { join(&key.source_ids) }
+}
+
+/// Create an API key.
+///
+/// The key is shown only once. Programs send it as a bearer token; this client reads it from `SVC_API_KEY`. Requires a
+/// session of an administrator.
+#[derive(Args)]
+pub(crate) struct Create {
+    /// Display name.
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// Scope of the key; repeatable.
+    #[arg(long, value_name = "SCOPE", default_value = "events:write", value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
+    scope: Vec<Scope>,
+    /// Source that the key may send events for; repeatable [default: all sources].
+    #[arg(long, value_name = "SOURCE_ID")]
+    source_id: Vec<String>,
+    /// Expiry, such as 2027-01-31T00:00:00Z, at most 365 days from now [default: 90 days from now].
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    expires_at: Option<DateTime<Utc>>,
+}
+
+impl Command for Create {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::CREATE_API_KEY]),
+        errors: &[ErrorKind::InputInvalid],
+        examples: &[
+            ("Create a key that can send events", "svc api-keys create --name firewalls"),
+            (
+                "Create a key for two sources that expires at the end of the year",
+                "svc api-keys create --name firewalls --source-id fw-1 --source-id fw-2 --expires-at 2026-12-31T23:59:59Z",
+            ),
+            (
+                "Create a key that can invite members",
+                "svc api-keys create --name onboarding --scope users:read --scope users:write",
+            ),
+        ],
+        agent_notes: "The output contains a credential that is shown only once: store it in a secret store, never in a \
+                      log. An API key cannot create API keys; SVC_API_KEY is ignored. Not idempotent: each run creates \
+                      another key.",
+        see_also: &["api-keys list", "api-keys revoke", "events send"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ApiKey>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let request = CreateApiKey {
+            name: self.name,
+            scopes: self.scope,
+            expires_at: self.expires_at,
+            source_ids: self.source_id,
+        };
+        let call = api.call(&routes::CREATE_API_KEY, &[]).authenticated(&credential)?;
+        let key: ApiKey = call.json(&request)?.fetch().await?;
+        context.out().notice("Store the key now: it is not shown again.");
+        context.out().print(&key)
+    }
+}
+
+/// List active API keys.
+///
+/// Lists the oldest first. Requires a session of an administrator.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    paging: Paging,
+}
+
+impl Command for List {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::LIST_API_KEYS]),
+        errors: &[ErrorKind::InputInvalid],
+        examples: &[("List all API keys with the time of last use", "svc api-keys list --all")],
+        agent_notes: "Without --all or --limit, prints one page and warns on stderr if there are more items. The keys \
+                      themselves are never listed. The time of last use is accurate to a minute.",
+        see_also: &["api-keys create", "api-keys revoke"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ItemList<ApiKey>>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let list = api
+            .list(&routes::LIST_API_KEYS, &[], self.paging.into(), |call| call.authenticated(&credential))
+            .await?;
+        context.print_list::<ApiKey>(list)
+    }
+}
+
+/// Revoke an API key.
+///
+/// Requires a session of an administrator. Asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// Id of the key, as `svc api-keys list` shows it.
+    #[arg(value_name = "KEY_ID")]
+    key_id: KeyId,
+}
+
+/// Result of revoking an API key.
+#[derive(Serialize, JsonSchema)]
+struct RevokedApiKey {
+    /// Id of the key.
+    key_id: KeyId,
+    /// Always true.
+    revoked: bool,
+}
+
+impl CommandOutput for RevokedApiKey {
+    fn table(&self) -> Table {
+        Table::text("API key revoked.")
+    }
+}
+
+impl Command for Revoke {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::REVOKE_API_KEY]),
+        errors: ErrorKind::CONFIRMATION,
+        examples: &[
+            (
+                "Revoke an API key after confirmation",
+                "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057",
+            ),
+            (
+                "Revoke an API key in a script",
+                "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes",
+            ),
+        ],
+        agent_notes: "Requires --yes without a terminal; pass it only if the user asked for this change. Programs that \
+                      use the key are rejected immediately. Idempotent.",
+        see_also: &["api-keys create", "api-keys list"],
+        input_schema: None,
+        output_schema: Some(schema_of::<RevokedApiKey>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.session()?;
+        context.prompt().confirm(&format!("Revoke API key {}?", self.key_id)).await?;
+        let api = context.api()?;
+        api.call(&routes::REVOKE_API_KEY, &[&self.key_id]).authenticated(&credential)?.execute().await?;
+        context.out().print(&RevokedApiKey { key_id: self.key_id, revoked: true })
+    }
+}
+
+fn parse_time(text: &str) -> std::result::Result<DateTime<Utc>, String> {
+    let time = DateTime::parse_from_rfc3339(text);
+    time.map(|time| time.to_utc())
+        .map_err(|_| "expected an RFC 3339 time such as 2027-01-31T00:00:00Z".to_owned())
 }

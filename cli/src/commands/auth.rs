@@ -1,32 +1,267 @@
-//! `svc auth`: who acts.
+//! `svc auth`: login, logout and the current credential.
 
 mod device;
+mod device_login;
 mod login;
-mod logout;
 mod password;
 mod sessions;
-mod status;
-mod token;
-mod whoami;
 
-use super::group;
+use chrono::{DateTime, Utc};
+use clap::Args;
+use contract::session::{SessionMethod, SubjectType, Whoami};
+use contract::{Role, Scope, Secret, routes};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tenancy::{TenantId, UserId};
+
+use self::sessions::RevokedSession;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::{Context, stored_credentials};
+use crate::credentials::CredentialStore;
+use crate::environment::{self, API_KEY, TOKEN};
+use crate::error::{ErrorKind, Exit, Result};
+use crate::output::{CommandOutput, ItemList, Row, Table, time};
 
 group!(
-    /// Log in and out, and look after sessions and your password.
+    /// Log in and out, and manage sessions and passwords.
     Auth {
         Login(login::Login),
-        Logout(logout::Logout),
-        Whoami(whoami::WhoamiCommand),
-        Status(status::Status),
-        Token(token::Token),
-        /// See and end sessions.
+        Logout(Logout),
+        Whoami(WhoamiCommand),
+        Status(Status),
+        Token(Token),
+        /// List and revoke sessions.
         #[command(subcommand)]
         Sessions(sessions::Sessions),
-        /// Change your password, or reset a forgotten one.
+        /// Change or reset a password.
         #[command(subcommand)]
         Password(password::Password),
-        /// Let devices in that ask to act as you, or not.
+        /// Approve or deny the login of a device.
         #[command(subcommand)]
         Device(device::Device),
     }
 );
+
+/// Log out.
+///
+/// Revokes the current session and removes it from the credentials file. If the service is unreachable, the session stays
+/// active and stored.
+#[derive(Args)]
+pub(crate) struct Logout {}
+
+impl Command for Logout {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        // An unknown session is not an error of this command.
+        routes: Routes::NONE,
+        errors: &[],
+        examples: &[("Log out of the current tenant", "svc auth logout")],
+        agent_notes: "Revokes the session in SVC_TOKEN if set, else the stored session of the tenant. A second run exits \
+                      with status 4 because no session is stored.",
+        see_also: &["auth login", "auth sessions revoke"],
+        input_schema: None,
+        output_schema: Some(schema_of::<RevokedSession>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let token = context.session()?.bearer;
+        match context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await {
+            Err(error) if error.exit != Exit::NotFound => return Err(error),
+            _ => {}
+        }
+        let forgotten = CredentialStore::for_current_user()?.update(|all| all.remove(&token))?;
+        context.out().print(&RevokedSession { revoked: true, forgotten })
+    }
+}
+
+/// Show the identity and permissions of the current credential.
+#[derive(Args)]
+pub(crate) struct WhoamiCommand {}
+
+impl CommandOutput for Whoami {
+    fn table(&self) -> Table {
+        let scopes: Vec<_> = self.scopes.iter().copied().map(Scope::as_str).collect();
+        let subject = match self.subject_type {
+            SubjectType::User => "user",
+            SubjectType::ApiKey => "API key",
+        };
+        let method = self.method.map(|method| match method {
+            SessionMethod::Password => "password",
+            SessionMethod::Device => "device",
+        });
+        Table::fields([
+            ("tenant", Some(self.tenant_id.to_string())),
+            ("subject", Some(subject.to_owned())),
+            ("user", self.user_id.map(|id| id.to_string())),
+            ("key", self.key_id.map(|id| id.to_string())),
+            ("role", self.role.map(|role| role.to_string())),
+            ("scopes", Some(scopes.join(" "))),
+            ("method", method.map(str::to_owned)),
+            ("expires", Some(time(&self.expires_at))),
+            ("idle timeout", self.idle_expires_at.as_ref().map(time)),
+        ])
+    }
+}
+
+impl Command for WhoamiCommand {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Credential,
+        routes: Routes::Only(&[&routes::WHOAMI]),
+        errors: &[],
+        examples: &[
+            ("Show the current user and tenant", "svc auth whoami"),
+            ("Print them as JSON", "svc auth whoami --output json"),
+        ],
+        agent_notes: "Checks whether a credential is valid. Exit status 4 means that a new login is needed.",
+        see_also: &["auth status", "auth login"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Whoami>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.credential()?, context.api()?);
+        let whoami: Whoami = api.call(&routes::WHOAMI, &[]).authenticated(&credential)?.fetch().await?;
+        context.out().print(&whoami)
+    }
+}
+
+/// List available credentials.
+///
+/// Works offline. To check whether a credential is valid, run `svc auth whoami`.
+#[derive(Args)]
+pub(crate) struct Status {}
+
+/// A credential of the environment or of the credentials file.
+#[derive(Default, Serialize, JsonSchema)]
+struct AvailableCredential {
+    /// `stored`, or the environment variable that contains the credential.
+    source: &'static str,
+    /// Whether commands use this credential.
+    current: bool,
+    /// Base URL of a stored session.
+    base_url: Option<String>,
+    /// Tenant of a stored session.
+    tenant_id: Option<TenantId>,
+    /// User of a stored session.
+    user_id: Option<UserId>,
+    /// E-mail address of a stored session.
+    email: Option<String>,
+    /// Role at the time of the login.
+    role: Option<Role>,
+    /// End of the absolute lifetime.
+    expires_at: Option<DateTime<Utc>>,
+}
+
+impl Row for AvailableCredential {
+    const HEADINGS: &'static [&'static str] =
+        &["CURRENT", "SOURCE", "SERVICE", "TENANT", "EMAIL", "ROLE", "EXPIRES"];
+    const EMPTY: &'static str = "No credentials.";
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            if self.current { "*" } else { "" }.to_owned(),
+            self.source.to_owned(),
+            self.base_url.clone().unwrap_or_default(),
+            self.tenant_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            self.email.clone().unwrap_or_default(),
+            self.role.map(|role| role.to_string()).unwrap_or_default(),
+            self.expires_at.as_ref().map(time).unwrap_or_default(),
+        ]
+    }
+}
+
+impl Command for Status {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::CredentialsFile,
+        routes: Routes::NONE,
+        errors: &[ErrorKind::NotLoggedIn],
+        examples: &[("List stored sessions and the current one", "svc auth status")],
+        agent_notes: "Works offline, so a listed credential may be expired or revoked. Exit status 4 means that there is \
+                      none.",
+        see_also: &["auth whoami", "config path"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ItemList<AvailableCredential>>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let mut items = environment_credentials()?;
+        // A credential of the environment takes precedence over stored sessions.
+        let current = if items.is_empty() { current_session_key(context)? } else { None };
+        for (base_url, tenant, session) in stored_credentials()?.all() {
+            items.push(AvailableCredential {
+                source: "stored",
+                current: current.as_ref().is_some_and(|(url, id)| url == base_url && id == tenant),
+                base_url: Some(base_url.to_owned()),
+                tenant_id: Some(tenant.clone()),
+                user_id: Some(session.user_id),
+                email: Some(session.email.clone()),
+                role: Some(session.role),
+                expires_at: Some(session.expires_at),
+            });
+        }
+        if items.is_empty() {
+            return Err(ErrorKind::NotLoggedIn.into());
+        }
+        context.out().print(&ItemList { items })
+    }
+}
+
+/// Credentials of the environment. Commands use the first one.
+fn environment_credentials() -> Result<Vec<AvailableCredential>> {
+    let mut items = Vec::new();
+    for source in [TOKEN, API_KEY] {
+        if environment::secret(source)?.is_some() {
+            let current = items.is_empty();
+            items.push(AvailableCredential { source, current, ..AvailableCredential::default() });
+        }
+    }
+    Ok(items)
+}
+
+/// Base URL and tenant of the stored session that commands use.
+fn current_session_key(context: &Context) -> Result<Option<(String, TenantId)>> {
+    let (service, stored) = (context.service()?, stored_credentials()?);
+    let tenant = context.tenant_option().or_else(|| stored.current_tenant(service));
+    Ok(tenant.map(|tenant| (service.to_string(), tenant.clone())))
+}
+
+/// Print the raw session token.
+///
+/// Anyone with the token can use your session. Pass it to other programs through a pipe or a variable, not as an argument.
+#[derive(Args)]
+pub(crate) struct Token {}
+
+/// A raw session token.
+#[derive(Serialize, JsonSchema)]
+struct SessionToken {
+    /// Token (`svc_st_…`).
+    token: Secret,
+}
+
+impl CommandOutput for SessionToken {
+    fn table(&self) -> Table {
+        Table::text(self.token.expose())
+    }
+}
+
+impl Command for Token {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::StoredSession,
+        routes: Routes::NONE,
+        errors: &[],
+        examples: &[("Print the token of the current session", "svc auth token")],
+        agent_notes: "The output is a credential: do not log or display it. Works offline.",
+        see_also: &["auth login", "auth sessions revoke", "api"],
+        input_schema: None,
+        output_schema: Some(schema_of::<SessionToken>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        context.out().print(&SessionToken { token: context.session()?.bearer })
+    }
+}

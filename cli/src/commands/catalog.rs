@@ -1,14 +1,107 @@
-//! `svc catalog`: the commands as data.
+//! `svc catalog`: the command catalog.
 
-mod show;
-mod validate;
+use std::path::PathBuf;
 
-use super::group;
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::catalog::{
+    Document, HelpGroup, Overlay, Requirement, Routes, document, format_schema, schema_of, validation_errors,
+};
+use crate::command::{Command, group};
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::output::{CommandOutput, Table};
 
 group!(
-    /// What every command takes, prints and fails with, as data.
+    /// Show and validate the command catalog.
     Catalog {
-        Show(show::Show),
-        Validate(validate::Validate),
+        Show(Show),
+        Validate(Validate),
     }
 );
+
+/// Print the command catalog as JSON.
+#[derive(Args)]
+pub(crate) struct Show {}
+
+impl CommandOutput for Document {
+    fn table(&self) -> Table {
+        match serde_json::to_string_pretty(self) {
+            Ok(text) => Table::text(&text),
+            // Strings, numbers and maps with string keys always serialize.
+            Err(_) => Table::empty(),
+        }
+    }
+}
+
+impl Command for Show {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Tools,
+        requires: Requirement::Nothing,
+        routes: Routes::NONE,
+        errors: &[],
+        examples: &[("Print the catalog", "svc catalog show --output json")],
+        agent_notes: "Works offline. Replaces the help of all commands.",
+        see_also: &["catalog validate", "version"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Document>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        context.out().print(&document(context.tree()))
+    }
+}
+
+/// Validate a command catalog against the JSON Schema of the format.
+#[derive(Args)]
+pub(crate) struct Validate {
+    /// Catalog file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Result of validating a catalog.
+#[derive(Serialize, JsonSchema)]
+struct ValidatedCatalog {
+    /// Always true; an invalid catalog is an error.
+    valid: bool,
+    /// Number of commands.
+    commands: usize,
+}
+
+impl CommandOutput for ValidatedCatalog {
+    fn table(&self) -> Table {
+        Table::text(&format!("The catalog is valid ({} commands).", self.commands))
+    }
+}
+
+impl Command for Validate {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Tools,
+        requires: Requirement::Nothing,
+        routes: Routes::NONE,
+        errors: &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid],
+        examples: &[("Validate a catalog", "svc catalog validate catalog/svc.catalog.json")],
+        agent_notes: "Works offline. The error message lists each violation with its JSON Pointer.",
+        see_also: &["catalog show"],
+        input_schema: Some(format_schema),
+        output_schema: Some(schema_of::<ValidatedCatalog>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let path = self.file.display();
+        let text = std::fs::read(&self.file)
+            .map_err(|error| ErrorKind::InputUnreadable.with_message(format!("{path}: {error}")))?;
+        let catalog: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|error| ErrorKind::InputInvalid.with_message(format!("{path} is not JSON: {error}")))?;
+        let errors = validation_errors(&catalog)?;
+        if !errors.is_empty() {
+            let message = format!("{path} is not a valid command catalog:\n  {}", errors.join("\n  "));
+            return Err(ErrorKind::InputInvalid.with_message(message));
+        }
+        let commands = catalog["commands"].as_array().map_or(0, Vec::len);
+        context.out().print(&ValidatedCatalog { valid: true, commands })
+    }
+}

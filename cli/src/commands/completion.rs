@@ -1,61 +1,60 @@
-//! `svc completion`
+//! `svc completion`: shell completion scripts.
 
 use clap::Args;
 use clap_complete::Shell;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Access, Group, Overlay, schema_of};
-use crate::commands::Command;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::Command;
 use crate::context::Context;
 use crate::error::Result;
 use crate::help;
-use crate::output::{Report, Table};
+use crate::output::{CommandOutput, Table};
 
-/// Print the script that completes commands and options in a shell.
+/// Print a shell completion script.
 #[derive(Args)]
 pub(crate) struct Completion {
-    /// The shell.
+    /// Shell.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
 /// A completion script.
 #[derive(Serialize, JsonSchema)]
-struct Script {
-    /// The shell that it is for.
+struct CompletionScript {
+    /// Shell.
     shell: String,
-    /// The script.
+    /// Script.
     script: String,
 }
 
-impl Report for Script {
+impl CommandOutput for CompletionScript {
     fn table(&self) -> Table {
-        Table::of_text(&self.script)
+        Table::text(&self.script)
     }
 }
 
 impl Command for Completion {
-    fn overlay() -> Overlay {
-        Overlay {
-            group: Group::Tools,
-            access: Access::Offline,
-            examples: &[
-                ("Print the script for bash, to be sourced", "svc completion bash"),
-                ("The same for zsh", "svc completion zsh"),
-            ],
-            agent_notes: "Works offline. Of no use to an agent.",
-            see_also: &["catalog show"],
-            errors: &[],
-            input_schema: None,
-            output_schema: Some(schema_of::<Script>),
-        }
-    }
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Tools,
+        requires: Requirement::Nothing,
+        routes: Routes::NONE,
+        errors: &[],
+        examples: &[
+            ("Print the completion script for bash", "svc completion bash"),
+            ("Print the completion script for zsh", "svc completion zsh"),
+        ],
+        agent_notes: "Works offline. Only useful in an interactive shell.",
+        see_also: &["catalog show"],
+        input_schema: None,
+        output_schema: Some(schema_of::<CompletionScript>),
+    };
 
     async fn run(self, context: &Context) -> Result<()> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut help::command(), "svc", &mut script);
+        clap_complete::generate(self.shell, &mut help::command(context.tree()), "svc", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
-        context.out().print(&Script { shell: self.shell.to_string(), script })
+        context.out().print(&CompletionScript { shell: self.shell.to_string(), script })
     }
 }

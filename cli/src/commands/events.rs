@@ -1,4 +1,4 @@
-//! `svc events`: check events, and send them.
+//! `svc events`: events, sent and validated.
 
 mod delivery;
 mod ids;
@@ -6,14 +6,156 @@ mod input;
 mod progress;
 mod rejects;
 mod send;
-mod validate;
 
-use super::group;
+use std::path::PathBuf;
+
+use clap::Args;
+use contract::ProblemKind;
+use schemars::JsonSchema;
+use serde::Serialize;
+use udm::Invalid;
+
+use self::input::{EventReader, InputItem, InputSource};
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::input::run_blocking;
+use crate::output::{CommandOutput, Table};
 
 group!(
-    /// Check and send events.
+    /// Send and validate events.
     Events {
         Send(send::Send),
-        Validate(validate::Validate),
+        Validate(Validate),
     }
 );
+
+/// Maximum number of errors in the output. Further errors are only counted.
+const MAX_ERRORS: usize = 100;
+
+/// Validate events without sending them.
+#[derive(Args)]
+pub(crate) struct Validate {
+    /// File with one event, a list, or NDJSON; `-` reads standard input.
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Result of a validation.
+#[derive(Default, Serialize, JsonSchema)]
+struct ValidationResult {
+    /// Number of events.
+    total: u64,
+    /// Number of valid events.
+    valid: u64,
+    /// Number of invalid events.
+    invalid: u64,
+    /// The first 100 errors.
+    #[serde(rename = "faults")]
+    errors: Vec<EventError>,
+}
+
+/// An error of an event.
+#[derive(Serialize, JsonSchema)]
+struct EventError {
+    /// Line of the event, or its position in the list, from 1.
+    line: u64,
+    /// JSON Pointer (RFC 6901) into the event; empty for the whole event.
+    pointer: String,
+    /// Error code.
+    code: String,
+    /// Error message.
+    message: String,
+}
+
+impl CommandOutput for ValidationResult {
+    fn table(&self) -> Table {
+        let summary = format!("total {}, valid {}, invalid {}", self.total, self.valid, self.invalid);
+        let errors =
+            self.errors.iter().map(|EventError { line, pointer, message, .. }| match pointer.as_str() {
+                "" => format!("line {line}: {message}"),
+                pointer => format!("line {line}: {pointer}: {message}"),
+            });
+        Table::text(&std::iter::once(summary).chain(errors).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl ValidationResult {
+    fn add(&mut self, item: &InputItem) {
+        self.total += 1;
+        let errors = event_errors(item);
+        if errors.is_empty() {
+            self.valid += 1;
+        } else {
+            self.invalid += 1;
+        }
+        let free = MAX_ERRORS.saturating_sub(self.errors.len());
+        self.errors.extend(errors.into_iter().take(free));
+    }
+}
+
+impl Command for Validate {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Events,
+        requires: Requirement::Nothing,
+        routes: Routes::NONE,
+        errors: &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid],
+        examples: &[("Validate a file of events", "svc events validate --file events.ndjson")],
+        agent_notes: "Works offline. Always prints the result to stdout; exit status 7 means that an event is invalid.",
+        see_also: &["events send"],
+        input_schema: Some(schema_of::<udm::UdmEvent>),
+        output_schema: Some(schema_of::<ValidationResult>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let validate = move || {
+            let mut result = ValidationResult::default();
+            for item in EventReader::new(InputSource::open(&self.file)?.reader)? {
+                let item =
+                    item.map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()))?;
+                result.add(&item);
+            }
+            Ok(result)
+        };
+        let result = run_blocking(validate).await?;
+        if result.total == 0 {
+            return Err(ErrorKind::InputInvalid.with_message("the input contains no events"));
+        }
+        context.out().print(&result)?;
+        match result.invalid {
+            0 => Ok(()),
+            invalid => {
+                let message = format!("invalid events: {invalid} of {}", result.total);
+                let error = ErrorKind::InputInvalid.with_message(message);
+                Err(error.with_remediation("Correct the listed events and validate the file again."))
+            }
+        }
+    }
+}
+
+/// Errors that the service would report for an event.
+fn event_errors(item: &InputItem) -> Vec<EventError> {
+    let line = item.line;
+    let whole_event = |code: &str, message: String| {
+        vec![EventError { line, pointer: String::new(), code: code.to_owned(), message }]
+    };
+    let json = match &item.json {
+        Ok(json) => json.get(),
+        Err(invalid) => return whole_event(invalid.code, invalid.message.clone()),
+    };
+    match udm::parse(json.as_bytes()) {
+        Ok(_) => Vec::new(),
+        Err(error @ Invalid::NotJson(_)) => whole_event(ProblemKind::MalformedJson.code(), error.to_string()),
+        Err(error @ Invalid::TooLarge) => whole_event(ProblemKind::EventTooLarge.code(), error.to_string()),
+        Err(Invalid::WrongShape { faults, .. }) => faults
+            .into_iter()
+            .map(|error| EventError {
+                line,
+                pointer: error.pointer,
+                code: error.code.into_owned(),
+                message: error.message,
+            })
+            .collect(),
+    }
+}

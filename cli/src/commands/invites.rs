@@ -1,36 +1,32 @@
-//! `svc invites`: the invites of a tenant, once they are made.
+//! `svc invites`, `svc users invite` and `svc users accept-invite`.
 
-mod list;
-mod resend;
-mod revoke;
+use clap::Args;
+use contract::identity::{AcceptInvite, AcceptedInvite, Invite, InviteStatus, InviteUser, ResendInvite};
+use contract::routes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tenancy::InviteId;
 
-use contract::identity::Invite;
-
-use super::group;
+use crate::arguments::{DeliveryArgument, Paging, RoleArgument, enum_parser};
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
 use crate::context::Context;
-use crate::error::Result;
-use crate::output::{Report, Row, Table, time};
+use crate::error::{CliError, ErrorKind, Exit, Result};
+use crate::input::stdin_secret;
+use crate::output::{CommandOutput, ItemList, Row, Table, time};
 
 group!(
-    /// Look after the invites that are under way.
+    /// Manage invites.
     Invites {
-        List(list::List),
-        Resend(resend::Resend),
-        Revoke(revoke::Revoke),
+        List(List),
+        Resend(Resend),
+        Revoke(Revoke),
     }
 );
 
-/// Prints an invite that was just made or renewed.
-pub(super) fn print(context: &Context, invite: &Invite) -> Result<()> {
-    if invite.token.is_none() {
-        context.out().notice("The link to accept the invite goes out by mail.");
-    }
-    context.out().print(invite)
-}
-
-impl Report for Invite {
+impl CommandOutput for Invite {
     fn table(&self) -> Table {
-        Table::of_fields([
+        Table::fields([
             ("invite", Some(self.invite_id.to_string())),
             ("email", Some(self.email.clone())),
             ("role", Some(self.role.to_string())),
@@ -42,8 +38,8 @@ impl Report for Invite {
 }
 
 impl Row for Invite {
-    const HEADING: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "MADE", "EXPIRES"];
-    const NONE: &'static str = "No invite.";
+    const HEADINGS: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "CREATED", "EXPIRES"];
+    const EMPTY: &'static str = "No invites.";
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -55,4 +51,272 @@ impl Row for Invite {
             time(&self.expires_at),
         ]
     }
+}
+
+/// Invite a user.
+///
+/// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
+/// (members only, by mail only), or the platform token and a tenant.
+#[derive(Args)]
+pub(crate) struct InviteCommand {
+    /// E-mail address of the user.
+    #[arg(long, value_name = "EMAIL")]
+    email: String,
+    /// Role of the user.
+    #[arg(long, value_name = "ROLE", default_value = "member")]
+    role: RoleArgument,
+    /// How to deliver the invite token.
+    #[arg(long, value_name = "HOW", default_value = "email")]
+    delivery: DeliveryArgument,
+}
+
+impl Command for InviteCommand {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::CredentialOrPlatformToken,
+        routes: Routes::Only(&[&routes::INVITE_USER]),
+        errors: ErrorKind::PROMPT,
+        examples: &[
+            ("Invite a member by mail", "svc users invite --email bob@acme.example --tenant acme"),
+            (
+                "Invite an administrator and print the token",
+                "svc users invite --email bob@acme.example --tenant acme --role admin --delivery response",
+            ),
+        ],
+        agent_notes: "Not idempotent: a second invite while one is pending fails with invite_pending. With --delivery \
+                      response, the output contains a credential that is shown only once. Uses SVC_PLATFORM_TOKEN only \
+                      if neither SVC_TOKEN nor SVC_API_KEY is set.",
+        see_also: &["users accept-invite", "invites list", "invites resend", "tenants create"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Invite>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.credential_or_platform_token().await?;
+        let request =
+            InviteUser { email: self.email, role: self.role.into(), delivery: self.delivery.into() };
+        let api = context.api()?;
+        let call = api.call(&routes::INVITE_USER, &[]).authenticated(&credential)?;
+        let invite: Invite = call.json(&request)?.fetch().await?;
+        print_invite(context, &invite)
+    }
+}
+
+/// Accept an invite and choose a password.
+///
+/// Prompts for the password twice. A rejected password does not use up the invite.
+#[derive(Args)]
+pub(crate) struct AcceptInviteCommand {
+    /// Invite token (`svc_iv_…`), or `-` to read it from standard input [default: prompt].
+    #[arg(value_name = "TOKEN")]
+    token: Option<String>,
+    /// Read the password from standard input: the first line, or the line after the token.
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+impl CommandOutput for AcceptedInvite {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("tenant", Some(self.tenant_id.to_string())),
+            ("user", Some(self.user_id.to_string())),
+            ("email", Some(self.email.clone())),
+            ("role", Some(self.role.to_string())),
+        ])
+    }
+}
+
+impl Command for AcceptInviteCommand {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Service,
+        routes: Routes::Only(&[&routes::ACCEPT_INVITE]),
+        errors: ErrorKind::PROMPT,
+        examples: &[
+            ("Accept an invite with prompts", "svc users accept-invite"),
+            (
+                "Read token and password as two lines of standard input",
+                "svc users accept-invite - --password-stdin",
+            ),
+        ],
+        agent_notes: "Requires a terminal unless --password-stdin is set. A password needs at least 12 characters; common \
+                      and breached passwords are rejected. An invite works once. Does not log in: run `svc auth login` \
+                      next.",
+        see_also: &["auth login", "users invite"],
+        input_schema: None,
+        output_schema: Some(schema_of::<AcceptedInvite>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let token = context.prompt().token(self.token.as_deref(), "Invite token").await?;
+        let password = if self.password_stdin {
+            stdin_secret("password").await?
+        } else {
+            context.prompt().new_password("--password-stdin")?
+        };
+        let request = AcceptInvite { token, password };
+        let accepted: AcceptedInvite =
+            context.api()?.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await?;
+        context.out().print(&accepted)?;
+        let AcceptedInvite { email, tenant_id, .. } = &accepted;
+        context.out().notice(&format!("Next: svc auth login --email {email} --tenant {tenant_id}"));
+        Ok(())
+    }
+}
+
+/// List invites.
+///
+/// Lists the oldest first. Requires an administrator, an API key with the scope `users:read`, or the platform token and a
+/// tenant.
+#[derive(Args)]
+pub(crate) struct List {
+    /// Show only invites with this status.
+    #[arg(long, value_name = "STATUS", value_parser = enum_parser::<InviteStatus>(InviteStatus::ALL.iter().map(|it| it.as_str())))]
+    status: Option<InviteStatus>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+impl Command for List {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::CredentialOrPlatformToken,
+        routes: Routes::Only(&[&routes::LIST_INVITES]),
+        errors: ErrorKind::PROMPT,
+        examples: &[("List all pending invites", "svc invites list --status pending --all")],
+        agent_notes: "Without --all or --limit, prints one page and warns on stderr if there are more items. Tokens are \
+                      never listed.",
+        see_also: &["invites resend", "invites revoke", "users invite", "users list"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ItemList<Invite>>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.credential_or_platform_token().await?;
+        let filter = [("status", self.status.map(InviteStatus::as_str))];
+        let api = context.api()?;
+        let list = api
+            .list(&routes::LIST_INVITES, &filter, self.paging.into(), |call| call.authenticated(&credential))
+            .await?;
+        context.print_list::<Invite>(list)
+    }
+}
+
+/// Resend a pending invite with a new token.
+///
+/// The old token becomes invalid, and the expiry starts again. Requires an administrator, an API key with the scope
+/// `users:write`, or the platform token and a tenant.
+#[derive(Args)]
+pub(crate) struct Resend {
+    /// Invite id.
+    #[arg(value_name = "INVITE_ID")]
+    invite_id: InviteId,
+    /// How to deliver the invite token.
+    #[arg(long, value_name = "HOW", default_value = "email")]
+    delivery: DeliveryArgument,
+}
+
+impl Command for Resend {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::CredentialOrPlatformToken,
+        routes: Routes::Only(&[&routes::RESEND_INVITE]),
+        errors: ErrorKind::PROMPT,
+        examples: &[
+            ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
+            (
+                "Print a new token",
+                "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response",
+            ),
+        ],
+        agent_notes: "Each run invalidates the previous token. Exit status 3 means that the invite has expired or was \
+                      revoked: invite the user again. With --delivery response, the output contains a credential that is \
+                      shown only once.",
+        see_also: &["invites list", "invites revoke", "users invite"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Invite>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.credential_or_platform_token().await?;
+        let api = context.api()?;
+        let call = api.call(&routes::RESEND_INVITE, &[&self.invite_id]).authenticated(&credential)?;
+        let request = ResendInvite { delivery: self.delivery.into() };
+        let invite: Invite = call.json(&request)?.fetch().await?;
+        print_invite(context, &invite)
+    }
+}
+
+/// Revoke a pending invite.
+///
+/// Requires an administrator, an API key with the scope `users:write`, or the platform token and a tenant. Asks for
+/// confirmation.
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// Invite id.
+    #[arg(value_name = "INVITE_ID")]
+    invite_id: InviteId,
+}
+
+/// Result of revoking an invite.
+#[derive(Serialize, JsonSchema)]
+struct RevokedInvite {
+    /// Invite id.
+    invite_id: InviteId,
+    /// Always true.
+    revoked: bool,
+}
+
+impl CommandOutput for RevokedInvite {
+    fn table(&self) -> Table {
+        Table::text("Invite revoked.")
+    }
+}
+
+impl Command for Revoke {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::CredentialOrPlatformToken,
+        routes: Routes::Only(&[&routes::REVOKE_INVITE]),
+        errors: ErrorKind::CONFIRMATION,
+        examples: &[
+            (
+                "Revoke an invite after confirmation",
+                "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057",
+            ),
+            ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
+        ],
+        agent_notes: "Requires --yes without a terminal; pass it only if the user asked for this change. Idempotent. An \
+                      accepted invite cannot be revoked: disable the user instead.",
+        see_also: &["invites list", "invites resend", "users disable"],
+        input_schema: None,
+        output_schema: Some(schema_of::<RevokedInvite>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.credential_or_platform_token().await?;
+        context.prompt().confirm(&format!("Revoke invite {}?", self.invite_id)).await?;
+        let api = context.api()?;
+        let call = api.call(&routes::REVOKE_INVITE, &[&self.invite_id]).authenticated(&credential)?;
+        call.execute().await.map_err(with_revoke_remediation)?;
+        context.out().print(&RevokedInvite { invite_id: self.invite_id, revoked: true })
+    }
+}
+
+/// Replaces the remediation of `user_exists`, which is written for inviting.
+fn with_revoke_remediation(error: CliError) -> CliError {
+    match error.exit {
+        Exit::Conflict => {
+            error.with_remediation("The invite was accepted. Run `svc users disable` to disable the user.")
+        }
+        _ => error,
+    }
+}
+
+/// Prints a new or renewed invite.
+fn print_invite(context: &Context, invite: &Invite) -> Result<()> {
+    if invite.token.is_none() {
+        context.out().notice("The invite link is sent by mail.");
+    }
+    context.out().print(invite)
 }

@@ -1,51 +1,33 @@
-//! `svc tenants`: the operator's side of tenants.
+//! `svc tenants`: tenants, managed by the platform administrator.
 
-mod create;
-mod get;
-mod list;
-mod resume;
-mod suspend;
-
-use contract::TenantStatus;
-use contract::identity::{PatchTenant, Tenant};
-use reqwest::Method;
+use clap::Args;
+use contract::identity::{CreateTenant, PatchTenant, Quota, Tenant};
+use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
-use super::group;
-use crate::context::{Caller, Context};
-use crate::error::Result;
-use crate::output::{Report, Row, Table, time};
+use crate::arguments::DeliveryArgument;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::{ActiveCredential, Context};
+use crate::error::{ErrorKind, Result};
+use crate::output::{CommandOutput, ItemList, Row, Table, time};
 
 group!(
-    /// Create, see and suspend tenants, as the operator.
+    /// Manage tenants as the platform administrator.
     Tenants {
-        Create(create::Create),
-        List(list::List),
-        Get(get::Get),
-        Suspend(suspend::Suspend),
-        Resume(resume::Resume),
+        Create(Create),
+        List(List),
+        Get(Get),
+        Suspend(Suspend),
+        Resume(Resume),
     }
 );
 
-/// Changes the standing of a tenant, and prints what became of it.
-async fn set_status(
-    context: &Context,
-    operator: &Caller,
-    tenant: &TenantId,
-    status: TenantStatus,
-) -> Result<()> {
-    let api = context.api()?;
-    let call = api.call(Method::PATCH, &format!("/tenants/{tenant}")).bearer(&operator.bearer)?;
-    let patch = PatchTenant { status: Some(status), ..PatchTenant::default() };
-    let tenant: Tenant = call.json(&patch)?.fetch().await?;
-    context.out().print(&tenant)
-}
-
-impl Report for Tenant {
+impl CommandOutput for Tenant {
     fn table(&self) -> Table {
         let limit = |limit: Option<u32>| limit.map(|limit| limit.to_string());
         let invite = self.invite.as_ref();
-        Table::of_fields([
+        Table::fields([
             ("tenant", Some(self.tenant_id.to_string())),
             ("name", Some(self.display_name.clone())),
             ("status", Some(self.status.to_string())),
@@ -60,8 +42,8 @@ impl Report for Tenant {
 }
 
 impl Row for Tenant {
-    const HEADING: &'static [&'static str] = &["TENANT", "NAME", "STATUS", "CREATED"];
-    const NONE: &'static str = "No tenant.";
+    const HEADINGS: &'static [&'static str] = &["TENANT", "NAME", "STATUS", "CREATED"];
+    const EMPTY: &'static str = "No tenants.";
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -71,4 +53,198 @@ impl Row for Tenant {
             time(&self.created_at),
         ]
     }
+}
+
+/// Create a tenant and invite its first administrator.
+#[derive(Args)]
+pub(crate) struct Create {
+    /// Tenant id: 1 to 63 characters of a-z, 0-9 and `-`. Cannot be changed later.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+    /// Display name [default: the tenant id].
+    #[arg(long, value_name = "NAME")]
+    display_name: Option<String>,
+    /// E-mail address of the first administrator.
+    #[arg(long, value_name = "EMAIL")]
+    admin_email: Option<String>,
+    /// How to deliver the administrator's invite token.
+    #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email")]
+    delivery: DeliveryArgument,
+    /// Limit of events per second and service replica [default: no limit].
+    #[arg(long, value_name = "COUNT")]
+    events_per_second: Option<u32>,
+    /// Limit of bytes per second and service replica [default: no limit].
+    #[arg(long, value_name = "COUNT")]
+    bytes_per_second: Option<u32>,
+}
+
+impl Command for Create {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::PlatformToken,
+        routes: Routes::Only(&[&routes::CREATE_TENANT]),
+        errors: &[],
+        examples: &[(
+            "Create a tenant and print the administrator's invite token",
+            "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response",
+        )],
+        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; sessions are not accepted. With --delivery \
+                      response, the output contains a credential that is shown only once.",
+        see_also: &["tenants get", "users accept-invite", "users invite"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Tenant>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.platform_token()?;
+        let limited = self.events_per_second.is_some() || self.bytes_per_second.is_some();
+        let quota =
+            Quota { events_per_second: self.events_per_second, bytes_per_second: self.bytes_per_second };
+        let request = CreateTenant {
+            display_name: self.display_name.unwrap_or_else(|| self.tenant_id.to_string()),
+            tenant_id: self.tenant_id,
+            admin_email: self.admin_email,
+            delivery: self.delivery.into(),
+            quota: limited.then_some(quota),
+        };
+        let api = context.api()?;
+        let call = api.call(&routes::CREATE_TENANT, &[]).bearer(&credential.bearer)?;
+        let tenant: Tenant = call.json(&request)?.fetch().await?;
+        context.out().print(&tenant)
+    }
+}
+
+/// List all tenants.
+#[derive(Args)]
+pub(crate) struct List {}
+
+impl Command for List {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::PlatformToken,
+        routes: Routes::Only(&[&routes::LIST_TENANTS]),
+        errors: &[],
+        examples: &[("List all tenants as NDJSON", "svc tenants list --output ndjson")],
+        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all pages.",
+        see_also: &["tenants get", "tenants create"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ItemList<Tenant>>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.platform_token()?;
+        let api = context.api()?;
+        let items: Vec<Tenant> =
+            api.list_all(&routes::LIST_TENANTS, |call| call.bearer(&credential.bearer)).await?;
+        context.out().print(&ItemList { items })
+    }
+}
+
+/// Show a tenant.
+#[derive(Args)]
+pub(crate) struct Get {
+    /// Tenant id.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+}
+
+impl Command for Get {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::PlatformToken,
+        routes: Routes::Only(&[&routes::GET_TENANT]),
+        errors: &[],
+        examples: &[("Show status and quota of a tenant", "svc tenants get acme")],
+        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status 3 means that the tenant does \
+                      not exist.",
+        see_also: &["tenants list", "tenants create", "tenants suspend"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Tenant>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.platform_token()?, context.api()?);
+        let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
+        let tenant: Tenant = call.fetch().await?;
+        context.out().print(&tenant)
+    }
+}
+
+/// Suspend a tenant.
+///
+/// Revokes all sessions of the tenant and rejects its API keys until it is resumed. Asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Suspend {
+    /// Tenant id.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+}
+
+impl Command for Suspend {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::PlatformToken,
+        routes: Routes::Only(&[&routes::UPDATE_TENANT]),
+        errors: ErrorKind::CONFIRMATION,
+        examples: &[
+            ("Suspend a tenant after confirmation", "svc tenants suspend acme"),
+            ("Suspend a tenant in a script", "svc tenants suspend acme --yes"),
+        ],
+        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes without a terminal; pass --yes \
+                      only if the user asked for this change. Logs out all users and rejects all producers of the \
+                      tenant; users and events are kept. Idempotent.",
+        see_also: &["tenants resume", "tenants get", "users disable"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Tenant>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.platform_token()?;
+        let question =
+            format!("Suspend tenant {}, revoke its sessions and reject its API keys?", self.tenant_id);
+        context.prompt().confirm(&question).await?;
+        set_status(context, &credential, &self.tenant_id, TenantStatus::Suspended).await
+    }
+}
+
+/// Resume a suspended tenant.
+#[derive(Args)]
+pub(crate) struct Resume {
+    /// Tenant id.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+}
+
+impl Command for Resume {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::PlatformToken,
+        routes: Routes::Only(&[&routes::UPDATE_TENANT]),
+        errors: &[],
+        examples: &[("Resume a tenant", "svc tenants resume acme")],
+        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. API keys work again. Revoked sessions stay \
+                      revoked, so users must log in again. Idempotent.",
+        see_also: &["tenants suspend", "tenants get"],
+        input_schema: None,
+        output_schema: Some(schema_of::<Tenant>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.platform_token()?;
+        set_status(context, &credential, &self.tenant_id, TenantStatus::Active).await
+    }
+}
+
+/// Changes the status of a tenant and prints the result.
+async fn set_status(
+    context: &Context,
+    credential: &ActiveCredential,
+    tenant: &TenantId,
+    status: TenantStatus,
+) -> Result<()> {
+    let api = context.api()?;
+    let call = api.call(&routes::UPDATE_TENANT, &[tenant]).bearer(&credential.bearer)?;
+    let patch = PatchTenant { status: Some(status), ..PatchTenant::default() };
+    let tenant: Tenant = call.json(&patch)?.fetch().await?;
+    context.out().print(&tenant)
 }

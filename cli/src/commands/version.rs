@@ -1,31 +1,31 @@
-//! `svc version`
+//! `svc version`: versions of the client.
 
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{self, Access, Group, Overlay, schema_of};
-use crate::commands::Command;
+use crate::catalog::{self, HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::Command;
 use crate::context::Context;
 use crate::error::Result;
-use crate::output::{Report, Table};
+use crate::output::{CommandOutput, Table};
 
-/// Print the version of this client and of its catalog.
+/// Print the versions of the client and its command catalog.
 #[derive(Args)]
 pub(crate) struct Version {}
 
-/// The versions.
+/// Versions of the client.
 #[derive(Serialize, JsonSchema)]
-struct Versions {
-    /// This client.
+struct ClientVersion {
+    /// Version of the client.
     version: &'static str,
-    /// Its command catalog: a new major means that something was taken away.
+    /// Version of the command catalog. A new major version means that commands or options were removed.
     catalog_version: &'static str,
 }
 
-impl Report for Versions {
+impl CommandOutput for ClientVersion {
     fn table(&self) -> Table {
-        Table::of_fields([
+        Table::fields([
             ("svc", Some(self.version.to_owned())),
             ("catalog", Some(self.catalog_version.to_owned())),
         ])
@@ -33,22 +33,21 @@ impl Report for Versions {
 }
 
 impl Command for Version {
-    fn overlay() -> Overlay {
-        Overlay {
-            group: Group::Tools,
-            access: Access::Offline,
-            examples: &[("Print the versions", "svc version")],
-            agent_notes: "Works offline, and asks no service for its version.",
-            see_also: &["catalog show"],
-            errors: &[],
-            input_schema: None,
-            output_schema: Some(schema_of::<Versions>),
-        }
-    }
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Tools,
+        requires: Requirement::Nothing,
+        routes: Routes::NONE,
+        errors: &[],
+        examples: &[("Print the versions", "svc version")],
+        agent_notes: "Works offline. Does not print the version of the service.",
+        see_also: &["catalog show"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ClientVersion>),
+    };
 
     async fn run(self, context: &Context) -> Result<()> {
         context
             .out()
-            .print(&Versions { version: env!("CARGO_PKG_VERSION"), catalog_version: catalog::VERSION })
+            .print(&ClientVersion { version: env!("CARGO_PKG_VERSION"), catalog_version: catalog::VERSION })
     }
 }

@@ -1,81 +1,81 @@
-//! The file of stored credentials: written whole or not at all, for its owner alone, by one process at a time.
+//! The credentials file: replaced atomically, readable only by its owner, written by one process at a time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::Credentials;
-use crate::error::{CliError, Fault, Result};
+use crate::error::{CliError, ErrorKind, Result};
 
-/// Reads the file; a missing one is empty, one that others can read is refused.
+/// Reads the file. A missing file is empty; a file that other users can access is rejected.
 pub(super) fn read(path: &Path) -> Result<Credentials> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Credentials::default()),
-        Err(error) => return Err(unusable(path, &error)),
+        Err(error) => return Err(io_error(path, &error)),
     };
-    refuse_exposed(path)?;
+    reject_exposed(path)?;
     serde_json::from_slice(&text).map_err(|error| {
-        // Only the place: serde's words could repeat a token.
-        let place = format!("line {}, column {}", error.line(), error.column());
-        Fault::CredentialsUnusable.because(format!("{} is not what a login writes ({place})", path.display()))
+        // Only the position: the text of serde's error could repeat a token.
+        let position = format!("line {}, column {}", error.line(), error.column());
+        let message = format!("{} is malformed ({position})", path.display());
+        ErrorKind::CredentialsUnusable.with_message(message)
     })
 }
 
-/// Writes the file beside its place and then moves it there, so that a reader never sees half of it.
+/// Writes a temporary file and renames it, so that readers never see a partial file.
 pub(super) fn write(path: &Path, credentials: &Credentials) -> Result<()> {
-    let fresh = path.with_extension("json.new");
+    let temporary = path.with_extension("json.new");
     let write = || -> io::Result<()> {
-        // A left-over of a killed process would keep its own permissions.
-        match fs::remove_file(&fresh) {
+        // A file left by a killed process would keep its permissions.
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = private(OpenOptions::new().write(true).create_new(true)).open(&fresh)?;
+        let mut file = private(OpenOptions::new().write(true).create_new(true)).open(&temporary)?;
         serde_json::to_writer_pretty(&mut file, credentials)?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        fs::rename(&fresh, path)
+        fs::rename(&temporary, path)
     };
-    write().map_err(|error| unusable(path, &error))
+    write().map_err(|error| io_error(path, &error))
 }
 
-/// Holds other processes of this user back until it is dropped. Makes the directory where there is none.
+/// Locks out other processes of this user until dropped. Creates the directory if necessary.
 pub(super) fn lock(directory: &Path) -> Result<File> {
-    let take = || -> io::Result<File> {
+    let acquire = || -> io::Result<File> {
         make_private_directory(directory)?;
         let file = private(OpenOptions::new().write(true).create(true).truncate(false))
             .open(directory.join("credentials.lock"))?;
         file.lock()?;
         Ok(file)
     };
-    take().map_err(|error| unusable(directory, &error))
+    acquire().map_err(|error| io_error(directory, &error))
 }
 
-fn unusable(path: &Path, error: &io::Error) -> CliError {
-    Fault::CredentialsUnusable.because(format!("{}: {error}", path.display()))
+fn io_error(path: &Path, error: &io::Error) -> CliError {
+    ErrorKind::CredentialsUnusable.with_message(format!("{}: {error}", path.display()))
 }
 
 #[cfg(unix)]
-fn refuse_exposed(path: &Path) -> Result<()> {
+fn reject_exposed(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 
-    let mode = fs::metadata(path).map_err(|error| unusable(path, &error))?.permissions().mode() & 0o777;
-    let by_others = mode & 0o077;
-    if by_others == 0 {
+    let mode = fs::metadata(path).map_err(|error| io_error(path, &error))?.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
         return Ok(());
     }
     let shown = path.display();
-    Err(Fault::CredentialsExposed
-        .because(format!("{shown} holds credentials and has mode {mode:04o}, so others can read it"))
-        .advising(format!(
-            "Run: chmod 600 '{shown}'. If somebody may have read it: svc auth logout, and log in again."
+    Err(ErrorKind::CredentialsExposed
+        .with_message(format!("other users can access the credentials file {shown} (mode {mode:04o})"))
+        .with_remediation(format!(
+            "Run `chmod 600 '{shown}'`. If another user may have read the file, log out and log in again."
         )))
 }
 
 #[cfg(not(unix))]
-fn refuse_exposed(_: &Path) -> Result<()> {
-    // The profile directory of other platforms is its owner's alone by inheritance.
+fn reject_exposed(_: &Path) -> Result<()> {
+    // Other platforms restrict the profile directory to its owner.
     Ok(())
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_others_can_read_is_refused_with_what_to_type() {
+    fn rejects_a_file_that_other_users_can_access() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         write(&path, &Credentials::default()).unwrap();
@@ -128,18 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn a_left_over_of_an_earlier_write_is_no_way_to_expose_the_next() {
+    fn replaces_the_temporary_file_of_an_interrupted_write() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
-        let fresh = directory.path().join("credentials.json.new");
-        fs::write(&fresh, "left over").unwrap();
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644)).unwrap();
+        let temporary = directory.path().join("credentials.json.new");
+        fs::write(&temporary, "left over").unwrap();
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o644)).unwrap();
         write(&path, &Credentials::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn a_malformed_file_is_named_without_its_content() {
+    fn error_for_a_malformed_file_does_not_contain_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         write(&path, &Credentials::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Exit statuses: a small fixed vocabulary that scripts can branch on.
+//! Exit statuses of `svc`.
 
 use contract::ProblemKind;
 
@@ -9,16 +9,16 @@ macro_rules! exits {
         pub(crate) enum Exit { $($variant),+ }
 
         impl Exit {
-            /// Every status, in order of its number.
+            /// All statuses, in ascending order.
             #[cfg(test)]
             pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The number that the process ends with.
+            /// Number that the process exits with.
             pub(crate) const fn code(self) -> u8 {
                 match self { $(Self::$variant => $code),+ }
             }
 
-            /// What the number says, in a few words.
+            /// Meaning of the status, for the catalog.
             pub(crate) const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning),+ }
             }
@@ -27,36 +27,36 @@ macro_rules! exits {
 }
 
 exits! {
-    Done = 0, "done";
-    Failed = 1, "failed otherwise";
-    Usage = 2, "the command line is not understood";
+    Success = 0, "success";
+    Failed = 1, "other failure, or a question answered with no";
+    Usage = 2, "invalid command line";
     NotFound = 3, "not found";
     Authentication = 4, "authentication required or failed";
     Permission = 5, "permission denied";
-    Conflict = 6, "conflict with what exists";
+    Conflict = 6, "conflict";
     InvalidInput = 7, "invalid input";
-    Pending = 8, "pending: nobody has decided in time";
-    Unavailable = 9, "unavailable: network, too many requests, or a fault of the service";
+    Pending = 8, "pending: the device login was not approved before the code expired";
+    Unavailable = 9, "unavailable: network error, too many requests or server error";
     Partial = 10, "partial success";
-    Configuration = 11, "configuration or stored credentials cannot be used";
-    InputNeeded = 12, "input is needed, but nobody can be asked";
-    Defect = 70, "a defect of this program";
+    Configuration = 11, "invalid configuration or stored credentials";
+    InputNeeded = 12, "input required, but prompting is not possible";
+    Defect = 70, "internal error of svc";
     Interrupted = 130, "interrupted";
-    BrokenPipe = 141, "the reader of the output went away";
+    BrokenPipe = 141, "broken pipe";
     Terminated = 143, "terminated";
 }
 
 impl Exit {
-    /// The status for a problem that the API answered.
-    pub(crate) const fn of_problem(kind: ProblemKind) -> Self {
+    /// Status for a problem of the API.
+    pub(crate) const fn from_problem(kind: ProblemKind) -> Self {
         match kind {
             ProblemKind::ReauthenticationRequired => Self::Authentication,
-            other => Self::of_status(other.status()),
+            other => Self::from_status(other.status()),
         }
     }
 
-    /// The status for an HTTP status.
-    pub(crate) const fn of_status(status: u16) -> Self {
+    /// Status for an HTTP status.
+    pub(crate) const fn from_status(status: u16) -> Self {
         match status {
             401 => Self::Authentication,
             403 => Self::Permission,
@@ -80,14 +80,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_rise_so_no_two_are_equal() {
+    fn statuses_are_unique_and_ascending() {
         assert!(Exit::ALL.windows(2).all(|pair| pair[0].code() < pair[1].code()));
     }
 
     #[test]
-    fn every_problem_of_the_api_has_a_status_that_says_more_than_failed() {
+    fn every_problem_of_the_api_has_a_specific_status() {
         for kind in ProblemKind::ALL {
-            assert!(!matches!(Exit::of_problem(*kind), Exit::Failed | Exit::Done), "{}", kind.code());
+            let exit = Exit::from_problem(*kind);
+            assert!(!matches!(exit, Exit::Failed | Exit::Success), "{}", kind.code());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Aligned text without borders: rows under a heading, one thing's fields under each other, or just text.
+//! Output for people: text, the fields of an object, or a table without borders.
 
 use std::fmt;
 
@@ -7,63 +7,61 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::text::clean_text;
-use super::{Report, clean};
+use super::text::escape_lines;
+use super::{CommandOutput, escape};
 
-/// What people see. Everything in it is made safe for a terminal.
+/// Text for a terminal, with control characters escaped.
 #[derive(Debug)]
 pub(crate) enum Table {
-    /// Text that is laid out already.
+    /// Preformatted text.
     Text(String),
-    /// Cells in columns.
     Rows {
-        /// What stands above the columns.
-        heading: Option<Vec<String>>,
-        /// The cells.
+        /// Column headings, if any.
+        headings: Option<Vec<String>>,
         rows: Vec<Vec<String>>,
-        /// What is said when there are no rows.
+        /// Text if there are no rows.
         empty: &'static str,
     },
 }
 
 impl Table {
-    /// Nothing at all.
-    pub(crate) fn nothing() -> Self {
+    /// No output.
+    pub(crate) fn empty() -> Self {
         Self::Text(String::new())
     }
 
     /// Text of any number of lines.
-    pub(crate) fn of_text(text: &str) -> Self {
+    pub(crate) fn text(text: &str) -> Self {
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        Self::Text(clean_text(text) + end)
+        Self::Text(escape_lines(text) + end)
     }
 
-    /// The fields of one thing; those without a value are left out.
-    pub(crate) fn of_fields<const N: usize>(fields: [(&str, Option<String>); N]) -> Self {
+    /// Fields of an object. Fields without a value are omitted.
+    pub(crate) fn fields<const N: usize>(fields: [(&str, Option<String>); N]) -> Self {
         let present =
-            fields.into_iter().filter_map(|(name, value)| Some(vec![name.to_owned(), clean(&value?)]));
-        Self::Rows { heading: None, rows: present.collect(), empty: "" }
+            fields.into_iter().filter_map(|(name, value)| Some(vec![name.to_owned(), escape(&value?)]));
+        Self::Rows { headings: None, rows: present.collect(), empty: "" }
     }
 
-    /// Items under a heading; `empty` is said when there are none.
-    fn of_items<T: Row>(items: &[T]) -> Self {
-        let rows = items.iter().map(|item| item.cells().iter().map(|cell| clean(cell)).collect());
-        let heading = T::HEADING.iter().map(|&cell| cell.to_owned()).collect();
-        Self::Rows { heading: Some(heading), rows: rows.collect(), empty: T::NONE }
+    /// Table of items.
+    fn items<T: Row>(items: &[T]) -> Self {
+        let rows = items.iter().map(|item| item.cells().iter().map(|cell| escape(cell)).collect());
+        let headings = T::HEADINGS.iter().map(|&cell| cell.to_owned()).collect();
+        Self::Rows { headings: Some(headings), rows: rows.collect(), empty: T::EMPTY }
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (heading, rows) = match self {
+        let (headings, rows) = match self {
             Self::Text(text) => return f.write_str(text),
             Self::Rows { rows, empty, .. } if rows.is_empty() => return writeln!(f, "{empty}"),
-            Self::Rows { heading, rows, .. } => (heading, rows),
+            Self::Rows { headings, rows, .. } => (headings, rows),
         };
         let mut table = comfy_table::Table::new();
         table.load_style(NOTHING).force_no_tty();
-        if let Some(heading) = heading {
-            table.set_header(heading);
+        if let Some(headings) = headings {
+            table.set_header(headings);
         }
         table.add_rows(rows);
         for column in table.column_iter_mut() {
@@ -73,27 +71,27 @@ impl fmt::Display for Table {
     }
 }
 
-/// A list, whole.
+/// A list of items.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Listed<T> {
-    /// The items, in the service's order.
+pub(crate) struct ItemList<T> {
+    /// Items in the order of the service.
     pub(crate) items: Vec<T>,
 }
 
 /// An item of a list.
 pub(crate) trait Row: Serialize + JsonSchema {
-    /// What stands above the columns.
-    const HEADING: &'static [&'static str];
-    /// What is said when there are no items.
-    const NONE: &'static str;
+    /// Column headings.
+    const HEADINGS: &'static [&'static str];
+    /// Text if there are no items.
+    const EMPTY: &'static str;
 
-    /// The item's cells, one a column.
+    /// Cells of the item, one per column.
     fn cells(&self) -> Vec<String>;
 }
 
-impl<T: Row> Report for Listed<T> {
+impl<T: Row> CommandOutput for ItemList<T> {
     fn table(&self) -> Table {
-        Table::of_items(&self.items)
+        Table::items(&self.items)
     }
 
     fn lines(&self) -> serde_json::Result<Vec<Value>> {
@@ -109,8 +107,8 @@ mod tests {
     struct Named(u8, &'static str);
 
     impl Row for Named {
-        const HEADING: &'static [&'static str] = &["ID", "NAME"];
-        const NONE: &'static str = "Nothing.";
+        const HEADINGS: &'static [&'static str] = &["ID", "NAME"];
+        const EMPTY: &'static str = "No items.";
 
         fn cells(&self) -> Vec<String> {
             vec![self.0.to_string(), self.1.to_owned()]
@@ -118,21 +116,21 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_hold_no_borders() {
+    fn aligns_columns_and_escapes_control_characters() {
         let items = vec![Named(1, "acme"), Named(22, "\u{1b}[31mred")];
-        assert_eq!(Table::of_items(&items).to_string(), "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n");
-        assert_eq!(Table::of_items::<Named>(&[]).to_string(), "Nothing.\n");
+        assert_eq!(Table::items(&items).to_string(), "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n");
+        assert_eq!(Table::items::<Named>(&[]).to_string(), "No items.\n");
     }
 
     #[test]
-    fn fields_without_a_value_are_left_out() {
-        let table = Table::of_fields([("user", Some("u".into())), ("key", None)]);
+    fn omits_fields_without_a_value() {
+        let table = Table::fields([("user", Some("u".into())), ("key", None)]);
         assert_eq!(table.to_string(), "user  u\n");
     }
 
     #[test]
-    fn text_keeps_its_lines_and_its_indentation() {
-        assert_eq!(Table::of_text("if x\n\tthen \u{1b}c").to_string(), "if x\n\tthen \\u{1b}c\n");
-        assert_eq!(Table::nothing().to_string(), "");
+    fn keeps_lines_and_indentation_of_text() {
+        assert_eq!(Table::text("if x\n\tthen \u{1b}c").to_string(), "if x\n\tthen \\u{1b}c\n");
+        assert_eq!(Table::empty().to_string(), "");
     }
 }

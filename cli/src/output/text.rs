@@ -1,46 +1,46 @@
-//! Text that came over the wire, made safe for a terminal.
+//! Escaping of untrusted text for a terminal, and times for people.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-/// The text on one line, with everything that could steer a terminal or turn the reading direction written as an escape.
-pub(crate) fn clean(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
+/// Escapes control characters, line endings and characters that change the text direction.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if steers(c) {
-            clean.extend(c.escape_unicode());
+        if is_unsafe(c) {
+            escaped.extend(c.escape_unicode());
         } else {
-            clean.push(c);
+            escaped.push(c);
         }
     }
-    clean
+    escaped
 }
 
-/// The same for text of several lines, which keeps their ends and its tabs.
-pub(super) fn clean_text(text: &str) -> String {
+/// Like [`escape`], but keeps line endings and tabs.
+pub(super) fn escape_lines(text: &str) -> String {
     text.split_inclusive(['\n', '\t']).fold(String::with_capacity(text.len()), |mut all, part| {
         let kept = part.trim_end_matches(['\n', '\t']).len();
-        all.push_str(&clean(&part[..kept]));
+        all.push_str(&escape(&part[..kept]));
         all.push_str(&part[kept..]);
         all
     })
 }
 
-/// A time for people: UTC, to the second.
+/// Formats a time in UTC, to the second.
 pub(crate) fn time(time: &DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// A time for people where room is scarce: UTC, to the minute.
+/// Formats a time in UTC, to the minute, for wide tables.
 pub(crate) fn minute(time: &DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%MZ").to_string()
 }
 
-/// JSON that means the same, with what lies beyond ASCII and steers a terminal as `\u00XX`. Such characters stand in
-/// strings only; those of ASCII are escaped by JSON itself, but for the last.
-pub(super) fn clean_json(json: &str) -> String {
+/// Escapes unsafe characters of a JSON document as `\u00XX` without changing its meaning. They occur only in strings, and
+/// JSON itself escapes those of ASCII except DEL.
+pub(super) fn escape_json(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut all, c| {
-        if c > '~' && steers(c) {
-            // All of them are of the basic plane, where a code point is one escape.
+        if c > '~' && is_unsafe(c) {
+            // All of them are in the basic multilingual plane, so that one escape is enough.
             all.extend(format!("\\u{:04x}", u32::from(c)).chars());
         } else {
             all.push(c);
@@ -49,7 +49,7 @@ pub(super) fn clean_json(json: &str) -> String {
     })
 }
 
-fn steers(c: char) -> bool {
+fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -61,31 +61,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_that_would_steer_a_terminal_are_spelt_out() {
-        assert_eq!(clean("a\u{1b}[2Jb\r\n"), "a\\u{1b}[2Jb\\u{d}\\u{a}");
-        assert_eq!(clean("\u{202e}gnp.exe"), "\\u{202e}gnp.exe");
-        assert_eq!(clean("Zoë 山 👩"), "Zoë 山 👩");
+    fn escapes_control_and_direction_characters() {
+        assert_eq!(escape("a\u{1b}[2Jb\r\n"), "a\\u{1b}[2Jb\\u{d}\\u{a}");
+        assert_eq!(escape("\u{202e}gnp.exe"), "\\u{202e}gnp.exe");
+        assert_eq!(escape("Zoë 山 👩"), "Zoë 山 👩");
     }
 
     #[test]
-    fn json_for_a_terminal_keeps_its_meaning() {
+    fn escaped_json_keeps_its_meaning() {
         let value = serde_json::json!({"a\u{9b}": "\u{7f}\u{9d}0;x\u{61c}\u{202e} Zoë\n"});
-        let clean = clean_json(&serde_json::to_string_pretty(&value).unwrap());
-        assert!(clean.contains(r"\u009d0;x\u061c\u202e Zoë\n") && clean.contains("{\n"), "{clean}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&clean).unwrap(), value);
+        let escaped = escape_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(escaped.contains(r"\u009d0;x\u061c\u202e Zoë\n") && escaped.contains("{\n"), "{escaped}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), value);
     }
 
     proptest! {
         #[test]
-        fn no_json_for_a_terminal_steers_it(text in any::<String>()) {
-            let clean = clean_json(&serde_json::to_string(&text).unwrap());
-            prop_assert!(!clean.chars().any(steers));
-            prop_assert_eq!(serde_json::from_str::<String>(&clean).unwrap(), text);
+        fn escaped_json_has_no_unsafe_characters(text in any::<String>()) {
+            let escaped = escape_json(&serde_json::to_string(&text).unwrap());
+            prop_assert!(!escaped.chars().any(is_unsafe));
+            prop_assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
         }
 
         #[test]
-        fn nothing_that_steers_is_left(text in any::<String>()) {
-            prop_assert!(!clean(&text).chars().any(steers));
+        fn escaped_text_has_no_unsafe_characters(text in any::<String>()) {
+            prop_assert!(!escape(&text).chars().any(is_unsafe));
         }
     }
 }

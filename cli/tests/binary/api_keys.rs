@@ -1,10 +1,10 @@
-//! API keys: making, listing and revoking them.
+//! `svc api-keys`.
 
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
-use crate::stub::{Asked, Stub, problem};
+use crate::stub::{Stub, StubRequest, problem};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
@@ -15,8 +15,8 @@ fn key() -> Value {
     })
 }
 
-fn service(asked: &Asked) -> (u16, String) {
-    match asked.line.as_str() {
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
         "POST /api/v1/api-keys" => {
             let mut key = key();
             key["key"] = "svc_ak_raw".into();
@@ -29,15 +29,17 @@ fn service(asked: &Asked) -> (u16, String) {
 }
 
 #[test]
-fn a_key_is_made_as_asked_and_shown_with_a_word_of_warning() {
-    let stub = Stub::answering(service);
+fn creates_a_key_and_shows_it_once() {
+    let stub = Stub::new(service);
     // An API key makes no keys, so that of the environment is not what is sent.
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x").with("SVC_API_KEY", "svc_ak_x");
+    let client = Client::for_url(&stub.url)
+        .with_variable("SVC_TOKEN", "svc_st_x")
+        .with_variable("SVC_API_KEY", "svc_ak_x");
     let made = client.run(&["api-keys", "create", "--name", "firewalls"]);
     assert!(made.stdout.contains("svc_ak_raw") && made.stderr.contains("not shown again"), "{made:?}");
-    let asked = &stub.asked()[0];
-    assert_eq!(asked.json(), json!({"name": "firewalls", "scopes": ["events:write"]}));
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_st_x"));
+    let request = &stub.requests()[0];
+    assert_eq!(request.json(), json!({"name": "firewalls", "scopes": ["events:write"]}));
+    assert_eq!(request.header("authorization"), Some("Bearer svc_st_x"));
 
     let options = "--scope users:read --scope users:write --source-id fw-1 --source-id fw-2 \
         --expires-at 2026-04-01T00:00:00+02:00 --output json";
@@ -49,13 +51,13 @@ fn a_key_is_made_as_asked_and_shown_with_a_word_of_warning() {
         "name": "n", "scopes": ["users:read", "users:write"], "source_ids": ["fw-1", "fw-2"],
         "expires_at": "2026-03-31T22:00:00Z",
     });
-    assert_eq!(stub.asked()[1].json(), sent);
+    assert_eq!(stub.requests()[1].json(), sent);
 }
 
 #[test]
-fn what_cannot_be_a_key_is_a_usage_error_and_an_api_key_no_session() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x");
+fn rejects_invalid_options_and_api_keys_as_credential() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");
     let create = |options: &[&str]| client.run(&[&["api-keys", "create"], options].concat()).code;
     for wrong in
         [&[][..], &["--name", "n", "--scope", "everything"], &["--name", "n", "--expires-at", "tomorrow"]]
@@ -63,13 +65,13 @@ fn what_cannot_be_a_key_is_a_usage_error_and_an_api_key_no_session() {
         assert_eq!(create(wrong), Some(2), "{wrong:?}");
     }
     assert_eq!(create(&["--name", "n"]), Some(4));
-    assert_eq!(stub.lines(), [] as [&str; 0]);
+    assert_eq!(stub.request_lines(), [] as [&str; 0]);
 }
 
 #[test]
-fn keys_are_listed_without_themselves_and_revoked_by_id() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
+fn lists_and_revokes_keys() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
     let listed = client.run(&["api-keys", "list", "--output", "json"]).json();
     assert_eq!(listed, json!({"items": [key()]}));
     assert_valid_output("api-keys list", &listed);

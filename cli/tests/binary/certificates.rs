@@ -1,4 +1,4 @@
-//! `--ca-file`: a service with a certificate authority of its own.
+//! `--ca-file`: a service with a private certificate authority.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::client::Client;
-use crate::stub::{Asked, Stub, problem};
+use crate::stub::{Stub, StubRequest, problem};
 
-/// Accepts the connections whose handshake succeeds.
+/// A listener that drops connections whose TLS handshake fails.
 struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
@@ -54,8 +54,8 @@ impl Listener for TlsListener {
     }
 }
 
-fn service(asked: &Asked) -> (u16, String) {
-    match asked.line.as_str() {
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
         "GET /api/v1/auth/session" => {
             let whoami = json!({
                 "subject_type": "api_key", "key_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme",
@@ -65,7 +65,7 @@ fn service(asked: &Asked) -> (u16, String) {
         }
         "POST /api/v1/events/batch" => {
             let result = json!({
-                "index": 0, "event_id": asked.json()[0]["event_id"], "status": "accepted", "duplicate": false,
+                "index": 0, "event_id": request.json()[0]["event_id"], "status": "accepted", "duplicate": false,
                 "server_event_id": "01890a5d-ac96-774b-bcce-b302099a8057",
             });
             let answer = json!({
@@ -82,11 +82,11 @@ fn certificate() -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
 }
 
-/// A service over TLS, and a client that has its certificate in `own.pem` and a stranger's in `other.pem`.
+/// A service over TLS, and a client with its certificate in `own.pem` and another one in `other.pem`.
 fn over_tls() -> (Stub, Client) {
     let own = certificate();
-    let stub = Stub::on("https", |listener| TlsListener::new(listener, &own), service);
-    let client = Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x");
+    let stub = Stub::with_listener("https", |listener| TlsListener::new(listener, &own), service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");
     std::fs::write(client.home().join("own.pem"), own.cert.pem()).unwrap();
     std::fs::write(client.home().join("other.pem"), certificate().cert.pem()).unwrap();
     (stub, client)
@@ -95,38 +95,39 @@ fn over_tls() -> (Stub, Client) {
 const EVENT: &str = "{\"source_id\":\"fw\"}\n";
 
 #[test]
-fn questions_and_events_both_reach_a_service_whose_authority_is_named() {
+fn requests_and_events_trust_the_ca_file() {
     let (stub, client) = over_tls();
     let whoami = client.run(&["auth", "whoami", "--ca-file", "own.pem", "--output", "json"]);
     assert_eq!(whoami.json()["tenant_id"], "acme");
     let send = ["events", "send", "-f", "-", "--ca-file", "own.pem", "--output", "json"];
-    let ran = client.run_with(&send, EVENT);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(stub.lines()[1], "POST /api/v1/events/batch");
-    let by_variable = client.with("SVC_CA_FILE", "own.pem");
+    let result = client.run_with(&send, EVENT);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert_eq!(stub.request_lines()[1], "POST /api/v1/events/batch");
+    let by_variable = client.with_variable("SVC_CA_FILE", "own.pem");
     assert_eq!(by_variable.run_with(&["events", "send", "-f", "-"], EVENT).code, Some(0));
 }
 
 #[test]
-fn a_service_of_another_authority_is_sent_nothing() {
+fn sends_nothing_to_a_service_with_an_untrusted_certificate() {
     let (stub, client) = over_tls();
-    let ran = client.run(&["auth", "whoami", "--ca-file", "other.pem", "--output", "json"]);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(9), Some("unreachable")));
+    let result = client.run(&["auth", "whoami", "--ca-file", "other.pem", "--output", "json"]);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")));
     let send = ["events", "send", "-f", "-", "--ca-file", "other.pem", "--output", "json"];
-    let ran = client.run_with(&send, EVENT);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(9), Some("unreachable")), "{ran:?}");
-    assert!(stub.asked().is_empty());
+    let result = client.run_with(&send, EVENT);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
+    assert!(stub.requests().is_empty());
 }
 
 #[test]
-fn a_file_without_certificates_is_exit_status_11_and_named() {
+fn invalid_ca_file_is_exit_status_11() {
     let (_stub, client) = over_tls();
     std::fs::write(client.home().join("none.pem"), "nothing").unwrap();
     for file in ["none.pem", "missing.pem"] {
         for command in [&["auth", "whoami"][..], &["events", "send", "-f", "-"]] {
-            let ran = client.run_with(&[command, &["--ca-file", file, "--output", "json"]].concat(), EVENT);
-            let error = ran.error();
-            assert_eq!((ran.code, error["code"].as_str()), (Some(11), Some("configuration_invalid")));
+            let result =
+                client.run_with(&[command, &["--ca-file", file, "--output", "json"]].concat(), EVENT);
+            let error = result.error();
+            assert_eq!((result.code, error["code"].as_str()), (Some(11), Some("configuration_invalid")));
             assert!(error["message"].as_str().unwrap().contains(file), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! The binary in a home of its own, with nothing of this machine's environment.
+//! Runs the binary with its own home directory and an empty environment.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A person at a machine.
+/// Home directory and environment of the binary.
 pub(crate) struct Client {
     home: TempDir,
     environment: Vec<(String, String)>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -26,13 +26,13 @@ impl Client {
         Self { home: tempfile::tempdir().unwrap(), environment: Vec::new() }
     }
 
-    /// A client that talks to this address.
-    pub(crate) fn of(url: &str) -> Self {
-        Self::new().with("SVC_BASE_URL", url)
+    /// Client with this base URL.
+    pub(crate) fn for_url(url: &str) -> Self {
+        Self::new().with_variable("SVC_BASE_URL", url)
     }
 
-    /// The same with a variable set.
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+    /// Sets an environment variable.
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -41,12 +41,12 @@ impl Client {
         self.home.path().to_owned()
     }
 
-    /// Where sessions are stored.
+    /// Path of the credentials file.
     pub(crate) fn credentials(&self) -> PathBuf {
         self.home().join(".config/svc/credentials.json")
     }
 
-    /// A run, ready to start.
+    /// Command that is not started yet.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
         command.args(arguments).current_dir(&self.home).env_clear().env("HOME", self.home.path());
@@ -55,20 +55,20 @@ impl Client {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).output().unwrap())
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandResult {
+        CommandResult::of(self.command(arguments).output().unwrap())
     }
 
-    /// A run with this on standard input.
-    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ran {
+    /// Runs a command with standard input.
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        // A client that refuses early does not read what it is sent.
+        // Writing fails if the client exits before it reads its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        Ran::of(child.wait_with_output().unwrap())
+        CommandResult::of(child.wait_with_output().unwrap())
     }
 }
 
-impl Ran {
+impl CommandResult {
     pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -77,13 +77,13 @@ impl Ran {
         }
     }
 
-    /// The data, which must be JSON and the only thing on standard output.
+    /// Standard output of a successful run, which must be one JSON document.
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, Some(0), "{self:?}");
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The error, which must be one JSON object on the last line of standard error.
+    /// Error on the last line of standard error, which must be one JSON object.
     pub(crate) fn error(&self) -> Value {
         let last = self.stderr.lines().last().unwrap_or_default();
         let object: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"));
@@ -92,16 +92,16 @@ impl Ran {
     }
 }
 
-/// The output of this command must be what the catalog says it is.
+/// Asserts that the output matches the `output_schema` of the command in the catalog.
 pub(crate) fn assert_valid_output(command: &str, printed: &Value) {
     let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
     let catalog: Value = serde_json::from_str(&std::fs::read_to_string(catalog).unwrap()).unwrap();
     let commands = catalog["commands"].as_array().unwrap();
     let entry = commands.iter().find(|entry| entry["name"] == command).unwrap();
-    let faults: Vec<_> = jsonschema::validator_for(&entry["output_schema"])
+    let errors: Vec<_> = jsonschema::validator_for(&entry["output_schema"])
         .unwrap()
         .iter_errors(printed)
-        .map(|fault| fault.to_string())
+        .map(|error| error.to_string())
         .collect();
-    assert!(faults.is_empty(), "{command}: {faults:?}: {printed}");
+    assert!(errors.is_empty(), "{command}: {errors:?}: {printed}");
 }

@@ -1,4 +1,4 @@
-//! Device login: this client as the device, and as the person who lets another one in.
+//! Device login: the client as the device, and as the user who approves or denies it.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Ran, assert_valid_output};
-use crate::stub::{Asked, Stub, problem};
+use crate::client::{Client, CommandResult, assert_valid_output};
+use crate::stub::{Stub, StubRequest, problem};
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
@@ -21,7 +21,7 @@ fn codes(expires_in: u64) -> (u16, String) {
     (200, codes.to_string())
 }
 
-fn refused(error: &str) -> (u16, String) {
+fn error(error: &str) -> (u16, String) {
     (400, json!({"error": error, "error_description": "In words."}).to_string())
 }
 
@@ -34,8 +34,8 @@ fn session() -> (u16, String) {
     (200, session.to_string())
 }
 
-fn user(asked: &Asked) -> (u16, String) {
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_st_good"));
+fn user(request: &StubRequest) -> (u16, String) {
+    assert_eq!(request.header("authorization"), Some("Bearer svc_st_good"));
     let user = json!({
         "user_id": USER, "email": "ada@acme.example", "role": "member", "status": "active",
         "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
@@ -43,50 +43,53 @@ fn user(asked: &Asked) -> (u16, String) {
     (200, user.to_string())
 }
 
-/// Lets the device in when it asks.
-fn approving(asked: &Asked) -> (u16, String) {
-    match asked.line.as_str() {
+/// Approves at the first poll.
+fn approving(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
         "POST /api/v1/auth/device/code" => codes(600),
         "POST /api/v1/auth/device/token" => session(),
-        _ => user(asked),
+        _ => user(request),
     }
 }
 
-/// Lets it in when it asks for the second time.
-fn approving_late(asked: &Asked) -> (u16, String) {
+/// Approves at the second poll.
+fn approving_second_poll(request: &StubRequest) -> (u16, String) {
     static PENDING: AtomicBool = AtomicBool::new(true);
-    if asked.line.ends_with("/token") && PENDING.swap(false, Ordering::SeqCst) {
-        return refused("authorization_pending");
+    if request.line.ends_with("/token") && PENDING.swap(false, Ordering::SeqCst) {
+        return error("authorization_pending");
     }
-    approving(asked)
+    approving(request)
 }
 
-fn denying(asked: &Asked) -> (u16, String) {
-    if asked.line.ends_with("/code") { codes(600) } else { refused("access_denied") }
+fn denying(request: &StubRequest) -> (u16, String) {
+    if request.line.ends_with("/code") { codes(600) } else { error("access_denied") }
 }
 
-fn forgetting(asked: &Asked) -> (u16, String) {
-    if asked.line.ends_with("/code") { codes(2) } else { refused("authorization_pending") }
+fn expiring(request: &StubRequest) -> (u16, String) {
+    if request.line.ends_with("/code") { codes(2) } else { error("authorization_pending") }
 }
 
-fn log_in(stub: &Stub, options: &[&str]) -> (Client, Ran) {
-    let client = Client::of(&stub.url);
-    let ran = client.run(&[&["auth", "login", "--device", "--tenant", "acme"], options].concat());
-    (client, ran)
+fn log_in(stub: &Stub, options: &[&str]) -> (Client, CommandResult) {
+    let client = Client::for_url(&stub.url);
+    let result = client.run(&[&["auth", "login", "--device", "--tenant", "acme"], options].concat());
+    (client, result)
 }
 
 #[test]
-fn the_address_and_the_code_are_always_told_and_the_session_is_kept() {
-    let stub = Stub::answering(approving_late);
-    // Not even `--quiet` leaves them out.
-    let (client, ran) = log_in(&stub, &["--quiet"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let told = "Open https://svc.example/api/v1/pages/device in a browser and enter the code BCDF-GHJK\n";
-    assert_eq!(ran.stderr, told);
-    assert!(ran.stdout.contains("ada@acme.example") && !ran.stdout.contains("svc_st_good"), "{ran:?}");
+fn prints_url_and_code_and_stores_the_session() {
+    let stub = Stub::new(approving_second_poll);
+    // `--quiet` does not suppress them.
+    let (client, result) = log_in(&stub, &["--quiet"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let printed = "Open https://svc.example/api/v1/pages/device in a browser and enter the code BCDF-GHJK\n";
+    assert_eq!(result.stderr, printed);
+    assert!(
+        result.stdout.contains("ada@acme.example") && !result.stdout.contains("svc_st_good"),
+        "{result:?}"
+    );
     assert_eq!(client.run(&["auth", "token"]).stdout, "svc_st_good\n");
 
-    let [code, pending, token, user] = &stub.asked()[..] else { panic!("{:?}", stub.lines()) };
+    let [code, pending, token, user] = &stub.requests()[..] else { panic!("{:?}", stub.request_lines()) };
     assert_eq!(code.header("x-tenant-id"), Some("acme"));
     assert!(code.json()["client_name"].as_str().unwrap().starts_with("svc on "), "{}", code.json());
     for poll in [pending, token] {
@@ -98,62 +101,62 @@ fn the_address_and_the_code_are_always_told_and_the_session_is_kept() {
 }
 
 #[test]
-fn programs_read_the_address_and_the_code_as_json() {
-    let stub = Stub::answering(approving);
-    let (_, ran) = log_in(&stub, &["--output", "json"]);
-    let told: Value = serde_json::from_str(ran.stderr.lines().next().unwrap()).unwrap();
-    assert_eq!(told["device"]["user_code"], "BCDF-GHJK");
+fn prints_url_and_code_as_json() {
+    let stub = Stub::new(approving);
+    let (_, result) = log_in(&stub, &["--output", "json"]);
+    let printed: Value = serde_json::from_str(result.stderr.lines().next().unwrap()).unwrap();
+    assert_eq!(printed["device"]["user_code"], "BCDF-GHJK");
     assert_eq!(
-        told["device"]["verification_uri_complete"],
+        printed["device"]["verification_uri_complete"],
         "https://svc.example/api/v1/pages/device#user_code=BCDF-GHJK"
     );
-    assert_valid_output("auth login", &ran.json());
+    assert_valid_output("auth login", &result.json());
 }
 
 #[test]
-fn who_is_denied_or_forgotten_is_told_apart_and_keeps_nothing() {
+fn denied_and_expired_logins_differ_and_store_nothing() {
     for (answers, code, error) in
-        [(denying as fn(&Asked) -> _, 5, "device_refused"), (forgetting, 8, "device_pending")]
+        [(denying as fn(&StubRequest) -> _, 5, "device_refused"), (expiring, 8, "device_pending")]
     {
-        let (client, ran) = log_in(&Stub::answering(answers), &["--output", "json"]);
-        assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(code), Some(error)), "{ran:?}");
+        let (client, result) = log_in(&Stub::new(answers), &["--output", "json"]);
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(code), Some(error)), "{result:?}");
         assert!(!client.credentials().exists());
     }
 }
 
 #[test]
-fn a_password_and_a_device_do_not_go_together() {
+fn rejects_password_options_with_device() {
     for option in [&["--email", "a@b.example"][..], &["--password-stdin"], &["--password-file", "x"]] {
-        let ran = Client::new().run(&[&["auth", "login", "--device", "--tenant", "acme"], option].concat());
-        assert_eq!(ran.code, Some(2), "{ran:?}");
+        let result =
+            Client::new().run(&[&["auth", "login", "--device", "--tenant", "acme"], option].concat());
+        assert_eq!(result.code, Some(2), "{result:?}");
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_the_wait() {
+fn interrupt_ends_the_polling() {
     use std::io::{BufRead as _, BufReader};
 
     use rustix::process::{Pid, Signal, kill_process};
 
-    let stub = Stub::answering(
-        |asked| if asked.line.ends_with("/code") { codes(600) } else { refused("slow_down") },
-    );
-    let client = Client::of(&stub.url);
+    let stub =
+        Stub::new(|request| if request.line.ends_with("/code") { codes(600) } else { error("slow_down") });
+    let client = Client::for_url(&stub.url);
     let mut command = client.command(&["auth", "login", "--device", "--tenant", "acme"]);
     let mut child = command.stdin(Stdio::null()).spawn().unwrap();
-    let mut told = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
-    assert!(told.contains("BCDF-GHJK"), "{told}");
+    let mut printed = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut printed).unwrap();
+    assert!(printed.contains("BCDF-GHJK"), "{printed}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// A service at which a device waits.
-fn waiting(asked: &Asked) -> (u16, String) {
-    let known = asked.json()["user_code"] == "bcdfghjk";
-    match asked.line.as_str() {
-        _ if asked.header("authorization") != Some("Bearer svc_st_fresh") => {
+/// A service with a pending device login.
+fn waiting(request: &StubRequest) -> (u16, String) {
+    let known = request.json()["user_code"] == "bcdfghjk";
+    match request.line.as_str() {
+        _ if request.header("authorization") != Some("Bearer svc_st_fresh") => {
             problem(ProblemKind::ReauthenticationRequired)
         }
         _ if !known => problem(ProblemKind::NotFound),
@@ -168,33 +171,33 @@ fn waiting(asked: &Asked) -> (u16, String) {
 }
 
 #[test]
-fn a_decision_is_sent_once_it_is_confirmed() {
+fn sends_the_decision_after_confirmation() {
     for (command, approved) in [("approve", true), ("deny", false)] {
-        let stub = Stub::answering(waiting);
-        let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_fresh");
+        let stub = Stub::new(waiting);
+        let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_fresh");
         let line = ["auth", "device", command, "bcdfghjk", "--output", "json"];
-        let ran = client.run(&line);
-        assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(12), Some("input_needed")));
-        assert_eq!(stub.lines(), ["POST /api/v1/auth/device/inspect"]);
+        let result = client.run(&line);
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(12), Some("input_needed")));
+        assert_eq!(stub.request_lines(), ["POST /api/v1/auth/device/inspect"]);
 
-        let ran = client.run(&[&line[..], &["--yes"]].concat());
-        assert_eq!(ran.json()["approved"], approved);
-        assert_valid_output(&format!("auth device {command}"), &ran.json());
+        let result = client.run(&[&line[..], &["--yes"]].concat());
+        assert_eq!(result.json()["approved"], approved);
+        assert_valid_output(&format!("auth device {command}"), &result.json());
         assert_eq!(
-            stub.asked().last().unwrap().json(),
+            stub.requests().last().unwrap().json(),
             json!({"user_code": "bcdfghjk", "decision": command})
         );
     }
 }
 
 #[test]
-fn an_unknown_code_is_not_found_and_an_old_login_is_not_enough() {
-    let stub = Stub::answering(waiting);
+fn unknown_code_is_not_found_and_old_login_is_rejected() {
+    let stub = Stub::new(waiting);
     let approve = ["auth", "device", "approve", "ZZZZ-ZZZZ", "--yes", "--output", "json"];
-    let ran = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_fresh").run(&approve);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(3), Some("not_found")));
-    let ran = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_old").run(&approve);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(4), Some("reauthentication_required")));
+    let result = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_fresh").run(&approve);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(3), Some("not_found")));
+    let result = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_old").run(&approve);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(4), Some("reauthentication_required")));
 }
 
 #[cfg(target_os = "linux")]
@@ -204,42 +207,42 @@ mod at_a_terminal {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::terminal::{terminal, typing};
+    use crate::terminal::{run_at_terminal, terminal};
 
     #[test]
-    fn what_asks_is_shown_and_cannot_steer_the_terminal() {
-        let stub = Stub::answering(waiting);
-        let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_fresh");
-        let ran = typing(&client, &["auth", "device", "approve", "bcdfghjk"], "y\n");
-        let asked = r#"A device that calls itself "Television\u{1b}[2J" asked from 203.0.113.9 at 2026-01-01T00:00:00Z. Let it act as you? [y/N]: "#;
-        assert!(ran.stderr.contains(asked), "{ran:?}");
-        assert_eq!((ran.code, stub.lines().len()), (Some(0), 2));
-        let ran = typing(&client, &["auth", "device", "deny", "bcdfghjk"], "n\n");
-        assert_eq!((ran.code, stub.lines().len()), (Some(1), 3), "{ran:?}");
+    fn question_shows_the_escaped_device_name() {
+        let stub = Stub::new(waiting);
+        let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_fresh");
+        let result = run_at_terminal(&client, &["auth", "device", "approve", "bcdfghjk"], "y\n");
+        let question = r#"Device "Television\u{1b}[2J" requested a login from 203.0.113.9 at 2026-01-01T00:00:00Z. Allow it to act as you? [y/N]: "#;
+        assert!(result.stderr.contains(question), "{result:?}");
+        assert_eq!((result.code, stub.request_lines().len()), (Some(0), 2));
+        let result = run_at_terminal(&client, &["auth", "device", "deny", "bcdfghjk"], "n\n");
+        assert_eq!((result.code, stub.request_lines().len()), (Some(1), 3), "{result:?}");
     }
 
-    /// Lets the device in once a browser was opened.
-    fn approving_after_the_browser(asked: &Asked) -> (u16, String) {
+    /// Approves after the browser was opened.
+    fn approving_after_the_browser(request: &StubRequest) -> (u16, String) {
         static OPENED: AtomicBool = AtomicBool::new(false);
-        match asked.line.as_str() {
+        match request.line.as_str() {
             "GET /opened" => {
                 OPENED.store(true, Ordering::SeqCst);
                 (200, String::new())
             }
             "POST /api/v1/auth/device/token" if !OPENED.load(Ordering::SeqCst) => {
-                refused("authorization_pending")
+                error("authorization_pending")
             }
-            _ => approving(asked),
+            _ => approving(request),
         }
     }
 
     #[test]
-    fn a_browser_is_opened_after_enter() {
-        let stub = Stub::answering(approving_after_the_browser);
+    fn opens_a_browser_after_enter() {
+        let stub = Stub::new(approving_after_the_browser);
         let bin = tempfile::tempdir().unwrap();
         let opener = bin.path().join("xdg-open");
         let address = stub.url.trim_start_matches("http://").replace(':', "/");
-        // The stand-in for a desktop tells the service that it was called, and this test with what.
+        // Replaces the browser: records its argument in a file and sends a request to the stub.
         let script = format!(
             "#!/bin/bash\necho \"$1\" > {}/opened\nexec 3<>/dev/tcp/{address}\n\
              printf 'GET /opened HTTP/1.0\\r\\n\\r\\n' >&3\ncat <&3\n",
@@ -248,17 +251,17 @@ mod at_a_terminal {
         fs::write(&opener, script).unwrap();
         fs::set_permissions(&opener, fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:/usr/bin:/bin", bin.path().display());
-        let client = Client::of(&stub.url).with("PATH", &path);
+        let client = Client::for_url(&stub.url).with_variable("PATH", &path);
 
         let (mut keyboard, screen) = terminal();
         let mut command = client.command(&["auth", "login", "--device", "--tenant", "acme"]);
         let mut child = command.stdin(screen.try_clone().unwrap()).stderr(screen).spawn().unwrap();
         drop(command);
-        let mut said = Vec::new();
-        while !said.ends_with(b"Press Enter to open it in a browser here\r\n") {
+        let mut output = Vec::new();
+        while !output.ends_with(b"Press Enter to open the page in a browser\r\n") {
             let mut byte = [0];
             keyboard.read_exact(&mut byte).unwrap();
-            said.push(byte[0]);
+            output.push(byte[0]);
         }
         assert!(!bin.path().join("opened").exists());
         keyboard.write_all(b"\n").unwrap();

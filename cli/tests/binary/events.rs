@@ -1,22 +1,22 @@
-//! Sending and checking events.
+//! `svc events`.
 
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
-use crate::stub::{Asked, Stub, problem};
+use crate::stub::{Stub, StubRequest, problem};
 
-/// The events of a batch, inflated where they were compressed.
-fn events(asked: &Asked) -> Vec<Value> {
+/// Events of a batch, decompressed if necessary.
+fn events(request: &StubRequest) -> Vec<Value> {
     let mut text = Vec::new();
-    match asked.header("content-encoding") {
+    match request.header("content-encoding") {
         Some("gzip") => {
-            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&asked.body[..]), &mut text)
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&request.body[..]), &mut text)
                 .unwrap();
         }
-        _ => text.extend_from_slice(&asked.body),
+        _ => text.extend_from_slice(&request.body),
     }
-    match asked.header("content-type") {
+    match request.header("content-type") {
         Some("application/x-ndjson") => text
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
@@ -26,9 +26,9 @@ fn events(asked: &Asked) -> Vec<Value> {
     }
 }
 
-/// Accepts every event but those of the source `bad`.
-fn service(asked: &Asked) -> (u16, String) {
-    let results: Vec<_> = events(asked)
+/// Rejects events of the source `bad`.
+fn service(request: &StubRequest) -> (u16, String) {
+    let results: Vec<_> = events(request)
         .iter()
         .enumerate()
         .map(|(index, event)| match event["source_id"].as_str() {
@@ -58,17 +58,17 @@ fn service(asked: &Asked) -> (u16, String) {
 }
 
 fn client(stub: &Stub) -> Client {
-    Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x")
+    Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x")
 }
 
 fn sent_ids(stub: &Stub) -> Vec<String> {
-    let all = stub.asked();
+    let all = stub.requests();
     all.iter().flat_map(events).map(|event| event["event_id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn a_file_is_sent_whole_and_its_ids_are_the_same_every_time() {
-    let stub = Stub::answering(service);
+fn sends_a_file_with_deterministic_ids() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     let lines: Vec<_> = (0..1_200).map(|n| format!("{{\"source_id\":\"fw\",\"n\":{n}}}")).collect();
     std::fs::write(client.home().join("events.ndjson"), lines.join("\n")).unwrap();
@@ -78,8 +78,11 @@ fn a_file_is_sent_whole_and_its_ids_are_the_same_every_time() {
         (&summary["total"], &summary["accepted"], &summary["rejected"]),
         (&json!(1200), &json!(1200), &json!(0))
     );
-    assert_eq!(stub.asked().iter().map(|asked| events(asked).len()).collect::<Vec<_>>(), [500, 500, 200]);
-    assert_eq!(stub.asked()[0].header("authorization"), Some("Bearer svc_ak_x"));
+    assert_eq!(
+        stub.requests().iter().map(|request| events(request).len()).collect::<Vec<_>>(),
+        [500, 500, 200]
+    );
+    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_ak_x"));
     client.run(&send).json();
     let ids = sent_ids(&stub);
     assert_eq!(ids[..1_200], ids[1_200..]);
@@ -87,8 +90,8 @@ fn a_file_is_sent_whole_and_its_ids_are_the_same_every_time() {
 }
 
 #[test]
-fn events_of_standard_input_get_new_ids_and_own_ids_are_kept() {
-    let stub = Stub::answering(service);
+fn events_of_stdin_get_random_ids_unless_they_have_one() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     let input = "{\"source_id\":\"fw\"}\n{\"source_id\":\"fw\",\"event_id\":\"mine\"}\n";
     for _ in 0..2 {
@@ -100,8 +103,8 @@ fn events_of_standard_input_get_new_ids_and_own_ids_are_kept() {
 }
 
 #[test]
-fn one_event_and_a_list_are_sent_too() {
-    let stub = Stub::answering(service);
+fn sends_one_event_and_a_list() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     for input in ["{\n  \"source_id\": \"fw\"\n}\n", "[{\"source_id\":\"fw\"},\n {\"source_id\":\"fw\"}]"] {
         assert_eq!(client.run_with(&["events", "send", "-f", "-"], input).code, Some(0), "{input}");
@@ -110,18 +113,18 @@ fn one_event_and_a_list_are_sent_too() {
 }
 
 #[test]
-fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
-    let stub = Stub::answering(service);
+fn partial_success_is_exit_status_10_with_a_rejects_file() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     let input = "{\"source_id\":\"fw\"}\n{\"source_id\":\"bad\"}\nnonsense\n{\"source_id\":\"fw\"}\n";
     let send = ["events", "send", "-f", "-", "--rejects", "rejects.ndjson", "--output", "json"];
-    let ran = client.run_with(&send, input);
-    let error = ran.error();
+    let result = client.run_with(&send, input);
+    let error = result.error();
     assert_eq!(
-        (ran.code, error["code"].as_str(), error["retryable"].as_bool()),
+        (result.code, error["code"].as_str(), error["retryable"].as_bool()),
         (Some(10), Some("partial_success"), Some(false))
     );
-    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!(
         (&summary["total"], &summary["accepted"], &summary["rejected"]),
         (&json!(4), &json!(2), &json!(2))
@@ -137,7 +140,7 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
         json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "expected ident"})
     );
     assert_valid_output("events send", &summary);
-    assert!(error["remediation"].as_str().unwrap().contains("what --rejects recorded"), "{error}");
+    assert!(error["remediation"].as_str().unwrap().contains("--rejects file"), "{error}");
 
     let rejects = std::fs::read_to_string(client.home().join("rejects.ndjson")).unwrap();
     let mut rejects: Vec<Value> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -151,44 +154,47 @@ fn partial_success_is_exit_status_10_and_the_rejects_can_be_sent_again() {
 }
 
 #[test]
-fn the_summary_holds_the_first_rejects_and_the_advice_names_the_option_that_keeps_all() {
-    let stub = Stub::answering(service);
+fn summary_contains_the_first_rejects_and_remediation_names_rejects_option() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     let send = ["events", "send", "-f", "-", "--output", "json"];
     for accepted in ["", "{\"source_id\":\"fw\"}\n"] {
-        let ran = client.run_with(&send, &("{\"source_id\":\"bad\"}\n".repeat(30) + accepted));
-        assert_eq!(ran.error()["remediation"], "Run it again with --rejects FILE to keep what was refused.");
-        let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let result = client.run_with(&send, &("{\"source_id\":\"bad\"}\n".repeat(30) + accepted));
+        assert_eq!(
+            result.error()["remediation"],
+            "Correct the rejected lines (the JSON summary lists the first 20) and send only those. Pass --rejects FILE to record all rejects."
+        );
+        let summary: Value = serde_json::from_str(&result.stdout).unwrap();
         assert_eq!(summary["first_rejects"].as_array().unwrap().len(), 20);
     }
 }
 
 #[test]
-fn nothing_accepted_is_invalid_input() {
-    let stub = Stub::answering(service);
-    let ran = client(&stub)
+fn no_accepted_event_is_invalid_input() {
+    let stub = Stub::new(service);
+    let result = client(&stub)
         .run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"bad\"}\n");
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(7), Some("events_invalid")));
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(7), Some("events_invalid")));
     let empty = client(&stub).run_with(&["events", "send", "-f", "-", "--output", "json"], "\n");
     assert_eq!((empty.code, empty.error()["code"].as_str()), (Some(7), Some("input_invalid")));
 }
 
 #[test]
-fn a_refused_credential_stops_the_send_and_tells_from_where() {
-    let stub = Stub::answering(|_| problem(ProblemKind::CredentialInvalid));
+fn invalid_credential_stops_sending() {
+    let stub = Stub::new(|_| problem(ProblemKind::CredentialInvalid));
     let client = client(&stub);
     let lines = "{\"source_id\":\"fw\"}\n".repeat(5_000);
     let send = ["events", "send", "-f", "-", "--batch-size", "100", "--concurrency", "1", "--output", "json"];
-    let ran = client.run_with(&send, &lines);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
-    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let result = client.run_with(&send, &lines);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!((&summary["rejected"], &summary["stopped_before_line"]), (&json!(100), &json!(101)));
-    assert_eq!(stub.asked().len(), 1);
+    assert_eq!(stub.requests().len(), 1);
 }
 
 #[test]
-fn the_input_is_never_overwritten_by_its_rejects() {
-    let stub = Stub::answering(service);
+fn rejects_file_must_not_be_the_input() {
+    let stub = Stub::new(service);
     let client = client(&stub);
     let file = client.home().join("events.ndjson");
     std::fs::write(&file, "{\"source_id\":\"fw\"}\n").unwrap();
@@ -198,7 +204,7 @@ fn the_input_is_never_overwritten_by_its_rejects() {
 }
 
 #[test]
-fn events_are_checked_without_a_service() {
+fn validates_events_offline() {
     let client = Client::new();
     let good =
         client.run_with(&["events", "validate", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");

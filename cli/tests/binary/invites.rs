@@ -1,10 +1,10 @@
-//! Invites: listing, resending and revoking them.
+//! `svc users invite`, `svc users accept-invite` and `svc invites`.
 
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
-use crate::stub::{Asked, Stub, problem};
+use crate::stub::{Stub, StubRequest, problem};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
@@ -15,13 +15,31 @@ fn invite() -> Value {
     })
 }
 
-fn service(asked: &Asked) -> (u16, String) {
-    match asked.line.as_str() {
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/users/invite" => {
+            let request = request.json();
+            let mut invite = json!({
+                "invite_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": request["email"], "role": request["role"],
+                "status": "pending", "expires_at": "2030-01-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z",
+            });
+            if request["delivery"] == "response" {
+                invite["token"] = "svc_iv_raw".into();
+            }
+            (201, invite.to_string())
+        }
+        "POST /api/v1/users/accept-invite" => {
+            let accepted = json!({
+                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme", "email": "bob@acme.example",
+                "role": "member",
+            });
+            (201, accepted.to_string())
+        }
         "GET /api/v1/users/invites?status=pending" => (200, json!({"items": [invite()]}).to_string()),
         "GET /api/v1/users/invites?limit=200" => (200, json!({"items": []}).to_string()),
         line if line == format!("POST /api/v1/users/invites/{ID}/resend") => {
             let mut invite = invite();
-            if asked.json()["delivery"] == "response" {
+            if request.json()["delivery"] == "response" {
                 invite["token"] = "svc_iv_new".into();
             }
             (200, invite.to_string())
@@ -33,35 +51,85 @@ fn service(asked: &Asked) -> (u16, String) {
 }
 
 #[test]
-fn invites_are_listed_by_state() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_API_KEY", "svc_ak_x");
+fn platform_administrator_invites_into_a_tenant() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let result = client.run(&["users", "invite", "--email", "bob@acme.example", "--tenant", "acme"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(result.stdout.contains("pending") && !result.stdout.contains("token"), "{result:?}");
+    assert!(result.stderr.contains("by mail"), "{result:?}");
+    let request = &stub.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
+    assert_eq!(request.header("x-tenant-id"), Some("acme"));
+    assert_eq!(request.json(), json!({"email": "bob@acme.example", "role": "member", "delivery": "email"}));
+    // The platform administrator must name a tenant.
+    assert_eq!(client.run(&["users", "invite", "--email", "bob@acme.example"]).code, Some(12));
+}
+
+#[test]
+fn session_in_the_environment_overrides_the_platform_token() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url)
+        .with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x")
+        .with_variable("SVC_TOKEN", "svc_st_x");
+    let invite =
+        ["users", "invite", "--email", "bob@acme.example", "--role", "admin", "--delivery", "response"];
+    let invited = client.run(&[&invite[..], &["--output", "json"]].concat()).json();
+    assert_eq!((&invited["token"], &invited["role"]), (&json!("svc_iv_raw"), &json!("admin")));
+    let request = &stub.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer svc_st_x"));
+    assert_eq!(request.header("x-tenant-id"), None);
+}
+
+#[test]
+fn reads_invite_token_and_password_from_stdin() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let result = client.run_with(
+        &["users", "accept-invite", "-", "--password-stdin"],
+        "svc_iv_raw\ncorrect horse battery \n",
+    );
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert_eq!(
+        stub.requests()[0].json(),
+        json!({"token": "svc_iv_raw", "password": "correct horse battery "})
+    );
+    assert!(result.stderr.contains("svc auth login --email bob@acme.example --tenant acme"), "{result:?}");
+    let silent =
+        client.run_with(&["users", "accept-invite", "svc_iv_raw", "--password-stdin", "--quiet"], "pw\n");
+    assert_eq!(silent.stderr, "");
+}
+
+#[test]
+fn lists_invites_by_status() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");
     let listed = client.run(&["invites", "list", "--status", "pending", "--output", "json"]).json();
     assert_eq!(listed, json!({"items": [invite()]}));
     assert_valid_output("invites list", &listed);
-    assert_eq!(client.run(&["invites", "list", "--all"]).stdout, "No invite.\n");
+    assert_eq!(client.run(&["invites", "list", "--all"]).stdout, "No invites.\n");
     assert_eq!(client.run(&["invites", "list", "--status", "lost"]).code, Some(2));
 }
 
 #[test]
-fn the_operator_sees_the_invites_of_the_tenant_that_is_named() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
+fn platform_administrator_lists_invites_of_a_tenant() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
     assert_eq!(client.run(&["invites", "list", "--all", "--tenant", "acme"]).code, Some(0));
-    let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
-    assert_eq!(asked.header("x-tenant-id"), Some("acme"));
+    let request = &stub.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
+    assert_eq!(request.header("x-tenant-id"), Some("acme"));
     assert_eq!(client.run(&["invites", "list"]).code, Some(12));
 }
 
 #[test]
-fn an_invite_is_sent_again_by_mail_or_with_a_token_to_hand_over() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
+fn resends_an_invite_by_mail_or_prints_the_token() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
     let mailed = client.run(&["invites", "resend", ID]);
     assert_eq!(mailed.code, Some(0), "{mailed:?}");
     assert!(mailed.stderr.contains("by mail") && !mailed.stdout.contains("svc_iv_"), "{mailed:?}");
-    assert_eq!(stub.asked()[0].json(), json!({"delivery": "email"}));
+    assert_eq!(stub.requests()[0].json(), json!({"delivery": "email"}));
     let handed = client.run(&["invites", "resend", ID, "--delivery", "response", "--output", "json"]);
     assert_eq!(handed.json()["token"], "svc_iv_new");
     assert_valid_output("invites resend", &handed.json());
@@ -70,9 +138,9 @@ fn an_invite_is_sent_again_by_mail_or_with_a_token_to_hand_over() {
 }
 
 #[test]
-fn an_invite_is_taken_back_unless_it_was_accepted() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
+fn revokes_an_invite_unless_accepted() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
     let revoked = client.run(&["invites", "revoke", ID, "--yes", "--output", "json"]);
     assert_eq!(revoked.json(), json!({"invite_id": ID, "revoked": true}));
     assert_valid_output("invites revoke", &revoked.json());

@@ -1,20 +1,20 @@
-//! Logging in, acting with what was stored, and ending sessions.
+//! Login, stored sessions, and `svc auth sessions`.
 
 use contract::ProblemKind;
 use serde_json::json;
 
 use crate::client::Client;
-use crate::stub::{Asked, Stub, problem};
+use crate::stub::{Stub, StubRequest, problem};
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 const LISTED: &str = "01890a5d-ac96-774b-bcce-b302099a8058";
 
-/// Answers like a service in which one session, `svc_st_good`, is live.
-fn service(asked: &Asked) -> (u16, String) {
-    let bearer = asked.header("authorization");
-    match asked.line.split('?').next().unwrap() {
+/// A service with one active session, `svc_st_good`.
+fn service(request: &StubRequest) -> (u16, String) {
+    let bearer = request.header("authorization");
+    match request.line.split('?').next().unwrap() {
         "POST /api/v1/auth/password/login" => {
-            let body: serde_json::Value = serde_json::from_slice(&asked.body).unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
             if body["password"] != "correct horse battery" {
                 return problem(ProblemKind::LoginFailed);
             }
@@ -24,7 +24,7 @@ fn service(asked: &Asked) -> (u16, String) {
             });
             (200, session.to_string())
         }
-        _ if asked.line.ends_with("/auth/sessions/logout") => match asked.header("x-session-id") {
+        _ if request.line.ends_with("/auth/sessions/logout") => match request.header("x-session-id") {
             Some("svc_st_unknown") => problem(ProblemKind::SessionNotFound),
             _ => (204, String::new()),
         },
@@ -50,18 +50,19 @@ fn service(asked: &Asked) -> (u16, String) {
 }
 
 fn logged_in(stub: &Stub) -> Client {
-    // No variable names the service: what the login stored does.
+    // The base URL is stored by the login.
     let client = Client::new();
     let login = ["auth", "login", "--email", "ada@acme.example", "--tenant", "acme", "--password-stdin"];
-    let ran = client.run_with(&[&login[..], &["--base-url", &stub.url]].concat(), "correct horse battery\n");
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(!ran.stdout.contains("svc_st_good"), "{ran:?}");
+    let result =
+        client.run_with(&[&login[..], &["--base-url", &stub.url]].concat(), "correct horse battery\n");
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(!result.stdout.contains("svc_st_good"), "{result:?}");
     client
 }
 
 #[test]
-fn a_login_is_stored_for_its_owner_alone_and_later_commands_act_with_it() {
-    let stub = Stub::answering(service);
+fn login_is_stored_privately_and_used_by_later_commands() {
+    let stub = Stub::new(service);
     let client = logged_in(&stub);
     #[cfg(unix)]
     {
@@ -73,11 +74,11 @@ fn a_login_is_stored_for_its_owner_alone_and_later_commands_act_with_it() {
     let listed = client.run(&["auth", "sessions", "list", "--output", "json"]).json();
     assert_eq!(listed["items"][0]["id"], LISTED);
 
-    let asked = stub.asked();
-    assert_eq!(asked[0].header("x-tenant-id"), Some("acme"));
-    assert_eq!(asked[0].header("authorization"), None);
-    assert_eq!(asked[1].header("authorization"), Some("Bearer svc_st_good"));
-    assert_eq!(asked[1].header("x-user-id"), Some(USER));
+    let request = stub.requests();
+    assert_eq!(request[0].header("x-tenant-id"), Some("acme"));
+    assert_eq!(request[0].header("authorization"), None);
+    assert_eq!(request[1].header("authorization"), Some("Bearer svc_st_good"));
+    assert_eq!(request[1].header("x-user-id"), Some(USER));
     assert_eq!(client.run(&["auth", "token"]).stdout, "svc_st_good\n");
     let status = client.run(&["auth", "status", "--output", "json"]).json();
     assert_eq!(
@@ -87,9 +88,9 @@ fn a_login_is_stored_for_its_owner_alone_and_later_commands_act_with_it() {
 }
 
 #[test]
-fn a_refused_login_stores_nothing() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url);
+fn failed_login_stores_nothing() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
     let login = [
         "auth",
         "login",
@@ -101,172 +102,180 @@ fn a_refused_login_stores_nothing() {
         "--output",
         "json",
     ];
-    let ran = client.run_with(&login, "wrong\n");
-    let error = ran.error();
-    assert_eq!((ran.code, error["code"].as_str()), (Some(4), Some("login_failed")));
+    let result = client.run_with(&login, "wrong\n");
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(4), Some("login_failed")));
     assert_eq!(error["request_id"], "of-the-stub");
-    assert_eq!(error["remediation"], ProblemKind::LoginFailed.remedy());
+    assert_eq!(
+        error["remediation"],
+        "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
+    );
     assert!(!client.credentials().exists());
 }
 
 #[test]
-fn the_sessions_of_another_user_are_asked_for_by_id() {
-    let stub = Stub::answering(service);
+fn lists_sessions_of_another_user() {
+    let stub = Stub::new(service);
     let client = logged_in(&stub);
     let other = "01890a5d-ac96-774b-bcce-b302099a8099";
     assert_eq!(client.run(&["auth", "sessions", "list", "--user-id", other]).code, Some(0));
-    assert_eq!(stub.asked()[1].header("x-user-id"), Some(other));
+    assert_eq!(stub.requests()[1].header("x-user-id"), Some(other));
 }
 
 #[test]
-fn what_the_service_sends_cannot_steer_the_terminal() {
-    let stub = Stub::answering(service);
-    let ran = logged_in(&stub).run(&["auth", "sessions", "list"]);
-    assert!(ran.stdout.contains("evil\\u{1b}[2J") && !ran.stdout.contains('\u{1b}'), "{ran:?}");
-    assert!(ran.stdout.starts_with("ID "), "{ran:?}");
-    // A line of the table, with an address as long as IPv4 makes them.
-    let line = ran.stdout.lines().nth(1).unwrap();
+fn table_escapes_control_characters() {
+    let stub = Stub::new(service);
+    let result = logged_in(&stub).run(&["auth", "sessions", "list"]);
+    assert!(result.stdout.contains("evil\\u{1b}[2J") && !result.stdout.contains('\u{1b}'), "{result:?}");
+    assert!(result.stdout.starts_with("ID "), "{result:?}");
+    // The first line of the table after the headings.
+    let line = result.stdout.lines().nth(1).unwrap();
     assert!(line.contains("2026-01-01T00:00Z") && line.len() < 120, "{line}");
 }
 
 #[test]
-fn a_list_as_ndjson_is_an_item_a_line() {
-    let stub = Stub::answering(service);
-    let ran = logged_in(&stub).run(&["auth", "sessions", "list", "--output", "ndjson"]);
+fn ndjson_list_has_one_item_per_line() {
+    let stub = Stub::new(service);
+    let result = logged_in(&stub).run(&["auth", "sessions", "list", "--output", "ndjson"]);
     let lines: Vec<serde_json::Value> =
-        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        result.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), lines[0]["id"].as_str()), (1, Some(LISTED)));
 }
 
 #[test]
-fn a_raw_token_is_revoked_by_its_header_and_forgotten_when_it_was_stored() {
-    let stub = Stub::answering(service);
+fn revokes_a_raw_token_and_removes_it_from_the_store() {
+    let stub = Stub::new(service);
     let client = logged_in(&stub);
-    let ran = client.run_with(&["auth", "sessions", "revoke", "-", "--output", "json"], "svc_st_good\n");
-    assert_eq!(ran.json(), json!({"revoked": true, "forgotten": true}));
-    let asked = &stub.asked()[1];
-    assert_eq!(asked.line, "POST /api/v1/auth/sessions/logout");
-    assert_eq!(asked.header("x-session-id"), Some("svc_st_good"));
-    assert_eq!(asked.header("authorization"), None);
+    let result = client.run_with(&["auth", "sessions", "revoke", "-", "--output", "json"], "svc_st_good\n");
+    assert_eq!(result.json(), json!({"revoked": true, "forgotten": true}));
+    let request = &stub.requests()[1];
+    assert_eq!(request.line, "POST /api/v1/auth/sessions/logout");
+    assert_eq!(request.header("x-session-id"), Some("svc_st_good"));
+    assert_eq!(request.header("authorization"), None);
     assert_eq!(client.run(&["auth", "whoami"]).code, Some(4));
 }
 
 #[test]
-fn a_raw_token_needs_no_login_and_one_that_never_was_is_not_found() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url);
-    let ran = client.run(&["auth", "sessions", "revoke", "svc_st_other", "--output", "json"]);
-    assert_eq!(ran.json()["forgotten"], false);
-    let ran = client.run(&["auth", "sessions", "revoke", "svc_st_unknown", "--output", "json"]);
-    assert_eq!((ran.code, ran.error()["code"].as_str()), (Some(3), Some("session_not_found")));
+fn raw_token_needs_no_login_and_unknown_one_is_not_found() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let result = client.run(&["auth", "sessions", "revoke", "svc_st_other", "--output", "json"]);
+    assert_eq!(result.json()["forgotten"], false);
+    let result = client.run(&["auth", "sessions", "revoke", "svc_st_unknown", "--output", "json"]);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(3), Some("session_not_found")));
 }
 
 #[test]
-fn a_listed_id_is_deleted_and_a_session_that_lives_on_stays_stored() {
-    let stub = Stub::answering(service);
+fn revoking_another_session_keeps_the_stored_one() {
+    let stub = Stub::new(service);
     let client = logged_in(&stub);
-    let ran = client.run(&["auth", "sessions", "revoke", LISTED, "--output", "json"]);
-    assert_eq!(ran.json(), json!({"revoked": true, "forgotten": false}));
+    let result = client.run(&["auth", "sessions", "revoke", LISTED, "--output", "json"]);
+    assert_eq!(result.json(), json!({"revoked": true, "forgotten": false}));
     let expected = [format!("DELETE /api/v1/auth/sessions/{LISTED}"), "GET /api/v1/auth/session".into()];
-    assert_eq!(stub.lines()[1..], expected);
+    assert_eq!(stub.request_lines()[1..], expected);
     assert_eq!(client.run(&["auth", "whoami"]).code, Some(0));
 }
 
 #[test]
-fn a_listed_id_that_was_the_own_session_is_forgotten() {
-    let stub = Stub::answering(|asked| match asked.line.as_str() {
+fn revoking_the_own_session_removes_it_from_the_store() {
+    let stub = Stub::new(|request| match request.line.as_str() {
         "GET /api/v1/auth/session" => problem(ProblemKind::CredentialInvalid),
-        _ => service(asked),
+        _ => service(request),
     });
     let client = logged_in(&stub);
-    let ran = client.run(&["auth", "sessions", "revoke", LISTED, "--output", "json"]);
-    assert_eq!(ran.json(), json!({"revoked": true, "forgotten": true}));
+    let result = client.run(&["auth", "sessions", "revoke", LISTED, "--output", "json"]);
+    assert_eq!(result.json(), json!({"revoked": true, "forgotten": true}));
     assert_eq!(client.run(&["auth", "token"]).code, Some(4));
 }
 
 #[test]
-fn what_is_neither_a_token_nor_an_id_is_refused_before_anything_is_asked() {
-    let stub = Stub::answering(service);
-    let ran = Client::of(&stub.url).run(&["auth", "sessions", "revoke", "svc_ak_secret", "--output", "json"]);
-    assert_eq!(ran.code, Some(7));
-    assert!(!ran.stderr.contains("svc_ak_secret"), "{ran:?}");
-    assert!(stub.asked().is_empty());
+fn rejects_other_credentials_before_any_request() {
+    let stub = Stub::new(service);
+    let result =
+        Client::for_url(&stub.url).run(&["auth", "sessions", "revoke", "svc_ak_secret", "--output", "json"]);
+    assert_eq!(result.code, Some(7));
+    assert!(!result.stderr.contains("svc_ak_secret"), "{result:?}");
+    assert!(stub.requests().is_empty());
 }
 
 #[test]
-fn logging_out_forgets_the_session_here_and_there() {
-    let stub = Stub::answering(service);
+fn logout_revokes_and_removes_the_session() {
+    let stub = Stub::new(service);
     let client = logged_in(&stub);
     assert_eq!(client.run(&["auth", "logout", "--output", "json"]).json()["forgotten"], true);
-    assert_eq!(stub.asked()[1].header("x-session-id"), Some("svc_st_good"));
+    assert_eq!(stub.requests()[1].header("x-session-id"), Some("svc_st_good"));
     assert_eq!(client.run(&["auth", "logout"]).code, Some(4));
 }
 
 #[test]
-fn a_token_of_the_environment_wins_over_a_login_and_its_user_is_asked_for() {
-    let stub = Stub::answering(service);
-    let client = logged_in(&stub).with("SVC_TOKEN", "svc_st_good");
+fn token_in_the_environment_overrides_the_stored_session() {
+    let stub = Stub::new(service);
+    let client = logged_in(&stub).with_variable("SVC_TOKEN", "svc_st_good");
     assert_eq!(client.run(&["auth", "sessions", "list"]).code, Some(0));
-    assert_eq!(stub.lines()[1..], ["GET /api/v1/auth/session", "GET /api/v1/auth/sessions?limit=200"]);
-    let refused = client.with("SVC_TOKEN", "svc_st_bad").run(&["auth", "whoami", "--output", "json"]);
-    assert_eq!((refused.code, refused.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
-}
-
-#[test]
-fn verbose_tells_requests_and_never_a_credential() {
-    let stub = Stub::answering(service);
-    let client = logged_in(&stub);
-    let ran = client.run(&["auth", "whoami", "--verbose"]);
-    assert!(
-        ran.stderr.contains("GET ") && ran.stderr.contains("200 OK") && ran.stderr.contains("of-the-stub"),
-        "{ran:?}"
+    assert_eq!(
+        stub.request_lines()[1..],
+        ["GET /api/v1/auth/session", "GET /api/v1/auth/sessions?limit=200"]
     );
-    let ran = client.run(&["auth", "sessions", "revoke", "svc_st_good", "--verbose"]);
-    assert!(!ran.stderr.contains("svc_st_good"), "{ran:?}");
+    let rejected =
+        client.with_variable("SVC_TOKEN", "svc_st_bad").run(&["auth", "whoami", "--output", "json"]);
+    assert_eq!((rejected.code, rejected.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
 }
 
 #[test]
-fn all_requests_of_a_command_belong_to_one_trace_which_verbose_tells() {
-    let stub = Stub::answering(service);
+fn verbose_logs_requests_without_credentials() {
+    let stub = Stub::new(service);
+    let client = logged_in(&stub);
+    let result = client.run(&["auth", "whoami", "--verbose"]);
+    assert!(
+        result.stderr.contains("GET ")
+            && result.stderr.contains("200 OK")
+            && result.stderr.contains("of-the-stub"),
+        "{result:?}"
+    );
+    let result = client.run(&["auth", "sessions", "revoke", "svc_st_good", "--verbose"]);
+    assert!(!result.stderr.contains("svc_st_good"), "{result:?}");
+}
+
+#[test]
+fn all_requests_of_a_command_share_one_trace() {
+    let stub = Stub::new(service);
     let place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     for (given, begins) in [("", "00-"), (place, place), ("nonsense", "00-")] {
-        let before = stub.asked().len();
-        let ran = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_good").with("TRACEPARENT", given).run(&[
-            "auth",
-            "sessions",
-            "list",
-            "--verbose",
-        ]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let asked = &stub.asked()[before..];
-        let sent = asked[0].header("traceparent").unwrap();
-        assert!(asked.len() == 2 && asked[1].header("traceparent") == Some(sent), "{asked:?}");
+        let before = stub.requests().len();
+        let result = Client::for_url(&stub.url)
+            .with_variable("SVC_TOKEN", "svc_st_good")
+            .with_variable("TRACEPARENT", given)
+            .run(&["auth", "sessions", "list", "--verbose"]);
+        assert_eq!(result.code, Some(0), "{result:?}");
+        let request = &stub.requests()[before..];
+        let sent = request[0].header("traceparent").unwrap();
+        assert!(request.len() == 2 && request[1].header("traceparent") == Some(sent), "{request:?}");
         assert!(sent.starts_with(begins) && sent.len() == place.len(), "{sent}");
-        assert_eq!(ran.stderr.matches(&format!("trace {}\n", &sent[3..35])).count(), 1, "{ran:?}");
+        assert_eq!(result.stderr.matches(&format!("trace {}\n", &sent[3..35])).count(), 1, "{result:?}");
     }
     let traces: std::collections::HashSet<_> =
-        stub.asked().iter().map(|asked| asked.header("traceparent").unwrap().to_owned()).collect();
-    assert_eq!(traces.len(), 3, "a command that was given none begins its own");
+        stub.requests().iter().map(|request| request.header("traceparent").unwrap().to_owned()).collect();
+    assert_eq!(traces.len(), 3, "each command without TRACEPARENT starts a trace");
 }
 
 #[test]
-fn a_busy_service_is_asked_again_only_where_that_is_harmless() {
-    let stub = Stub::answering(|asked| match asked.line.as_str() {
+fn retries_only_idempotent_requests() {
+    let stub = Stub::new(|request| match request.line.as_str() {
         "POST /api/v1/auth/password/login" => problem(ProblemKind::DependencyUnavailable),
         _ => problem(ProblemKind::Overloaded),
     });
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_good");
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_good");
     let login = ["auth", "login", "--email", "a@b.example", "--tenant", "acme", "--password-stdin"];
     assert_eq!(client.run_with(&login, "password\n").code, Some(9));
-    assert_eq!(stub.asked().len(), 1);
+    assert_eq!(stub.requests().len(), 1);
     assert_eq!(client.run(&["auth", "whoami", "--timeout", "1500ms"]).code, Some(9));
-    assert_eq!(stub.asked().len(), 3);
+    assert_eq!(stub.requests().len(), 3);
 }
 
 #[test]
-fn a_password_is_read_from_a_file_where_nothing_else_can_hold_it() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url);
+fn reads_the_password_from_a_file() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
     let file = tempfile::NamedTempFile::new().unwrap();
     let login = |file: &str| {
         client.run(&[

@@ -1,4 +1,4 @@
-//! A stand-in for the service that answers what a test tells it to, and keeps what it was asked.
+//! An HTTP server with canned responses that records requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,17 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
 use tokio::net::TcpListener;
 
-/// A request as it arrived.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct StubRequest {
+    /// Method, path and query.
     pub(crate) line: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Asked {
-    /// The body, which must be JSON.
+impl StubRequest {
+    /// Body, which must be JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -30,61 +31,63 @@ impl Asked {
     }
 }
 
-pub(crate) type Answers = fn(&Asked) -> (u16, String);
+/// Returns status and body of the response.
+pub(crate) type Handler = fn(&StubRequest) -> (u16, String);
 
-/// The stand-in. It ends with the test's runtime.
+/// A running server. Stops when dropped.
 pub(crate) struct Stub {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<StubRequest>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Stub {
-    /// Begins to listen on a free port.
-    pub(crate) fn answering(answers: Answers) -> Self {
-        Self::on("http", |listener| listener, answers)
+    /// Starts a server on a free port.
+    pub(crate) fn new(handler: Handler) -> Self {
+        Self::with_listener("http", |listener| listener, handler)
     }
 
-    /// The same, at a port that `wrap` puts something before.
-    pub(crate) fn on<L: Listener<Addr = SocketAddr>>(
+    /// Starts a server behind the listener that `wrap` returns.
+    pub(crate) fn with_listener<L: Listener<Addr = SocketAddr>>(
         scheme: &str,
         wrap: impl FnOnce(TcpListener) -> L,
-        answers: Answers,
+        handler: Handler,
     ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = wrap(runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap());
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let seen = Arc::clone(&asked);
+        let requests: Arc<Mutex<Vec<StubRequest>>> = Arc::default();
+        let recorded = Arc::clone(&requests);
         let router =
-            Router::new().fallback(move |request: Request| answer(request, Arc::clone(&seen), answers));
+            Router::new().fallback(move |request: Request| respond(request, Arc::clone(&recorded), handler));
         runtime.spawn(async move { axum::serve(listener, router).await });
-        Self { url, asked, _runtime: runtime }
+        Self { url, requests, _runtime: runtime }
     }
 
-    /// What was asked, in order.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    /// Recorded requests, in order.
+    pub(crate) fn requests(&self) -> Vec<StubRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// Method and path of what was asked, in order.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.asked().into_iter().map(|asked| asked.line).collect()
+    /// Method, path and query of the recorded requests, in order.
+    pub(crate) fn request_lines(&self) -> Vec<String> {
+        self.requests().into_iter().map(|request| request.line).collect()
     }
 }
 
-async fn answer(request: Request, seen: Arc<Mutex<Vec<Asked>>>, answers: Answers) -> Response {
+async fn respond(request: Request, recorded: Arc<Mutex<Vec<StubRequest>>>, handler: Handler) -> Response {
     let (head, body) = request.into_parts();
     let line = format!("{} {}", head.method, head.uri);
-    let asked = Asked { line, headers: head.headers, body: to_bytes(body, usize::MAX).await.unwrap() };
-    let (status, body) = answers(&asked);
-    seen.lock().unwrap().push(asked);
+    let request =
+        StubRequest { line, headers: head.headers, body: to_bytes(body, usize::MAX).await.unwrap() };
+    let (status, body) = handler(&request);
+    recorded.lock().unwrap().push(request);
     let status = StatusCode::from_u16(status).unwrap();
     (status, [("content-type", "application/json"), ("x-request-id", "of-the-stub")], body).into_response()
 }
 
-/// A problem document as the service sends it.
+/// Status and problem document of this kind.
 pub(crate) fn problem(kind: contract::ProblemKind) -> (u16, String) {
     let problem = contract::Problem {
         type_uri: format!("http://127.0.0.1/api/v1/problems/{}", kind.code()),

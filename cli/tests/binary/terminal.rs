@@ -1,4 +1,4 @@
-//! A terminal, and a person who types at it.
+//! A pseudo-terminal with typed input.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::client::{Client, Ran};
+use crate::client::{Client, CommandResult};
 
-/// A terminal: the end that a person holds, and the end of the program.
+/// Opens a pseudo-terminal. Returns its controlling end and the end for the program.
 pub(crate) fn terminal() -> (File, File) {
     let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&keyboard).unwrap();
@@ -18,18 +18,18 @@ pub(crate) fn terminal() -> (File, File) {
     (File::from(keyboard), terminal)
 }
 
-/// Runs the command at a terminal where this is typed; what it says there is its standard error.
-pub(crate) fn typing(client: &Client, command: &[&str], answer: &str) -> Ran {
+/// Runs a command on a terminal with this input. `stderr` of the result is the output on the terminal.
+pub(crate) fn run_at_terminal(client: &Client, command: &[&str], input: &str) -> CommandResult {
     let (mut keyboard, terminal) = terminal();
-    keyboard.write_all(answer.as_bytes()).unwrap();
+    keyboard.write_all(input.as_bytes()).unwrap();
     let mut command = client.command(command);
     let child = command.stdin(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
-    // Its copies of the terminal: while they are open, reading what was said would not end.
+    // Closes the copies of the terminal. While they are open, reading the output would not end.
     drop(command);
-    let mut ran = Ran::of(child.wait_with_output().unwrap());
-    let mut said = Vec::new();
-    // Ends with an error of its own when the last copy is closed.
-    let _ = keyboard.read_to_end(&mut said);
-    ran.stderr = String::from_utf8(said).unwrap();
-    ran
+    let mut result = CommandResult::of(child.wait_with_output().unwrap());
+    let mut output = Vec::new();
+    // Reading ends with an error when the last copy is closed.
+    let _ = keyboard.read_to_end(&mut output);
+    result.stderr = String::from_utf8(output).unwrap();
+    result
 }

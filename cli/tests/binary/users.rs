@@ -1,143 +1,138 @@
-//! Inviting, accepting, the operator's commands, and the raw call.
+//! `svc users`: listing, showing and changing users.
 
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::stub::{Asked, Stub, problem};
+use crate::client::{Client, assert_valid_output};
+use crate::stub::{Stub, StubRequest, problem};
 
-fn service(asked: &Asked) -> (u16, String) {
-    match asked.line.as_str() {
-        "POST /api/v1/users/invite" => {
-            let request: Value = serde_json::from_slice(&asked.body).unwrap();
-            let mut invite = json!({
-                "invite_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": request["email"], "role": request["role"],
-                "status": "pending", "expires_at": "2030-01-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z",
-            });
-            if request["delivery"] == "response" {
-                invite["token"] = "svc_iv_raw".into();
+const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn user(number: usize) -> Value {
+    json!({
+        "user_id": ID, "email": format!("u{number}@acme.example"), "role": "member", "status": "active",
+        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// 450 users, in pages of the requested size or 50.
+fn many(request: &StubRequest) -> (u16, String) {
+    let url = url::Url::parse(&format!("http://stub{}", request.line.split(' ').nth(1).unwrap())).unwrap();
+    let number = |name| {
+        let found = url.query_pairs().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.parse::<usize>().unwrap())
+    };
+    let (from, limit) = (number("cursor").unwrap_or(0), number("limit").unwrap_or(50));
+    let to = (from + limit).min(450);
+    let next = (to < 450).then(|| to.to_string());
+    (200, json!({"items": (from..to).map(user).collect::<Vec<_>>(), "next_cursor": next}).to_string())
+}
+
+fn one(request: &StubRequest) -> (u16, String) {
+    match request.line.split_once(' ').unwrap() {
+        ("GET", path) if path == format!("/api/v1/users/{ID}") => (200, user(1).to_string()),
+        ("PATCH", path) if path == format!("/api/v1/users/{ID}") => {
+            let mut changed = user(1);
+            for (name, value) in request.json().as_object().unwrap() {
+                changed[name] = value.clone();
             }
-            (201, invite.to_string())
+            (200, changed.to_string())
         }
-        "POST /api/v1/users/accept-invite" => {
-            let accepted = json!({
-                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme", "email": "bob@acme.example",
-                "role": "member",
-            });
-            (201, accepted.to_string())
-        }
-        "GET /api/v1/tenants?limit=200" => {
-            (200, json!({"items": [tenant("acme")], "next_cursor": "a b&c"}).to_string())
-        }
-        "GET /api/v1/tenants?limit=200&cursor=a+b%26c" => {
-            (200, json!({"items": [tenant("umbrella")]}).to_string())
-        }
-        "POST /api/v1/tenants" => (201, tenant("acme").to_string()),
-        "GET /api/v1/pages/device" => (200, "<p>hello</p>".into()),
+        ("PATCH", _) => problem(ProblemKind::LastAdmin),
         _ => problem(ProblemKind::NotFound),
     }
 }
 
-fn tenant(id: &str) -> Value {
-    json!({
-        "tenant_id": id, "display_name": id, "status": "active", "created_at": "2026-01-01T00:00:00Z",
-        "quota": {"events_per_second": null, "bytes_per_second": null},
-    })
-}
-
-fn body(asked: &Asked) -> Value {
-    serde_json::from_slice(&asked.body).unwrap()
+fn listed(client: &Client, options: &[&str]) -> (usize, String) {
+    let result = client.run(&[&["users", "list", "--output", "json"], options].concat());
+    assert_valid_output("users list", &result.json());
+    (result.json()["items"].as_array().unwrap().len(), result.stderr)
 }
 
 #[test]
-fn the_operator_invites_into_the_tenant_that_is_named() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
-    let ran = client.run(&["users", "invite", "--email", "bob@acme.example", "--tenant", "acme"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("pending") && !ran.stdout.contains("token"), "{ran:?}");
-    assert!(ran.stderr.contains("by mail"), "{ran:?}");
-    let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_x"));
-    assert_eq!(asked.header("x-tenant-id"), Some("acme"));
-    assert_eq!(body(asked), json!({"email": "bob@acme.example", "role": "member", "delivery": "email"}));
-    // Without a tenant, nobody knows where to.
-    assert_eq!(client.run(&["users", "invite", "--email", "bob@acme.example"]).code, Some(12));
-}
-
-#[test]
-fn a_session_of_the_environment_wins_over_the_operator() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x").with("SVC_TOKEN", "svc_st_x");
-    let invite =
-        ["users", "invite", "--email", "bob@acme.example", "--role", "admin", "--delivery", "response"];
-    let invited = client.run(&[&invite[..], &["--output", "json"]].concat()).json();
-    assert_eq!((&invited["token"], &invited["role"]), (&json!("svc_iv_raw"), &json!("admin")));
-    let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_st_x"));
-    assert_eq!(asked.header("x-tenant-id"), None);
-}
-
-#[test]
-fn token_and_password_of_an_invite_may_both_come_from_standard_input() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url);
-    let ran = client.run_with(
-        &["users", "accept-invite", "-", "--password-stdin"],
-        "svc_iv_raw\ncorrect horse battery \n",
+fn lists_one_page_and_warns_about_more() {
+    let stub = Stub::new(many);
+    let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");
+    let (count, output) = listed(&client, &[]);
+    assert_eq!(count, 50);
+    assert!(
+        output.starts_with(r#"{"warning":"#) && output.contains("50") && output.contains("--all"),
+        "{output}"
     );
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(body(&stub.asked()[0]), json!({"token": "svc_iv_raw", "password": "correct horse battery "}));
-    assert!(ran.stderr.contains("svc auth login --email bob@acme.example --tenant acme"), "{ran:?}");
-    let silent =
-        client.run_with(&["users", "accept-invite", "svc_iv_raw", "--password-stdin", "--quiet"], "pw\n");
-    assert_eq!(silent.stderr, "");
+    let table = client.run(&["users", "list"]);
+    assert!(table.stdout.starts_with("ID ") && table.stderr.starts_with("warning: "), "{table:?}");
+    assert_eq!(stub.request_lines(), ["GET /api/v1/users", "GET /api/v1/users"]);
+    assert_eq!(stub.requests()[0].header("authorization"), Some("Bearer svc_ak_x"));
 }
 
 #[test]
-fn the_operators_token_may_lie_in_a_file() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url);
-    let file = client.home().join("operator");
-    std::fs::write(&file, "svc_pt_file\n").unwrap();
-    let client = client.with("SVC_PLATFORM_TOKEN_FILE", file.to_str().unwrap());
-    let create =
-        ["tenants", "create", "acme", "--admin-email", "ada@acme.example", "--events-per-second", "10"];
-    assert_eq!(client.run(&create).code, Some(0));
-    let asked = &stub.asked()[0];
-    assert_eq!(asked.header("authorization"), Some("Bearer svc_pt_file"));
-    let quota = json!({"events_per_second": 10, "bytes_per_second": null});
-    let expected = json!({
-        "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
-    });
-    assert_eq!(body(asked), expected);
-    let unreadable = client.with("SVC_PLATFORM_TOKEN_FILE", "/nonexistent").run(&["tenants", "list"]);
-    assert_eq!(unreadable.code, Some(11));
+fn limit_and_all_read_several_pages() {
+    let stub = Stub::new(many);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    assert_eq!(listed(&client, &["--limit", "7"]), (7, String::new()));
+    assert_eq!(listed(&client, &["--limit", "250"]), (250, String::new()));
+    assert_eq!(listed(&client, &["--limit", "100000"]), (450, String::new()));
+    assert_eq!(listed(&client, &["--all"]), (450, String::new()));
+    assert_eq!(
+        stub.request_lines()[..3],
+        ["GET /api/v1/users?limit=7", "GET /api/v1/users?limit=200", "GET /api/v1/users?limit=50&cursor=200"]
+    );
+    for wrong in [&["--limit", "0"][..], &["--limit", "5", "--all"], &["--status", "nonsense"]] {
+        assert_eq!(client.run(&[&["users", "list"], wrong].concat()).code, Some(2), "{wrong:?}");
+    }
 }
 
 #[test]
-fn a_list_is_read_to_its_last_page() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_PLATFORM_TOKEN", "svc_pt_x");
-    let listed = client.run(&["tenants", "list", "--output", "json"]).json();
-    let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|tenant| &tenant["tenant_id"]).collect();
-    assert_eq!(ids, ["acme", "umbrella"]);
-    assert_eq!(client.run(&["tenants", "get", "umbrella"]).code, Some(3));
-    assert_eq!(Client::of(&stub.url).run(&["tenants", "list"]).code, Some(4));
+fn sends_filters_to_the_service() {
+    let stub = Stub::new(many);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    listed(&client, &["--email", "a+b@acme.example", "--status", "disabled", "--tenant", "acme"]);
+    assert_eq!(stub.request_lines(), ["GET /api/v1/users?email=a%2Bb%40acme.example&status=disabled"]);
+    assert_eq!(stub.requests()[0].header("x-tenant-id"), Some("acme"));
 }
 
 #[test]
-fn the_raw_call_sends_what_it_is_given_and_prints_what_it_gets() {
-    let stub = Stub::answering(service);
-    let client = Client::of(&stub.url).with("SVC_TOKEN", "svc_st_x");
-    let invite = r#"{"email": "bob@acme.example", "role": "member"}"#;
-    let called =
-        client.run_with(&["api", "post", "/users/invite", "--data", "-", "--output", "json"], invite).json();
-    assert_eq!(called["email"], "bob@acme.example");
-    let asked = &stub.asked()[0];
-    assert_eq!((asked.line.as_str(), &asked.body[..]), ("POST /api/v1/users/invite", invite.as_bytes()));
-    assert_eq!(client.run(&["api", "GET", "/api/v1/pages/device", "--anonymous"]).stdout, "<p>hello</p>\n");
-    assert_eq!(stub.asked()[1].header("authorization"), None);
-    assert_eq!(client.run(&["api", "GET", "/nowhere"]).code, Some(3));
-    assert_eq!(client.run(&["api", "GET", "nowhere"]).code, Some(2));
+fn shows_a_user_by_id() {
+    let stub = Stub::new(one);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let seen = client.run(&["users", "get", ID, "--output", "json"]).json();
+    assert_eq!(seen, user(1));
+    assert_valid_output("users get", &seen);
+    let other = "01890a5d-ac96-774b-bcce-b302099a8099";
+    assert_eq!(client.run(&["users", "get", other]).code, Some(3));
+    assert_eq!(client.run(&["users", "get", "bob@acme.example"]).code, Some(2));
+}
+
+#[test]
+fn changes_status_and_role() {
+    let stub = Stub::new(one);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let cases: [(&[&str], Value); 4] = [
+        (&["disable", ID, "--yes"], json!({"status": "disabled"})),
+        (&["enable", ID], json!({"status": "active"})),
+        (&["set-role", ID, "admin"], json!({"role": "admin"})),
+        (&["set-role", ID, "member"], json!({"role": "member"})),
+    ];
+    for (place, (arguments, patch)) in cases.iter().enumerate() {
+        let changed = client.run(&[&["users"], *arguments, &["--output", "json"]].concat()).json();
+        let (field, value) = patch.as_object().unwrap().iter().next().unwrap();
+        assert_eq!(changed[field], *value, "{arguments:?}");
+        assert_valid_output(&format!("users {}", arguments[0]), &changed);
+        let request = &stub.requests()[place];
+        assert_eq!((request.line.as_str(), &request.json()), (&*format!("PATCH /api/v1/users/{ID}"), patch));
+        assert_eq!(request.header("authorization"), Some("Bearer svc_st_x"));
+    }
+    let last = client.run(&["users", "disable", "01890a5d-ac96-774b-bcce-b302099a8099", "--yes"]);
+    assert_eq!(last.code, Some(6), "{last:?}");
+}
+
+#[test]
+fn platform_administrator_enables_users_but_cannot_change_roles() {
+    let stub = Stub::new(one);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    assert_eq!(client.run(&["users", "enable", ID, "--tenant", "acme"]).code, Some(0));
+    let request = &stub.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
+    assert_eq!(request.header("x-tenant-id"), Some("acme"));
+    assert_eq!(client.run(&["users", "set-role", ID, "admin", "--tenant", "acme"]).code, Some(4));
 }

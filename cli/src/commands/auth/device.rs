@@ -1,72 +1,133 @@
-//! `svc auth device`: let devices in that ask to act as this person, or not.
-
-mod approve;
-mod deny;
+//! `svc auth device`: decisions about device logins (RFC 8628).
 
 use chrono::{DateTime, Utc};
+use clap::Args;
 use contract::device::{DecideDevice, Decision, DeviceRequest, InspectDevice};
-use reqwest::Method;
+use contract::routes::{self, Route};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::commands::group;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
 use crate::context::Context;
-use crate::error::Result;
-use crate::output::{Report, Table, time};
+use crate::error::{ErrorKind, Result};
+use crate::output::{CommandOutput, Table, time};
 
 group!(
-    /// Let devices in that ask to act as you, or not.
+    /// Approve or deny the login of a device.
     Device {
-        Approve(approve::Approve),
-        Deny(deny::Deny),
+        Approve(Approve),
+        Deny(Deny),
     }
 );
 
-/// A device about which somebody has decided.
+/// Result of a decision about a device.
 #[derive(Serialize, JsonSchema)]
-struct Decided {
-    /// Whether it was let in.
+struct DecidedDevice {
+    /// Whether the login was approved.
     approved: bool,
-    /// What it calls itself; nobody has checked that.
+    /// Name that the device reported; not verified.
     client_name: Option<String>,
-    /// The address it asked from.
+    /// IP address of the request.
     ip: Option<String>,
-    /// When it asked.
+    /// Time of the request.
     created_at: DateTime<Utc>,
 }
 
-impl Report for Decided {
+impl CommandOutput for DecidedDevice {
     fn table(&self) -> Table {
-        Table::of_text(if self.approved {
-            "The device is let in. It gets its session when it asks next."
+        Table::text(if self.approved {
+            "Device approved. It receives its session with its next request."
         } else {
-            "The device is denied. It gets nothing."
+            "Device denied."
         })
     }
 }
 
-/// Shows what asks under a code, and sends the decision once it is confirmed.
-async fn decide(context: &Context, user_code: String, decision: Decision) -> Result<()> {
-    let (caller, api) = (context.session()?, context.api()?);
-    let call = |route: &str| {
-        let call = api.call(Method::POST, route).bearer(&caller.bearer)?;
-        Ok(call.tenant(caller.tenant.as_ref()))
-    };
-    let inspect = InspectDevice { user_code: user_code.clone() };
-    let asking: DeviceRequest = call("/auth/device/inspect")?.json(&inspect)?.fetch().await?;
-    context.prompt().confirm(&question(&asking, decision)).await?;
-    call("/auth/device/decide")?.json(&DecideDevice { user_code, decision })?.done().await?;
-    let DeviceRequest { client_name, ip, created_at } = asking;
-    context.out().print(&Decided { approved: decision == Decision::Approve, client_name, ip, created_at })
+/// Approve the login of a device.
+///
+/// Shows the request and asks for confirmation. The device gets a session with your permissions: approve only a login that
+/// you started yourself. Requires a password login in the last ten minutes.
+#[derive(Args)]
+pub(crate) struct Approve {
+    /// Code that the device shows; case and hyphen are ignored.
+    #[arg(value_name = "USER_CODE")]
+    user_code: String,
 }
 
-fn question(asking: &DeviceRequest, decision: Decision) -> String {
-    let name = asking.client_name.as_deref().unwrap_or("without a name");
-    let ip = asking.ip.as_deref().unwrap_or("an unknown address");
-    let asks =
-        format!("A device that calls itself \"{name}\" asked from {ip} at {}.", time(&asking.created_at));
-    match decision {
-        Decision::Approve => format!("{asks} Let it act as you?"),
-        Decision::Deny => format!("{asks} Deny it?"),
+impl Command for Approve {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]),
+        errors: ErrorKind::CONFIRMATION,
+        examples: &[
+            ("Show a device login and approve it after confirmation", "svc auth device approve BCDF-GHJK"),
+            ("Approve a device login in a script", "svc auth device approve BCDF-GHJK --yes"),
+        ],
+        agent_notes: "Grants another machine the full permissions of the user. Approve only a code that the user just \
+                      read from their own device, and pass --yes only if the user asked for it. \
+                      reauthentication_required (exit status 4) means that the login is older than ten minutes or was a \
+                      device login. After ten wrong codes within an hour, codes are rejected for the rest of the hour.",
+        see_also: &["auth device deny", "auth login", "auth sessions list"],
+        input_schema: None,
+        output_schema: Some(schema_of::<DecidedDevice>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        decide(context, self.user_code, Decision::Approve).await
     }
+}
+
+/// Deny the login of a device.
+///
+/// Shows the request and asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Deny {
+    /// Code that the device shows; case and hyphen are ignored.
+    #[arg(value_name = "USER_CODE")]
+    user_code: String,
+}
+
+impl Command for Deny {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]),
+        errors: ErrorKind::CONFIRMATION,
+        examples: &[("Deny a device login that you did not start", "svc auth device deny BCDF-GHJK")],
+        agent_notes: "Requires --yes without a terminal. A code without a decision expires after ten minutes. After ten \
+                      wrong codes within an hour, codes are rejected for the rest of the hour.",
+        see_also: &["auth device approve", "auth sessions list"],
+        input_schema: None,
+        output_schema: Some(schema_of::<DecidedDevice>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        decide(context, self.user_code, Decision::Deny).await
+    }
+}
+
+/// Shows the request with this code, and sends the decision after confirmation.
+async fn decide(context: &Context, user_code: String, decision: Decision) -> Result<()> {
+    let (credential, api) = (context.session()?, context.api()?);
+    let call = |route: &Route| api.call(route, &[]).authenticated(&credential);
+    let inspect = InspectDevice { user_code: user_code.clone() };
+    let request: DeviceRequest = call(&routes::INSPECT_DEVICE)?.json(&inspect)?.fetch().await?;
+    context.prompt().confirm(&question(&request, decision)).await?;
+    call(&routes::DECIDE_DEVICE)?.json(&DecideDevice { user_code, decision })?.execute().await?;
+    let DeviceRequest { client_name, ip, created_at } = request;
+    let approved = decision == Decision::Approve;
+    context.out().print(&DecidedDevice { approved, client_name, ip, created_at })
+}
+
+fn question(request: &DeviceRequest, decision: Decision) -> String {
+    let name = request.client_name.as_deref().unwrap_or("unnamed");
+    let ip = request.ip.as_deref().unwrap_or("an unknown address");
+    let time = time(&request.created_at);
+    let question = match decision {
+        Decision::Approve => "Allow it to act as you?",
+        Decision::Deny => "Deny it?",
+    };
+    format!("Device \"{name}\" requested a login from {ip} at {time}. {question}")
 }

@@ -1,7 +1,4 @@
-//! `svc auth login`
-
-mod device;
-mod pace;
+//! `svc auth login`: login with a password or from another device.
 
 use std::path::PathBuf;
 
@@ -9,140 +6,135 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::identity;
 use contract::session::IssuedSession;
-use contract::{ProblemKind, Role};
-use reqwest::Method;
+use contract::{Role, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
+use super::device_login;
 use crate::base_url::BaseUrl;
-use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
-use crate::commands::Command;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::Command;
 use crate::context::Context;
 use crate::credentials::{CredentialStore, StoredSession};
 use crate::environment;
-use crate::error::{Fault, Result};
-use crate::output::{Report, Table, time};
-use crate::prompt::{file_secret, stdin_secret};
+use crate::error::{ErrorKind, Result};
+use crate::input::{file_secret, stdin_secret};
+use crate::output::{CommandOutput, Table, time};
 
-/// Log in with e-mail and password, or by way of another device.
+/// Log in with a password, or from another device.
 ///
-/// Asks for the password without echo; with --device, shows a code to approve in a browser anywhere. The session is kept in
-/// a file that only you can read (see `svc config path`), and becomes the one that later commands act with.
+/// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in a file
+/// that only you can read (see `svc config path`); later commands use it.
 #[derive(Args)]
 pub(crate) struct Login {
-    /// E-mail address of the account; asked for when it is left out.
+    /// E-mail address of the account [default: prompt].
     #[arg(long, value_name = "EMAIL")]
     email: Option<String>,
     /// Read the password from the first line of standard input.
     #[arg(long)]
     password_stdin: bool,
-    /// Read the password from the first line of a file, where there is neither a terminal nor standard input.
+    /// Read the password from the first line of a file.
     #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
     password_file: Option<PathBuf>,
-    /// Show an address and a code, and wait until somebody has approved the code there: no password is typed here.
+    /// Show a URL and a code, and wait until the code is approved there.
     #[arg(long, conflicts_with_all = ["email", "password_stdin", "password_file"])]
     device: bool,
 }
 
-/// What a login leads to. The token is kept, not printed: `svc auth token` prints it.
+/// Result of a login. Does not contain the token: `svc auth token` prints it.
 #[derive(Serialize, JsonSchema)]
-struct LoggedIn {
-    /// The service.
+struct LoginResult {
+    /// Base URL of the service.
     base_url: String,
-    /// The tenant.
+    /// Tenant id.
     tenant_id: TenantId,
-    /// Who logged in.
+    /// User id.
     user_id: UserId,
-    /// With which address.
+    /// E-mail address of the user.
     email: String,
-    /// What they may do.
+    /// Role of the user.
     role: Role,
-    /// When the session ends in any case.
+    /// End of the absolute lifetime of the session.
     expires_at: DateTime<Utc>,
-    /// When it ends if it is not used.
+    /// End of the session if it is not used.
     idle_expires_at: DateTime<Utc>,
 }
 
-impl Report for LoggedIn {
+impl CommandOutput for LoginResult {
     fn table(&self) -> Table {
-        Table::of_fields([
+        Table::fields([
             ("service", Some(self.base_url.clone())),
             ("tenant", Some(self.tenant_id.to_string())),
             ("user", Some(self.user_id.to_string())),
             ("email", Some(self.email.clone())),
             ("role", Some(self.role.to_string())),
-            ("ends", Some(time(&self.expires_at))),
-            ("ends unused", Some(time(&self.idle_expires_at))),
+            ("expires", Some(time(&self.expires_at))),
+            ("idle timeout", Some(time(&self.idle_expires_at))),
         ])
     }
 }
 
 impl Command for Login {
-    fn overlay() -> Overlay {
-        Overlay {
-            group: Group::Identity,
-            access: Access::Service,
-            examples: &[
-                (
-                    "Log in, and be asked for the password",
-                    "svc auth login --email ada@acme.example --tenant acme",
-                ),
-                (
-                    "Log in from a script, with the password on standard input",
-                    "svc auth login --email ada@acme.example --tenant acme --password-stdin",
-                ),
-                ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
-            ],
-            agent_notes: "Needs a terminal, unless --password-stdin, --password-file or --device is given. With --device, a \
-                          person has to open the address and approve the code within ten minutes: both stand on standard \
-                          error at once, with --output json as {\"device\": …} on a line. That session lives longer. Never pass a password \
-                          as an argument. The answer does not tell a wrong password from an unknown address or tenant. After several failures \
-                          even the right password is refused for a while: wait, do not hammer. SVC_TOKEN and SVC_API_KEY \
-                          win over a stored session.",
-            see_also: &[
-                "auth logout",
-                "auth whoami",
-                "auth sessions list",
-                "auth password reset",
-                "users accept-invite",
-                "auth device approve",
-            ],
-            errors: &[
-                Failure::Local(Fault::DevicePending),
-                Failure::Local(Fault::DeviceRefused),
-                Failure::Local(Fault::InputNeeded),
-                Failure::Local(Fault::InputInvalid),
-                Failure::Local(Fault::InputUnreadable),
-                Failure::Api(ProblemKind::LoginFailed),
-            ],
-            input_schema: None,
-            output_schema: Some(schema_of::<LoggedIn>),
-        }
-    }
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Service,
+        routes: Routes::Only(&[&routes::LOG_IN, &routes::START_DEVICE]),
+        errors: &[
+            ErrorKind::DevicePending,
+            ErrorKind::DeviceDenied,
+            ErrorKind::InputNeeded,
+            ErrorKind::InputInvalid,
+            ErrorKind::InputUnreadable,
+        ],
+        examples: &[
+            ("Log in with a password prompt", "svc auth login --email ada@acme.example --tenant acme"),
+            (
+                "Read the password from standard input",
+                "svc auth login --email ada@acme.example --tenant acme --password-stdin",
+            ),
+            ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
+        ],
+        agent_notes: "Requires a terminal unless --password-stdin, --password-file or --device is set. With --device, a \
+                      person must open the URL and approve the code within ten minutes; both are printed to stderr, with \
+                      --output json as {\"device\": …} on one line. Never pass a password as an argument. login_failed \
+                      does not reveal whether the password, the address or the tenant is wrong. After several failures, \
+                      even the correct password is rejected for a while: wait. SVC_TOKEN and SVC_API_KEY take precedence \
+                      over the stored session.",
+        see_also: &[
+            "auth logout",
+            "auth whoami",
+            "auth sessions list",
+            "auth password reset",
+            "users accept-invite",
+            "auth device approve",
+        ],
+        input_schema: None,
+        output_schema: Some(schema_of::<LoginResult>),
+    };
 
     async fn run(self, context: &Context) -> Result<()> {
         let service = context.service()?;
-        // Whoever cannot be kept need not be let in.
-        CredentialStore::of_this_user()?.load()?;
+        // Check that the session can be stored before it is created.
+        CredentialStore::for_current_user()?.load()?;
         let tenant = context.tenant().await?;
         let (email, issued) = if self.device {
-            device::log_in(context, &tenant).await?
+            device_login::log_in(context, &tenant).await?
         } else {
             self.with_password(context, &tenant).await?
         };
-        let report = keep(service, email, issued)?;
+        let result = store_session(service, email, issued)?;
         for variable in [environment::TOKEN, environment::API_KEY] {
             if environment::text(variable).is_some() {
-                context.out().warn(&format!("{variable} is set and wins over this login"));
+                context.out().warn(&format!("{variable} is set and takes precedence over this login"));
             }
         }
-        context.out().print(&report)
+        context.out().print(&result)
     }
 }
 
 impl Login {
-    /// The address that logs in, and its session.
+    /// Returns the e-mail address and the session.
     async fn with_password(self, context: &Context, tenant: &TenantId) -> Result<(String, IssuedSession)> {
         let email = match self.email {
             Some(email) => email,
@@ -153,21 +145,18 @@ impl Login {
         } else if let Some(path) = self.password_file {
             file_secret("password", path).await?
         } else {
-            context.prompt().secret(
-                &format!("Password of {email} in {tenant}"),
-                "password",
-                "--password-stdin or --password-file",
-            )?
+            let question = format!("Password of {email} in {tenant}");
+            context.prompt().secret(&question, "password", "--password-stdin or --password-file")?
         };
-        let login = identity::Login { email, password };
+        let request = identity::Login { email, password };
         let api = context.api()?;
-        let call = api.call(Method::POST, "/auth/password/login").tenant(Some(tenant));
-        let issued = call.json(&login)?.fetch().await?;
-        Ok((login.email, issued))
+        let call = api.call(&routes::LOG_IN, &[]).tenant(Some(tenant));
+        let issued = call.json(&request)?.fetch().await?;
+        Ok((request.email, issued))
     }
 }
 
-fn keep(service: &BaseUrl, email: String, issued: IssuedSession) -> Result<LoggedIn> {
+fn store_session(service: &BaseUrl, email: String, issued: IssuedSession) -> Result<LoginResult> {
     let session = StoredSession {
         token: issued.session_id.clone(),
         user_id: issued.user_id,
@@ -175,8 +164,9 @@ fn keep(service: &BaseUrl, email: String, issued: IssuedSession) -> Result<Logge
         role: issued.role,
         expires_at: issued.expires_at,
     };
-    CredentialStore::of_this_user()?.update(|all| all.keep(service, issued.tenant_id.clone(), session))?;
-    Ok(LoggedIn {
+    let store = CredentialStore::for_current_user()?;
+    store.update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
+    Ok(LoginResult {
         base_url: service.to_string(),
         tenant_id: issued.tenant_id,
         user_id: issued.user_id,

@@ -1,39 +1,210 @@
-//! `svc auth password`: change one's own password, or choose a new one when it is forgotten.
+//! `svc auth password`: changes and resets of a password.
 
-mod change;
-mod confirm_reset;
-mod reset;
-
+use clap::Args;
+use contract::identity::{ChangePassword, ConfirmReset, RequestReset};
+use contract::{ProblemKind, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::commands::group;
-use crate::output::{Report, Table};
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::Context;
+use crate::error::{CliError, ErrorKind, Result};
+use crate::input::stdin_secret;
+use crate::output::{CommandOutput, Table};
 
 group!(
-    /// Change your password, or reset a forgotten one.
+    /// Change or reset a password.
     Password {
-        Change(change::Change),
-        Reset(reset::Reset),
-        ConfirmReset(confirm_reset::ConfirmResetCommand),
+        Change(Change),
+        Reset(Reset),
+        ConfirmReset(ConfirmResetCommand),
     }
 );
 
-/// A password that was changed.
+/// Result of changing a password.
 #[derive(Serialize, JsonSchema)]
-struct Changed {
+struct ChangedPassword {
     /// Always true.
     changed: bool,
-    /// Whether the session that acted lives on; all others of the user have ended.
+    /// Whether the current session stays active. All other sessions of the user are revoked.
     session_kept: bool,
 }
 
-impl Report for Changed {
+impl CommandOutput for ChangedPassword {
     fn table(&self) -> Table {
-        Table::of_text(if self.session_kept {
-            "The password is changed. Your other sessions are ended."
+        Table::text(if self.session_kept {
+            "Password changed. Your other sessions are revoked."
         } else {
-            "The password is changed. All sessions of the account are ended."
+            "Password changed. All sessions of the account are revoked."
         })
+    }
+}
+
+/// Change your password.
+///
+/// Prompts for the current password, and twice for the new one. Revokes all your sessions except the current one.
+#[derive(Args)]
+pub(crate) struct Change {
+    /// Read the current and the new password from two lines of standard input.
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+impl Command for Change {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::CHANGE_PASSWORD]),
+        errors: ErrorKind::PROMPT,
+        examples: &[
+            ("Change your password with prompts", "svc auth password change"),
+            (
+                "Read the current and the new password from standard input",
+                "svc auth password change --password-stdin",
+            ),
+        ],
+        agent_notes: "Requires a terminal unless --password-stdin is set. Never pass a password as an argument. A wrong \
+                      current password is login_failed and counts as a failed login: after several failures, wait. A \
+                      password needs at least 12 characters; common and breached passwords are rejected.",
+        see_also: &["auth password reset", "auth sessions list", "auth login"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ChangedPassword>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let request = self.passwords(context).await?;
+        let owner = credential.owner(&api).await?;
+        let call = api.call(&routes::CHANGE_PASSWORD, &[]).bearer(&credential.bearer)?;
+        let call = call.tenant(Some(&owner.tenant)).user(owner.user).json(&request)?;
+        call.execute().await.map_err(with_change_remediation)?;
+        context.out().print(&ChangedPassword { changed: true, session_kept: true })
+    }
+}
+
+impl Change {
+    async fn passwords(&self, context: &Context) -> Result<ChangePassword> {
+        if self.password_stdin {
+            return Ok(ChangePassword {
+                current_password: stdin_secret("current password").await?,
+                new_password: stdin_secret("new password").await?,
+            });
+        }
+        let prompt = context.prompt();
+        Ok(ChangePassword {
+            current_password: prompt.secret("Current password", "current password", "--password-stdin")?,
+            new_password: prompt.new_password("--password-stdin")?,
+        })
+    }
+}
+
+/// Replaces the remediation of `login_failed`, which is written for logging in.
+fn with_change_remediation(error: CliError) -> CliError {
+    if error.code == ProblemKind::LoginFailed.code() {
+        error.with_remediation("Check the current password. After several failures, wait a few minutes.")
+    } else {
+        error
+    }
+}
+
+/// Request a mail to reset a forgotten password.
+///
+/// The output is the same whether or not the account exists. The link in the mail is valid for one hour.
+#[derive(Args)]
+pub(crate) struct Reset {
+    /// E-mail address of the account [default: prompt].
+    #[arg(long, value_name = "EMAIL")]
+    email: Option<String>,
+}
+
+/// Result of requesting a reset.
+#[derive(Serialize, JsonSchema)]
+struct RequestedReset {
+    /// Always true, whether or not the account exists.
+    requested: bool,
+}
+
+impl CommandOutput for RequestedReset {
+    fn table(&self) -> Table {
+        Table::text("If the account exists, a mail is sent to it.")
+    }
+}
+
+impl Command for Reset {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Service,
+        routes: Routes::Only(&[&routes::REQUEST_PASSWORD_RESET]),
+        errors: ErrorKind::PROMPT,
+        examples: &[(
+            "Request a password reset",
+            "svc auth password reset --email ada@acme.example --tenant acme",
+        )],
+        agent_notes: "Succeeds for any address, so success does not mean that the account exists. Only the token of the \
+                      latest mail is valid. If no mail arrives, check --email and --tenant.",
+        see_also: &["auth password confirm-reset", "auth password change", "auth login"],
+        input_schema: None,
+        output_schema: Some(schema_of::<RequestedReset>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let tenant = context.tenant().await?;
+        let email = match self.email {
+            Some(email) => email,
+            None => context.prompt().line("E-mail", "--email").await?,
+        };
+        let api = context.api()?;
+        let call = api.call(&routes::REQUEST_PASSWORD_RESET, &[]).tenant(Some(&tenant));
+        call.json(&RequestReset { email })?.execute().await?;
+        context.out().print(&RequestedReset { requested: true })
+    }
+}
+
+/// Choose a new password with the token of a reset mail.
+///
+/// Prompts for the password twice. Revokes all sessions of the account. A rejected password does not use up the token.
+#[derive(Args)]
+pub(crate) struct ConfirmResetCommand {
+    /// Reset token (`svc_pr_…`), or `-` to read it from standard input [default: prompt].
+    #[arg(value_name = "TOKEN")]
+    token: Option<String>,
+    /// Read the new password from standard input: the first line, or the line after the token.
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+impl Command for ConfirmResetCommand {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Service,
+        routes: Routes::Only(&[&routes::CONFIRM_PASSWORD_RESET]),
+        errors: ErrorKind::PROMPT,
+        examples: &[
+            ("Choose a new password with prompts", "svc auth password confirm-reset"),
+            (
+                "Read token and password as two lines of standard input",
+                "svc auth password confirm-reset - --password-stdin",
+            ),
+        ],
+        agent_notes: "Requires a terminal unless --password-stdin is set. A token works once, for at most one hour, and \
+                      until a newer one is sent. Does not log in: run `svc auth login` next.",
+        see_also: &["auth password reset", "auth login"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ChangedPassword>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let token = context.prompt().token(self.token.as_deref(), "Reset token").await?;
+        let new_password = if self.password_stdin {
+            stdin_secret("password").await?
+        } else {
+            context.prompt().new_password("--password-stdin")?
+        };
+        let request = ConfirmReset { token, new_password };
+        context.api()?.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await?;
+        context.out().print(&ChangedPassword { changed: true, session_kept: false })?;
+        context.out().notice("Next: svc auth login");
+        Ok(())
     }
 }

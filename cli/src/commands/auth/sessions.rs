@@ -1,38 +1,221 @@
-//! `svc auth sessions`: the sessions of a user.
+//! `svc auth sessions`: sessions of a user.
 
-mod list;
-mod revoke;
-
+use clap::Args;
+use contract::session::Session;
+use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tenancy::{SessionId, UserId};
 
-use crate::commands::group;
-use crate::output::{Report, Table};
+use crate::api::Api;
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::{Command, group};
+use crate::context::{ActiveCredential, Context};
+use crate::credentials::CredentialStore;
+use crate::error::{ErrorKind, Exit, Result};
+use crate::input::stdin_secret;
+use crate::output::{CommandOutput, ItemList, Row, Table, minute};
+
+const TOKEN_PREFIX: &str = "svc_st_";
 
 group!(
-    /// See and end sessions.
+    /// List and revoke sessions.
     Sessions {
-        List(list::List),
-        Revoke(revoke::Revoke),
+        List(List),
+        Revoke(Revoke),
     }
 );
 
-/// A session that was ended.
+/// Result of revoking a session.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Ended {
-    /// Always true: the session is dead, now or before.
+pub(super) struct RevokedSession {
+    /// Always true.
     pub(super) revoked: bool,
-    /// Whether it was stored here, and is no longer.
+    /// Whether the session was removed from the credentials file.
     pub(super) forgotten: bool,
 }
 
-impl Report for Ended {
+impl CommandOutput for RevokedSession {
     fn table(&self) -> Table {
-        let stored = if self.forgotten {
-            "The session is ended, and forgotten here."
+        Table::text(if self.forgotten {
+            "Session revoked and removed from the stored credentials."
         } else {
-            "The session is ended."
+            "Session revoked."
+        })
+    }
+}
+
+/// List active sessions.
+///
+/// Listing sessions of another user requires an administrator.
+#[derive(Args)]
+pub(crate) struct List {
+    /// User id [default: your own].
+    #[arg(long, value_name = "UUID")]
+    user_id: Option<UserId>,
+}
+
+/// The columns are limited to fit a terminal; JSON output has all fields.
+impl Row for Session {
+    const HEADINGS: &'static [&'static str] =
+        &["ID", "CREATED", "LAST SEEN", "IDLE TIMEOUT", "ADDRESS", "CURRENT"];
+    const EMPTY: &'static str = "No active sessions.";
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            minute(&self.created_at),
+            minute(&self.last_seen_at),
+            minute(&self.expires_at.min(self.idle_expires_at)),
+            self.ip.clone().unwrap_or_default(),
+            if self.current { "*" } else { "" }.to_owned(),
+        ]
+    }
+}
+
+impl Command for List {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::LIST_SESSIONS]),
+        errors: &[ErrorKind::InputInvalid],
+        examples: &[
+            ("List your own sessions", "svc auth sessions list"),
+            (
+                "List sessions of another user as an administrator",
+                "svc auth sessions list --user-id 01890a5d-ac96-774b-bcce-b302099a8057",
+            ),
+        ],
+        agent_notes: "Exit status 3 means that the user does not exist or belongs to another tenant. The ids are not \
+                      credentials; pass them to `auth sessions revoke`.",
+        see_also: &["auth sessions revoke", "auth whoami"],
+        input_schema: None,
+        output_schema: Some(schema_of::<ItemList<Session>>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let user = match self.user_id {
+            Some(user) => user,
+            None => credential.owner(&api).await?.user,
         };
-        Table::of_text(stored)
+        let items: Vec<Session> = api
+            .list_all(&routes::LIST_SESSIONS, |call| Ok(call.authenticated(&credential)?.user(user)))
+            .await?;
+        context.out().print(&ItemList { items })
+    }
+}
+
+/// Revoke a session.
+///
+/// A raw session token can be revoked without a login. The id of a listed session requires a login as its owner or as an
+/// administrator. A stored session is also removed from the credentials file.
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// Raw session token (`svc_st_…`), id of a listed session, or `-` to read either from standard input.
+    #[arg(value_name = "SESSION_ID")]
+    session_id: String,
+}
+
+/// A session by its token or by its id.
+enum SessionRef {
+    Token(Secret),
+    Id(SessionId),
+}
+
+impl Command for Revoke {
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Identity,
+        requires: Requirement::Session,
+        routes: Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION]),
+        errors: &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable],
+        examples: &[
+            ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
+            ("Revoke the session whose token is read from standard input", "svc auth sessions revoke -"),
+        ],
+        agent_notes: "Pass a raw token through `-`, so that it is not visible in the process list. A token needs no \
+                      login. Idempotent. Takes effect everywhere within seconds.",
+        see_also: &["auth sessions list", "auth logout"],
+        input_schema: None,
+        output_schema: Some(schema_of::<RevokedSession>),
+    };
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let session = match self.session_id.as_str() {
+            "-" => parse_session(stdin_secret("session token or id").await?.expose().trim())?,
+            argument => parse_session(argument)?,
+        };
+        let api = context.api()?;
+        let forgotten = match session {
+            SessionRef::Token(token) => {
+                api.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
+                CredentialStore::for_current_user()?.update(|all| all.remove(&token))?
+            }
+            SessionRef::Id(id) => {
+                let credential = context.session()?;
+                let call = api.call(&routes::REVOKE_SESSION, &[&id]);
+                call.authenticated(&credential)?.execute().await?;
+                remove_if_revoked(&api, &credential).await?
+            }
+        };
+        context.out().print(&RevokedSession { revoked: true, forgotten })
+    }
+}
+
+/// Distinguishes tokens and ids by the prefix. The error does not repeat the text: it may be a credential.
+fn parse_session(text: &str) -> Result<SessionRef> {
+    if text.starts_with(TOKEN_PREFIX) {
+        return Ok(SessionRef::Token(Secret::new(text)));
+    }
+    text.parse().map(SessionRef::Id).map_err(|_| {
+        ErrorKind::InputInvalid
+            .with_message(format!("SESSION_ID must be a session token ({TOKEN_PREFIX}…) or a UUID"))
+            .with_remediation("Run `svc auth sessions list` to list the ids.")
+    })
+}
+
+/// Removes the stored session if it is no longer valid. Only the service knows whether the revoked id was its id.
+async fn remove_if_revoked(api: &Api, credential: &ActiveCredential) -> Result<bool> {
+    if credential.variable.is_some() {
+        return Ok(false);
+    }
+    match api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.execute().await {
+        Err(error) if error.exit == Exit::Authentication => {
+            CredentialStore::for_current_user()?.update(|all| all.remove(&credential.bearer))
+        }
+        // The session is active, or its state is unknown.
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn distinguishes_token_and_id_by_prefix() {
+        let token = parse_session("svc_st_abc");
+        assert!(matches!(token, Ok(SessionRef::Token(token)) if token.expose() == "svc_st_abc"));
+        assert!(matches!(parse_session("01890a5d-ac96-774b-bcce-b302099a8057"), Ok(SessionRef::Id(_))));
+    }
+
+    #[test]
+    fn rejects_other_credentials_without_repeating_them() {
+        let error = parse_session("svc_ak_secret").err().unwrap();
+        assert_eq!(error.exit, Exit::InvalidInput);
+        assert!(!error.message.contains("svc_ak_secret"));
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_prefix_is_an_id_or_rejected(text in "\\PC{0,40}") {
+            match parse_session(&text) {
+                Ok(SessionRef::Token(token)) => prop_assert!(token.expose().starts_with(TOKEN_PREFIX)),
+                Ok(SessionRef::Id(id)) => prop_assert!(text.parse::<SessionId>() == Ok(id)),
+                Err(_) => prop_assert!(!text.starts_with(TOKEN_PREFIX)),
+            }
+        }
     }
 }

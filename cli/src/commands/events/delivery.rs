@@ -1,6 +1,4 @@
-//! Sends items in batches, several at once, with bounded memory: reading waits when sending does not keep up.
-
-mod batch;
+//! Delivery of events in concurrent batches with bounded memory: reading pauses while too many requests are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,185 +10,188 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use transport::{BatchSendResult, HttpTransport, OutgoingEvent, SendResult, TransportError};
 
-use self::batch::{Batch, Numbered};
-use super::ids::Ids;
-use super::input::{Item, Items, Source};
+use super::ids::EventIds;
+use super::input::{EventReader, InputItem, InputSource};
 use super::progress::Progress;
-use super::rejects::{Reject, RejectedLine, Rejects, code_of};
-use crate::error::{CliError, Fault, Result};
+use super::rejects::{Reject, RejectLog, RejectedLine, error_code};
+use crate::error::{CliError, ErrorKind, Result};
 
-/// Items read ahead of the batch in the making.
+/// Number of items read ahead of the current batch.
 const READ_AHEAD: usize = 64;
+/// A batch of this size is sent, whatever its number of events. The service accepts 10 MiB.
+const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// Delay after the first event of a batch until it is sent, if the source is slow.
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(500);
 
-/// How a delivery is cut into requests.
+/// Limits of batches and concurrency.
 #[derive(Clone, Copy)]
-pub(super) struct Pace {
-    /// Most events in a batch.
+pub(super) struct BatchLimits {
+    /// Maximum number of events per batch.
     pub(super) batch_size: usize,
-    /// Most batches under way.
+    /// Maximum number of batches in flight.
     pub(super) concurrency: usize,
 }
 
-/// What came of a delivery.
+/// Result of a delivery.
 #[derive(Default)]
-pub(super) struct Outcome {
-    /// Events that the service has accepted.
+pub(super) struct DeliveryResult {
     pub(super) accepted: u64,
-    /// What was not accepted, unreadable lines included.
+    /// Rejected events and unreadable lines.
     pub(super) rejected: u64,
-    /// The first of what was not accepted.
     pub(super) first_rejects: Vec<RejectedLine>,
-    /// Some rejects could not be accepted later either, unchanged.
+    /// Whether a reject cannot be accepted later without a change.
     pub(super) needs_correction: bool,
-    /// The first failure that was no fault of an event.
-    pub(super) failure: Option<TransportError>,
-    /// What broke on this side: the input, or the file of rejects.
-    pub(super) broken: Option<CliError>,
-    /// The first line that was not sent, because going on was pointless.
+    /// First error that is not caused by an event.
+    pub(super) request_error: Option<TransportError>,
+    /// Error of the input or of the rejects file.
+    pub(super) local_error: Option<CliError>,
+    /// First line that was not sent because of an error.
     pub(super) stopped_before: Option<u64>,
-    /// How long it took.
     pub(super) elapsed: Duration,
 }
 
-/// A delivery under way.
+/// An event and its line.
+type NumberedEvent = (u64, OutgoingEvent);
+
+/// A delivery in progress.
 pub(super) struct Delivery {
     transport: Arc<HttpTransport>,
-    ids: Ids,
-    pace: Pace,
+    ids: EventIds,
+    limits: BatchLimits,
     batch: Batch,
-    under_way: JoinSet<(Vec<Numbered>, BatchSendResult)>,
-    rejects: Rejects,
+    in_flight: JoinSet<(Vec<NumberedEvent>, BatchSendResult)>,
+    rejects: RejectLog,
     progress: Progress,
-    outcome: Outcome,
-    exhausted: bool,
-    last_read: u64,
-    last_sent: u64,
+    result: DeliveryResult,
+    end_of_input: bool,
+    last_line_read: u64,
+    last_line_sent: u64,
 }
 
 impl Delivery {
-    /// A delivery through this transport.
     pub(super) fn new(
         transport: HttpTransport,
-        ids: Ids,
-        pace: Pace,
-        rejects: Rejects,
+        ids: EventIds,
+        limits: BatchLimits,
+        rejects: RejectLog,
         progress: Progress,
     ) -> Self {
         Self {
             transport: Arc::new(transport),
             ids,
-            pace,
+            limits,
             batch: Batch::default(),
-            under_way: JoinSet::new(),
+            in_flight: JoinSet::new(),
             rejects,
             progress,
-            outcome: Outcome::default(),
-            exhausted: false,
-            last_read: 0,
-            last_sent: 0,
+            result: DeliveryResult::default(),
+            end_of_input: false,
+            last_line_read: 0,
+            last_line_sent: 0,
         }
     }
 
-    /// Delivers everything, or stops where going on is pointless; waits for what is under way in any case.
-    pub(super) async fn run(mut self, mut items: mpsc::Receiver<Result<Item>>) -> Outcome {
+    /// Sends all items. After an error that would affect every request, sends no further batches, and waits for those in
+    /// flight.
+    pub(super) async fn run(mut self, mut items: mpsc::Receiver<Result<InputItem>>) -> DeliveryResult {
         loop {
-            let may_read = self.may_read();
-            let due = self.batch.due();
+            let can_read = self.can_read();
+            let due = self.batch.due;
             let step = tokio::select! {
                 biased;
-                Some(done) = self.under_way.join_next() => self.settle(done),
-                item = items.recv(), if may_read => self.take(item),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if may_read && due.is_some() => {
-                    self.dispatch();
+                Some(done) = self.in_flight.join_next() => self.record_batch(done),
+                item = items.recv(), if can_read => self.add_item(item),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if can_read && due.is_some() => {
+                    self.send_batch();
                     Ok(())
                 }
                 else => break,
             };
             if let Err(error) = step {
-                self.outcome.broken.get_or_insert(error);
+                self.result.local_error.get_or_insert(error);
             }
-            self.progress.tell(self.outcome.accepted, self.rejects.count());
+            self.progress.update(self.result.accepted, self.rejects.count());
         }
         self.finish()
     }
 
-    fn may_read(&self) -> bool {
-        let stopped = self.outcome.failure.is_some() || self.outcome.broken.is_some();
-        !self.exhausted && !stopped && self.under_way.len() < self.pace.concurrency
+    fn can_read(&self) -> bool {
+        let stopped = self.result.request_error.is_some() || self.result.local_error.is_some();
+        !self.end_of_input && !stopped && self.in_flight.len() < self.limits.concurrency
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> DeliveryResult {
         self.progress.clear();
         if let Err(error) = self.rejects.finish() {
-            self.outcome.broken.get_or_insert(error);
+            self.result.local_error.get_or_insert(error);
         }
-        if !self.exhausted {
-            self.outcome.stopped_before = Some(self.last_sent + 1);
+        if !self.end_of_input {
+            self.result.stopped_before = Some(self.last_line_sent + 1);
         }
-        self.outcome.rejected = self.rejects.count();
-        self.outcome.first_rejects = self.rejects.take_first();
-        self.outcome.elapsed = self.progress.elapsed();
-        self.outcome
+        self.result.rejected = self.rejects.count();
+        self.result.first_rejects = self.rejects.take_first();
+        self.result.elapsed = self.progress.elapsed();
+        self.result
     }
 
-    /// Takes the next item in: into the batch, or among the rejects.
-    fn take(&mut self, item: Option<Result<Item>>) -> Result<()> {
+    /// Adds the next item to the batch or to the rejects. `None` is the end of the input.
+    fn add_item(&mut self, item: Option<Result<InputItem>>) -> Result<()> {
         let Some(item) = item.transpose()? else {
-            self.exhausted = true;
-            self.dispatch();
+            self.end_of_input = true;
+            self.send_batch();
             return Ok(());
         };
-        self.last_read = item.line;
+        self.last_line_read = item.line;
         match item.json {
-            Ok(json) => self.take_json(item.line, &json)?,
-            Err(flaw) => self.reject(&Reject {
-                text: Some(&flaw.text),
-                ..Reject::of_line(item.line, flaw.code, &flaw.message)
+            Ok(json) => self.add_event(item.line, &json)?,
+            Err(invalid) => self.reject(&Reject {
+                text: Some(&invalid.text),
+                ..Reject::new(item.line, invalid.code, &invalid.message)
             })?,
         }
-        if self.batch.is_full(self.pace.batch_size) {
-            self.dispatch();
+        if self.batch.is_full(self.limits.batch_size) {
+            self.send_batch();
         }
         Ok(())
     }
 
-    fn take_json(&mut self, line: u64, json: &RawValue) -> Result<()> {
-        match OutgoingEvent::from_json(json.to_owned(), || self.ids.of_line(line)) {
+    fn add_event(&mut self, line: u64, json: &RawValue) -> Result<()> {
+        match OutgoingEvent::from_json(json.to_owned(), || self.ids.for_line(line)) {
             Ok(event) => {
                 self.batch.push(line, event);
                 Ok(())
             }
             Err(error) => self.reject(&Reject {
                 event: Some(json),
-                ..Reject::of_line(line, code_of(&error), &error.message)
+                ..Reject::new(line, error_code(&error), &error.message)
             }),
         }
     }
 
-    /// Sends the batch in the making on its way.
-    fn dispatch(&mut self) {
-        self.last_sent = self.last_read;
+    /// Starts sending the current batch.
+    fn send_batch(&mut self) {
+        self.last_line_sent = self.last_line_read;
         let batch = self.batch.take();
         if batch.is_empty() {
             return;
         }
         let transport = Arc::clone(&self.transport);
-        self.under_way.spawn(async move {
+        self.in_flight.spawn(async move {
             let (lines, events): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
             let results = transport.send_outgoing(&events).await;
             (lines.into_iter().zip(events).collect(), results)
         });
     }
 
-    /// Takes in what came of a batch.
-    fn settle(
+    /// Records the results of a batch.
+    fn record_batch(
         &mut self,
-        done: std::result::Result<(Vec<Numbered>, BatchSendResult), JoinError>,
+        done: std::result::Result<(Vec<NumberedEvent>, BatchSendResult), JoinError>,
     ) -> Result<()> {
-        let (sent, results) = done.map_err(|error| Fault::Defect.because(error.to_string()))?;
-        self.outcome.accepted += results.successful_events as u64;
-        if let Some(failure) = failure_of_all(&results) {
-            self.outcome.failure.get_or_insert(failure);
+        let (sent, results) = done.map_err(|error| ErrorKind::Defect.with_message(error.to_string()))?;
+        self.result.accepted += results.successful_events as u64;
+        if let Some(error) = request_error(&results) {
+            self.result.request_error.get_or_insert(error);
         }
         for ((line, event), SendResult { error, .. }) in sent.iter().zip(&results.results) {
             let Some(error) = error else { continue };
@@ -198,7 +199,7 @@ impl Delivery {
                 event_id: Some(event.event_id()),
                 retryable: error.retryable,
                 event: serde_json::from_str(event.body()).ok(),
-                ..Reject::of_line(*line, code_of(error), &error.message)
+                ..Reject::new(*line, error_code(error), &error.message)
             })?;
         }
         Ok(())
@@ -206,22 +207,47 @@ impl Delivery {
 
     fn reject(&mut self, reject: &Reject<'_>) -> Result<()> {
         self.progress.clear();
-        self.outcome.needs_correction |= !reject.retryable;
+        self.result.needs_correction |= !reject.retryable;
         self.rejects.add(reject)
     }
 }
 
-/// Why a whole batch failed, when that was no fault of its events: the next one would fail the same way.
-fn failure_of_all(results: &BatchSendResult) -> Option<TransportError> {
+/// Events that are not sent yet.
+#[derive(Default)]
+struct Batch {
+    events: Vec<NumberedEvent>,
+    bytes: usize,
+    /// When to send the batch at the latest; `None` while it is empty.
+    due: Option<Instant>,
+}
+
+impl Batch {
+    fn push(&mut self, line: u64, event: OutgoingEvent) {
+        self.bytes += event.body().len();
+        self.due.get_or_insert_with(|| Instant::now() + MAX_BATCH_DELAY);
+        self.events.push((line, event));
+    }
+
+    fn is_full(&self, max_events: usize) -> bool {
+        self.events.len() >= max_events || self.bytes >= MAX_BATCH_BYTES
+    }
+
+    /// Takes the events and resets the batch.
+    fn take(&mut self) -> Vec<NumberedEvent> {
+        std::mem::take(self).events
+    }
+}
+
+/// Error of a batch in which no event has a result of its own. The next request would fail the same way.
+fn request_error(results: &BatchSendResult) -> Option<TransportError> {
     let errors =
-        results.results.iter().map(|result| result.error.as_ref().filter(|error| is_of_no_event(error)));
-    // One result without such an error is enough to go on.
+        results.results.iter().map(|result| result.error.as_ref().filter(|error| is_request_error(error)));
     let errors: Option<Vec<_>> = errors.collect();
     errors?.first().map(|&error| error.clone())
 }
 
-/// Whether it is the credential, the way to the service, or the service itself.
-fn is_of_no_event(error: &TransportError) -> bool {
+/// Whether the error is caused by the credential, the connection or the service, and not by the event.
+fn is_request_error(error: &TransportError) -> bool {
     match error.code.as_deref().and_then(ProblemKind::from_code) {
         Some(ProblemKind::SourceNotAllowed) => false,
         Some(kind) => matches!(kind.status(), 401 | 403 | 408 | 429 | 500..),
@@ -229,15 +255,15 @@ fn is_of_no_event(error: &TransportError) -> bool {
     }
 }
 
-/// Reads a source on a thread of its own, since reading may wait for ever. What is read waits until it is taken.
-pub(super) fn read(source: Source) -> mpsc::Receiver<Result<Item>> {
+/// Reads a source on a thread of its own, because reading may block forever. Reading pauses while the channel is full.
+pub(super) fn read_source(source: InputSource) -> mpsc::Receiver<Result<InputItem>> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
-    tokio::task::spawn_blocking(move || match Items::of(source.reader) {
+    tokio::task::spawn_blocking(move || match EventReader::new(source.reader) {
         Ok(items) => {
             for item in items {
-                let item = item.map_err(|error| Fault::InputUnreadable.because(error.to_string()));
+                let item = item.map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()));
                 let failed = item.is_err();
-                // A receiver that is gone wants no more.
+                // Sending fails when the delivery has ended.
                 if sender.blocking_send(item).is_err() || failed {
                     break;
                 }

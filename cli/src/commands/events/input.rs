@@ -1,4 +1,4 @@
-//! Events from a file or a stream: one event, a list, or a line each. Lines are read one by one, however many there are.
+//! Input of events: one event, a list, or NDJSON. NDJSON is read line by line with bounded memory.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
@@ -6,32 +6,31 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use super::ids::Ids;
-use crate::error::{CliError, Fault, Result};
+use super::ids::EventIds;
+use crate::error::{CliError, ErrorKind, Result};
 
-/// Longest line that is looked at: four times the largest event, so that padding does no harm.
-const LONGEST_LINE: usize = 1024 * 1024;
-/// Largest single event that may stretch over several lines.
-const LARGEST_EVENT: usize = 1024 * 1024;
-/// Largest list. A list is read whole; whoever has more sends lines.
-const LARGEST_LIST: usize = 256 * 1024 * 1024;
+/// Maximum length of a line: four times that of an event, to allow for white space.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
+/// Maximum length of a single event on several lines.
+const MAX_EVENT_BYTES: usize = 1024 * 1024;
+/// Maximum length of a list, which is read into memory. NDJSON has no limit.
+const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
 
-/// Where events are read from.
-pub(super) struct Source {
-    /// What stands there.
+/// An opened file, or standard input.
+pub(super) struct InputSource {
     pub(super) reader: Box<dyn BufRead + Send>,
-    /// Ids for events that bring none.
-    pub(super) ids: Ids,
+    /// Ids for events without `event_id`.
+    pub(super) ids: EventIds,
 }
 
-impl Source {
+impl InputSource {
     /// Opens a file, or standard input for `-`.
     pub(super) fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            return Ok(Self { reader: Box::new(BufReader::new(io::stdin())), ids: Ids::Random });
+            return Ok(Self { reader: Box::new(BufReader::new(io::stdin())), ids: EventIds::Random });
         }
         Self::open_file(path)
-            .map_err(|error| Fault::InputUnreadable.because(format!("{}: {error}", path.display())))
+            .map_err(|error| ErrorKind::InputUnreadable.with_message(format!("{}: {error}", path.display())))
     }
 
     fn open_file(path: &Path) -> io::Result<Self> {
@@ -41,70 +40,68 @@ impl Source {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let ids = if metadata.is_file() {
-            let ids = Ids::of_file(&file)?;
+            let ids = EventIds::from_file(&file)?;
             file.rewind()?;
             ids
         } else {
-            // A pipe or a device can be read once only.
-            Ids::Random
+            // A pipe or a device can be read only once.
+            EventIds::Random
         };
         Ok(Self { reader: Box::new(BufReader::with_capacity(256 * 1024, file)), ids })
     }
 }
 
-/// What stands where an event should.
+/// One line, or one item of a list.
 #[derive(Debug)]
-pub(super) struct Item {
-    /// Its line, or its place in the list, from 1.
+pub(super) struct InputItem {
+    /// Line, or position in the list, from 1.
     pub(super) line: u64,
-    /// JSON, or why it is none.
-    pub(super) json: std::result::Result<Box<RawValue>, Flaw>,
+    pub(super) json: std::result::Result<Box<RawValue>, InvalidJson>,
 }
 
-/// Text that is no JSON.
+/// A line that is not JSON, or too long.
 #[derive(Debug)]
-pub(super) struct Flaw {
-    /// The API's code for it.
+pub(super) struct InvalidJson {
+    /// Error code of the API.
     pub(super) code: &'static str,
-    /// What is wrong.
     pub(super) message: String,
-    /// The text as far as it was looked at.
+    /// Text of the line, possibly truncated.
     pub(super) text: String,
 }
 
-/// The items of a source, one after the other.
-pub(super) enum Items {
-    /// A line each.
+/// Iterator over the items of a source.
+pub(super) enum EventReader {
+    /// NDJSON.
     Lines(Lines),
-    /// Of one JSON document.
+    /// One event, or a list.
     Document(std::iter::Enumerate<std::vec::IntoIter<Box<RawValue>>>),
 }
 
-impl Items {
-    /// Looks at the beginning, to see what the source holds.
-    pub(super) fn of(mut reader: Box<dyn BufRead + Send>) -> Result<Self> {
+impl EventReader {
+    /// Detects the format from the first bytes.
+    pub(super) fn new(mut reader: Box<dyn BufRead + Send>) -> Result<Self> {
         let mut lines = 0;
         match first_byte(&mut reader, &mut lines).map_err(|error| unreadable(&error))? {
-            Some(b'[') => list(reader),
-            _ => one_event_or_lines(reader, lines),
+            Some(b'[') => read_list(reader),
+            _ => read_event_or_lines(reader, lines),
         }
     }
 }
 
-impl Iterator for Items {
-    type Item = io::Result<Item>;
+impl Iterator for EventReader {
+    type Item = io::Result<InputItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Self::Lines(lines) => lines.next(),
             Self::Document(items) => {
-                items.next().map(|(place, json)| Ok(Item { line: place as u64 + 1, json: Ok(json) }))
+                items.next().map(|(index, json)| Ok(InputItem { line: index as u64 + 1, json: Ok(json) }))
             }
         }
     }
 }
 
-/// Skips blanks and a byte order mark, counts the lines skipped, and shows what comes next.
+/// Skips white space and a byte order mark, counts the skipped lines, and returns the next byte without consuming it.
 fn first_byte(reader: &mut Box<dyn BufRead + Send>, lines: &mut u64) -> io::Result<Option<u8>> {
     if reader.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
         reader.consume(3);
@@ -121,94 +118,95 @@ fn first_byte(reader: &mut Box<dyn BufRead + Send>, lines: &mut u64) -> io::Resu
     }
 }
 
-fn list(reader: Box<dyn BufRead + Send>) -> Result<Items> {
+fn read_list(reader: Box<dyn BufRead + Send>) -> Result<EventReader> {
     let mut text = Vec::new();
-    reader.take(LARGEST_LIST as u64 + 1).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
-    if text.len() > LARGEST_LIST {
-        return Err(Fault::InputInvalid
-            .because(format!("a list is read whole, and this one is above {} MiB", LARGEST_LIST >> 20))
-            .advising("Send the events as NDJSON, one a line: that has no limit."));
+    reader.take(MAX_LIST_BYTES as u64 + 1).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
+    if text.len() > MAX_LIST_BYTES {
+        return Err(ErrorKind::InputInvalid
+            .with_message(format!("the list of events is larger than {} MiB", MAX_LIST_BYTES >> 20))
+            .with_remediation("Send the events as NDJSON (one event per line), which has no size limit."));
     }
-    let items: Vec<Box<RawValue>> = serde_json::from_slice(&text)
-        .map_err(|error| Fault::InputInvalid.because(format!("the list of events is not JSON: {error}")))?;
-    Ok(Items::Document(items.into_iter().enumerate()))
+    let items: Vec<Box<RawValue>> = serde_json::from_slice(&text).map_err(|error| {
+        ErrorKind::InputInvalid.with_message(format!("the list of events is not JSON: {error}"))
+    })?;
+    Ok(EventReader::Document(items.into_iter().enumerate()))
 }
 
-/// A first line that only begins a JSON value may begin an event that is laid out over several lines.
-fn one_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<Items> {
+/// Reads one event on several lines if the first line is an incomplete JSON value, and NDJSON otherwise.
+fn read_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<EventReader> {
     let mut head = Vec::new();
-    let mut beginning = reader.by_ref().take(LARGEST_EVENT as u64);
-    beginning.read_until(b'\n', &mut head).map_err(|error| unreadable(&error))?;
-    if is_beginning(&head) {
-        beginning.read_to_end(&mut head).map_err(|error| unreadable(&error))?;
-        let exhausted = reader.fill_buf().map_err(|error| unreadable(&error))?.is_empty();
-        if let (true, Ok(event)) = (exhausted, serde_json::from_slice(&head)) {
-            return Ok(Items::Document(vec![event].into_iter().enumerate()));
+    let mut limited = reader.by_ref().take(MAX_EVENT_BYTES as u64);
+    limited.read_until(b'\n', &mut head).map_err(|error| unreadable(&error))?;
+    if is_incomplete_json(&head) {
+        limited.read_to_end(&mut head).map_err(|error| unreadable(&error))?;
+        let at_end = reader.fill_buf().map_err(|error| unreadable(&error))?.is_empty();
+        if let (true, Ok(event)) = (at_end, serde_json::from_slice(&head)) {
+            return Ok(EventReader::Document(vec![event].into_iter().enumerate()));
         }
     }
-    Ok(Items::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
+    Ok(EventReader::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
 }
 
-fn is_beginning(text: &[u8]) -> bool {
+fn is_incomplete_json(text: &[u8]) -> bool {
     matches!(serde_json::from_slice::<serde::de::IgnoredAny>(text), Err(error) if error.is_eof())
 }
 
-/// The lines of a source that are not blank.
+/// Non-blank lines of a source.
 pub(super) struct Lines {
     reader: Box<dyn BufRead + Send>,
     line: u64,
 }
 
 impl Iterator for Lines {
-    type Item = io::Result<Item>;
+    type Item = io::Result<InputItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let mut text = Vec::new();
-            match self.reader.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut text) {
+            match self.reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut text) {
                 Ok(0) => return None,
                 Ok(_) => self.line += 1,
                 Err(error) => return Some(Err(error)),
             }
-            if text.len() == LONGEST_LINE && !text.ends_with(b"\n") {
+            if text.len() == MAX_LINE_BYTES && !text.ends_with(b"\n") {
                 return Some(self.skip_long_line(&text));
             }
             if !text.trim_ascii().is_empty() {
-                return Some(Ok(Item { line: self.line, json: parse(&text) }));
+                return Some(Ok(InputItem { line: self.line, json: parse(&text) }));
             }
         }
     }
 }
 
 impl Lines {
-    fn skip_long_line(&mut self, beginning: &[u8]) -> io::Result<Item> {
+    fn skip_long_line(&mut self, prefix: &[u8]) -> io::Result<InputItem> {
         self.reader.skip_until(b'\n')?;
-        let flaw = Flaw {
+        let invalid = InvalidJson {
             code: contract::ProblemKind::EventTooLarge.code(),
-            message: format!("the line is longer than {} KiB", LONGEST_LINE >> 10),
-            text: String::from_utf8_lossy(&beginning[..256]).into_owned(),
+            message: format!("the line is longer than {} KiB", MAX_LINE_BYTES >> 10),
+            text: String::from_utf8_lossy(&prefix[..256]).into_owned(),
         };
-        Ok(Item { line: self.line, json: Err(flaw) })
+        Ok(InputItem { line: self.line, json: Err(invalid) })
     }
 }
 
-fn parse(text: &[u8]) -> std::result::Result<Box<RawValue>, Flaw> {
-    serde_json::from_slice(text).map_err(|error| Flaw {
+fn parse(text: &[u8]) -> std::result::Result<Box<RawValue>, InvalidJson> {
+    serde_json::from_slice(text).map_err(|error| InvalidJson {
         code: contract::ProblemKind::MalformedJson.code(),
-        message: without_place(&error),
+        message: without_position(&error),
         text: String::from_utf8_lossy(text.trim_ascii()).into_owned(),
     })
 }
 
-/// What is wrong, without the line and column of the text that was parsed: that is one line of many, and has its own number.
-fn without_place(error: &serde_json::Error) -> String {
-    let whole = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    whole.strip_suffix(&place).unwrap_or(&whole).to_owned()
+/// Message of the error without its position, which is relative to the line and not to the input.
+fn without_position(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    message.strip_suffix(&position).unwrap_or(&message).to_owned()
 }
 
 fn unreadable(error: &io::Error) -> CliError {
-    Fault::InputUnreadable.because(error.to_string())
+    ErrorKind::InputUnreadable.with_message(error.to_string())
 }
 
 #[cfg(test)]
@@ -217,13 +215,16 @@ mod tests {
 
     use super::*;
 
-    /// The items as line and JSON, or line and code.
+    /// Line and JSON, or line and error code, of each item.
     fn items(text: &[u8]) -> Result<Vec<(u64, String)>> {
-        let items = Items::of(Box::new(Cursor::new(text.to_vec())))?;
+        let items = EventReader::new(Box::new(Cursor::new(text.to_vec())))?;
         Ok(items
             .map(|item| item.unwrap())
             .map(|item| {
-                (item.line, item.json.map_or_else(|flaw| flaw.code.to_owned(), |json| json.get().to_owned()))
+                (
+                    item.line,
+                    item.json.map_or_else(|invalid| invalid.code.to_owned(), |json| json.get().to_owned()),
+                )
             })
             .collect())
     }
@@ -233,36 +234,36 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_bytes_and_their_numbers() {
+    fn keeps_bytes_and_line_numbers() {
         let text = b"\xef\xbb\xbf\n{\"a\": 1.50}\r\n\n  {\"b\":2}\n{\"c\":3}";
         assert_eq!(items(text).unwrap(), owned(&[(2, "{\"a\": 1.50}"), (4, "{\"b\":2}"), (5, "{\"c\":3}")]));
     }
 
     #[test]
-    fn a_line_that_is_no_json_spoils_no_other() {
+    fn invalid_line_does_not_affect_others() {
         let text = b"{\"a\":1}\n{\"b\":\nnonsense\n{\"c\":\"\xff\"}\n{\"d\":4}\n";
         let malformed = "malformed_json";
         let expected = [(1, "{\"a\":1}"), (2, malformed), (3, malformed), (4, malformed), (5, "{\"d\":4}")];
         assert_eq!(items(text).unwrap(), owned(&expected));
-        let cut_first = b"{\"a\":\n{\"b\":2}\n";
-        assert_eq!(items(cut_first).unwrap(), owned(&[(1, malformed), (2, "{\"b\":2}")]));
+        let truncated_first = b"{\"a\":\n{\"b\":2}\n";
+        assert_eq!(items(truncated_first).unwrap(), owned(&[(1, malformed), (2, "{\"b\":2}")]));
     }
 
     #[test]
-    fn a_fault_of_a_line_does_not_speak_of_other_lines() {
-        let items = Items::of(Box::new(Cursor::new(b"{}\n{\"a\":1,\n".to_vec()))).unwrap();
-        let flaws: Vec<_> = items.filter_map(|item| item.unwrap().json.err()).collect();
-        assert_eq!(flaws[0].message, "EOF while parsing an object");
+    fn error_message_contains_no_position() {
+        let items = EventReader::new(Box::new(Cursor::new(b"{}\n{\"a\":1,\n".to_vec()))).unwrap();
+        let errors: Vec<_> = items.filter_map(|item| item.unwrap().json.err()).collect();
+        assert_eq!(errors[0].message, "EOF while parsing an object");
     }
 
     #[test]
-    fn one_event_may_be_laid_out_over_lines() {
+    fn reads_one_event_on_several_lines() {
         assert_eq!(items(b"\n{\n  \"a\": 1\n}\n").unwrap(), owned(&[(1, "{\n  \"a\": 1\n}")]));
         assert_eq!(items(b"{\"a\":1}").unwrap(), owned(&[(1, "{\"a\":1}")]));
     }
 
     #[test]
-    fn a_list_gives_its_items() {
+    fn reads_items_of_a_list() {
         assert_eq!(
             items(b" [ {\"a\" : 1},\n{\"b\":2} ]\n").unwrap(),
             owned(&[(1, "{\"a\" : 1}"), (2, "{\"b\":2}")])
@@ -272,27 +273,27 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_measure_is_skipped_without_being_held() {
-        let long = format!("{{\"a\":\"{}\"}}\n{{\"b\":2}}\n", "x".repeat(3 * LONGEST_LINE));
+    fn skips_a_line_that_is_too_long() {
+        let long = format!("{{\"a\":\"{}\"}}\n{{\"b\":2}}\n", "x".repeat(3 * MAX_LINE_BYTES));
         assert_eq!(items(long.as_bytes()).unwrap(), owned(&[(1, "event_too_large"), (2, "{\"b\":2}")]));
     }
 
     #[test]
-    fn an_empty_source_has_no_items() {
+    fn empty_source_has_no_items() {
         assert_eq!(items(b"").unwrap(), owned(&[]));
         assert_eq!(items(b" \n\n").unwrap(), owned(&[]));
     }
 
     proptest! {
         #[test]
-        fn reading_never_panics_and_lines_rise(text in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn line_numbers_increase_for_any_input(text in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(items) = items(&text) {
                 prop_assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0));
             }
         }
 
         #[test]
-        fn every_line_of_json_comes_out_once(values in prop::collection::vec("\\{\"k\":\"[a-z]{0,8}\"\\}", 2..20)) {
+        fn returns_every_line_of_json_once(values in prop::collection::vec("\\{\"k\":\"[a-z]{0,8}\"\\}", 2..20)) {
             let read = items(values.join("\n").as_bytes()).unwrap();
             prop_assert_eq!(read.into_iter().map(|(_, json)| json).collect::<Vec<_>>(), values);
         }

@@ -1,4 +1,4 @@
-//! How far a long send has come, painted over itself on a terminal.
+//! Progress line of a delivery on a terminal.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,49 +7,48 @@ use tokio::time::Instant;
 
 use crate::output::Output;
 
-/// Often enough to look alive, rarely enough to cost nothing.
-const EVERY: Duration = Duration::from_millis(200);
+/// Time between two updates of the line.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A line that is painted over itself. It leaves nothing behind.
+/// A line that is overwritten by each update, and cleared at the end.
 pub(super) struct Progress {
     started: Instant,
-    painted: Option<Instant>,
-    paints: bool,
+    last_update: Option<Instant>,
+    enabled: bool,
 }
 
 impl Progress {
-    /// Progress of what begins now.
+    /// Starts measuring time.
     pub(super) fn new(out: &Output) -> Self {
-        Self { started: Instant::now(), painted: None, paints: out.paints_progress() }
+        Self { started: Instant::now(), last_update: None, enabled: out.shows_progress() }
     }
 
-    /// Time since the beginning.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Paints, if it is time to.
-    pub(super) fn tell(&mut self, accepted: u64, rejected: u64) {
-        let due = self.painted.unwrap_or(self.started) + EVERY;
-        if !self.paints || Instant::now() < due {
+    /// Updates the line, unless the last update is too recent.
+    pub(super) fn update(&mut self, accepted: u64, rejected: u64) {
+        let due = self.last_update.unwrap_or(self.started) + UPDATE_INTERVAL;
+        if !self.enabled || Instant::now() < due {
             return;
         }
-        self.painted = Some(Instant::now());
+        self.last_update = Some(Instant::now());
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = accepted as f64 / self.elapsed().as_secs_f64();
-        paint(&format!("{accepted} accepted, {rejected} rejected, {rate:.0}/s"));
+        overwrite_line(&format!("{accepted} accepted, {rejected} rejected, {rate:.0}/s"));
     }
 
-    /// Clears the line, so that others can write.
+    /// Clears the line before other output.
     pub(super) fn clear(&mut self) {
-        if self.painted.take().is_some() {
-            paint("");
+        if self.last_update.take().is_some() {
+            overwrite_line("");
         }
     }
 }
 
-/// Where painting fails, there is nobody left to look.
-fn paint(text: &str) {
+/// A failure to write to standard error cannot be reported anywhere else.
+fn overwrite_line(text: &str) {
     let mut err = io::stderr().lock();
     let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
 }

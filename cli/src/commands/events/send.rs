@@ -1,68 +1,69 @@
-//! `svc events send`
+//! `svc events send`: events from a file or standard input, sent in batches.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use contract::ProblemKind;
+use contract::{ProblemKind, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use transport::{HttpTransport, HttpTransportConfig, TransportError};
 
-use super::delivery::{Delivery, Outcome, Pace, read};
-use super::input::Source;
+use super::delivery::{BatchLimits, Delivery, DeliveryResult, read_source};
+use super::input::InputSource;
 use super::progress::Progress;
-use super::rejects::{RejectedLine, Rejects, code_of, fault_of};
-use crate::blocking::blocking;
-use crate::catalog::{Access, Failure, Group, Overlay, schema_of};
-use crate::commands::Command;
+use super::rejects::{RejectLog, RejectedLine, error_code, local_kind};
+use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::command::Command;
 use crate::context::Context;
-use crate::error::{CliError, Exit, Fault, Result};
-use crate::output::{Report, Table};
+use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
+use crate::input::run_blocking;
+use crate::output::{CommandOutput, Table};
 
-/// Send events: one event, a list, or NDJSON (one event a line).
+/// Send events.
 ///
-/// An accepted event is held by the stream when this command says so. NDJSON of any length is sent with bounded memory.
+/// Reads one event, a list, or NDJSON (one event per line). NDJSON of any length is sent with bounded memory. An accepted
+/// event is stored in the stream.
 ///
-/// An event with an `event_id` is kept once, however often it is sent within the service's window of two minutes. In a
-/// file, an event without one gets an id made of the file's content and its line: sending the same file again gives the
-/// same ids. From standard input it gets a random one, so a second run sends new events.
+/// The service deduplicates events with the same `event_id` for two minutes. In a file, an event without an `event_id` gets an
+/// id derived from the content of the file and the line, so that a second run sends the same ids. On standard input it gets
+/// a random id, so that a second run sends new events.
 #[derive(Args)]
 pub(crate) struct Send {
-    /// File of events; `-` reads standard input.
+    /// File with events; `-` reads standard input.
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
-    /// Most events in one request, 1 to 1000.
+    /// Maximum number of events per request, 1 to 1000.
     #[arg(long, value_name = "COUNT", default_value = "500", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     batch_size: usize,
-    /// Most requests at once, 1 to 64. Only events within one request keep their order.
+    /// Maximum number of concurrent requests, 1 to 64. Order is kept only within a request.
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     concurrency: usize,
-    /// Record what was not accepted, and why, as NDJSON; each line holds the event as it was sent. Overwrites the file.
+    /// Write rejected events and their errors to this file as NDJSON. Overwrites the file.
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
 }
 
-/// What came of a send.
+/// Summary of a delivery.
 #[derive(Serialize, JsonSchema)]
-struct Summary {
-    /// Events that were read and tried.
+struct SendSummary {
+    /// Number of events that were read and sent.
     total: u64,
-    /// Events that the stream now holds.
+    /// Number of events stored in the stream.
     accepted: u64,
-    /// What was not accepted, lines that are no JSON included.
+    /// Number of rejected events and lines.
     rejected: u64,
-    /// The first line that was not tried, because going on was pointless; null when all were.
+    /// First line that was not sent because of an error; null if all were sent.
     stopped_before_line: Option<u64>,
-    /// How long it took.
+    /// Duration in seconds.
     seconds: f64,
-    /// What was not accepted, and why: at most the first 20, in the order in which they were found.
+    /// The first 20 rejects, in the order in which they occurred.
     first_rejects: Vec<RejectedLine>,
 }
 
-impl Report for Summary {
+impl CommandOutput for SendSummary {
     fn table(&self) -> Table {
-        Table::of_fields([
+        Table::fields([
             ("total", Some(self.total.to_string())),
             ("accepted", Some(self.accepted.to_string())),
             ("rejected", Some(self.rejected.to_string())),
@@ -73,64 +74,57 @@ impl Report for Summary {
 }
 
 impl Command for Send {
-    fn overlay() -> Overlay {
-        Overlay {
-            group: Group::Events,
-            access: Access::Caller,
-            examples: &[
-                ("Send a file of events", "svc events send --file events.ndjson"),
-                (
-                    "Send what another program writes, and keep what was refused",
-                    "svc events send --file - --rejects rejects.ndjson",
-                ),
-            ],
-            agent_notes: "Safe to repeat for a file within two minutes, or when every event has its own event_id and the \
-                          consumers de-duplicate. Exit status 10 means that some events were accepted: send only the \
-                          rejects again, as `jq -c .event rejects.ndjson`. The summary on standard output is printed in \
-                          any case once sending has begun, and holds the first 20 rejects; --rejects FILE keeps all.",
-            see_also: &["events validate", "api"],
-            errors: &[
-                Failure::Local(Fault::InputUnreadable),
-                Failure::Local(Fault::InputInvalid),
-                Failure::Local(Fault::EventsInvalid),
-                Failure::Local(Fault::PartialSuccess),
-                Failure::Api(ProblemKind::Forbidden),
-                Failure::Api(ProblemKind::InsufficientScope),
-                Failure::Api(ProblemKind::SourceNotAllowed),
-                Failure::Api(ProblemKind::QuotaExceeded),
-                Failure::Api(ProblemKind::StreamFull),
-                Failure::Api(ProblemKind::AckTimeout),
-            ],
-            input_schema: Some(schema_of::<udm::UdmEvent>),
-            output_schema: Some(schema_of::<Summary>),
-        }
-    }
+    const OVERLAY: Overlay = Overlay {
+        group: HelpGroup::Events,
+        requires: Requirement::Credential,
+        routes: Routes::Only(&[&routes::SEND_EVENT, &routes::SEND_EVENTS]),
+        errors: &[
+            ErrorKind::InputUnreadable,
+            ErrorKind::InputInvalid,
+            ErrorKind::EventsInvalid,
+            ErrorKind::PartialSuccess,
+        ],
+        examples: &[
+            ("Send a file of events", "svc events send --file events.ndjson"),
+            (
+                "Send the output of another program and record rejects",
+                "svc events send --file - --rejects rejects.ndjson",
+            ),
+        ],
+        agent_notes: "Safe to repeat for a file within two minutes, or if every event has its own event_id and consumers \
+                      deduplicate. Exit status 10 means that some events were accepted: send only the rejects again \
+                      (`jq -c .event rejects.ndjson`). After the first request, always prints the summary to stdout, with \
+                      the first 20 rejects; --rejects FILE records all.",
+        see_also: &["events validate", "api"],
+        input_schema: Some(schema_of::<udm::UdmEvent>),
+        output_schema: Some(schema_of::<SendSummary>),
+    };
 
     async fn run(self, context: &Context) -> Result<()> {
         let transport = transport(context)?;
-        let recorded = self.rejects.is_some();
-        let rejects = Rejects::new(self.rejects.as_deref(), &self.file, context.out())?;
-        let pace = Pace { batch_size: self.batch_size, concurrency: self.concurrency };
-        let source = blocking(move || Source::open(&self.file)).await?;
-        let delivery = Delivery::new(transport, source.ids, pace, rejects, Progress::new(context.out()));
-        let mut outcome = delivery.run(read(source)).await;
-        let summary = Summary {
-            total: outcome.accepted + outcome.rejected,
-            accepted: outcome.accepted,
-            rejected: outcome.rejected,
-            stopped_before_line: outcome.stopped_before,
-            seconds: outcome.elapsed.as_secs_f64(),
-            first_rejects: std::mem::take(&mut outcome.first_rejects),
+        let has_rejects_file = self.rejects.is_some();
+        let rejects = RejectLog::create(self.rejects.as_deref(), &self.file, context.out())?;
+        let limits = BatchLimits { batch_size: self.batch_size, concurrency: self.concurrency };
+        let source = run_blocking(move || InputSource::open(&self.file)).await?;
+        let delivery = Delivery::new(transport, source.ids, limits, rejects, Progress::new(context.out()));
+        let mut result = delivery.run(read_source(source)).await;
+        let summary = SendSummary {
+            total: result.accepted + result.rejected,
+            accepted: result.accepted,
+            rejected: result.rejected,
+            stopped_before_line: result.stopped_before,
+            seconds: result.elapsed.as_secs_f64(),
+            first_rejects: std::mem::take(&mut result.first_rejects),
         };
         if summary.total > 0 {
             context.out().print(&summary)?;
         }
-        verdict(&outcome, recorded)
+        exit_result(&result, has_rejects_file)
     }
 }
 
 fn transport(context: &Context) -> Result<HttpTransport> {
-    let bearer = context.caller()?.bearer;
+    let bearer = context.credential()?.bearer;
     let mut transport = HttpTransport::new(HttpTransportConfig {
         api_key: Some(bearer),
         timeout_sec: context.timeout().as_secs_f64(),
@@ -141,62 +135,64 @@ fn transport(context: &Context) -> Result<HttpTransport> {
     }
     match context.ca_file()? {
         Some(file) => {
-            transport.with_root_certificates(file.pem()).map_err(|error| file.unusable(&error.message))
+            transport.with_root_certificates(file.pem()).map_err(|error| file.invalid(&error.message))
         }
         None => Ok(transport),
     }
 }
 
-/// What is wrong with the events, with advice that the caller can follow: `recorded` says whether --rejects was given.
-fn refused(fault: Fault, recorded: bool, message: String) -> CliError {
-    let error = fault.because(message);
-    if recorded {
-        error
-    } else {
-        error.advising("Run it again with --rejects FILE to keep what was refused.")
+/// Converts the result of a delivery to the error of the command, if any.
+fn exit_result(result: &DeliveryResult, has_rejects_file: bool) -> Result<()> {
+    if let Some(error) = &result.local_error {
+        return Err(error.clone());
     }
-}
-
-/// Whether that was a success.
-fn verdict(outcome: &Outcome, recorded: bool) -> Result<()> {
-    if let Some(broken) = &outcome.broken {
-        return Err(broken.clone());
-    }
-    if outcome.rejected == 0 {
-        return match outcome.accepted {
-            0 => Err(Fault::InputInvalid.because("the input holds no event")),
+    if result.rejected == 0 {
+        return match result.accepted {
+            0 => Err(ErrorKind::InputInvalid.with_message("the input contains no events")),
             _ => Ok(()),
         };
     }
-    if outcome.accepted > 0 {
-        let stopped = match outcome.stopped_before {
-            Some(line) => format!("; nothing was sent from line {line} on"),
+    if result.accepted > 0 {
+        let stopped = match result.stopped_before {
+            Some(line) => format!("; stopped before line {line}"),
             None => String::new(),
         };
-        let counts = format!("{} accepted, {} not accepted{stopped}", outcome.accepted, outcome.rejected);
-        let mut error = refused(Fault::PartialSuccess, recorded, counts);
-        error.retryable = !outcome.needs_correction;
+        let message = format!("{} accepted, {} rejected{stopped}", result.accepted, result.rejected);
+        let mut error = rejects_error(ErrorKind::PartialSuccess, has_rejects_file, message);
+        error.retryable = !result.needs_correction;
         return Err(error);
     }
-    if let Some(failure) = &outcome.failure {
-        return Err(failed(failure));
+    if let Some(error) = &result.request_error {
+        return Err(transport_error(error));
     }
-    let none = format!("none of {} events was accepted", outcome.rejected);
-    Err(refused(Fault::EventsInvalid, recorded, none))
+    let message = format!("none of {} events was accepted", result.rejected);
+    Err(rejects_error(ErrorKind::EventsInvalid, has_rejects_file, message))
 }
 
-/// The error for a send that got nowhere.
-fn failed(error: &TransportError) -> CliError {
-    let kind = error.code.as_deref().and_then(ProblemKind::from_code);
-    let fault = fault_of(error);
+/// Error for rejected events. Without a rejects file, the remediation refers to the summary.
+fn rejects_error(kind: ErrorKind, has_rejects_file: bool, message: String) -> CliError {
+    let error = kind.with_message(message);
+    if has_rejects_file {
+        error
+    } else {
+        error.with_remediation(
+            "Correct the rejected lines (the JSON summary lists the first 20) and send only those. Pass --rejects FILE to record all rejects.",
+        )
+    }
+}
+
+/// Error for a request that failed as a whole.
+fn transport_error(error: &TransportError) -> CliError {
+    let problem = error.code.as_deref().and_then(ProblemKind::from_code);
+    let kind = local_kind(error);
     CliError {
-        code: code_of(error).to_owned(),
+        code: error_code(error).to_owned(),
         message: error.message.clone(),
-        remediation: kind.map_or(fault.remedy(), ProblemKind::remedy).to_owned(),
-        exit: match (kind, error.status) {
-            (Some(kind), _) => Exit::of_problem(kind),
-            (None, Some(status)) => Exit::of_status(status),
-            (None, None) => fault.exit(),
+        remediation: problem.map_or(kind.remediation(), remediation_for).to_owned(),
+        exit: match (problem, error.status) {
+            (Some(problem), _) => Exit::from_problem(problem),
+            (None, Some(status)) => Exit::from_status(status),
+            (None, None) => kind.exit(),
         },
         retryable: error.retryable,
         request_id: error.request_id.clone(),

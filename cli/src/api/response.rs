@@ -1,0 +1,118 @@
+//! A complete response of the API: its data, or its problem as an error.
+
+use std::time::Duration;
+
+use contract::Problem;
+use reqwest::StatusCode;
+use serde::de::DeserializeOwned;
+
+use crate::error::{CliError, ErrorKind, Exit, Result};
+
+/// A response of the service or of a proxy in front of it.
+pub(crate) struct ApiResponse {
+    status: StatusCode,
+    request_id: String,
+    retry_after: Option<Duration>,
+    body: Vec<u8>,
+}
+
+impl ApiResponse {
+    pub(super) fn new(
+        status: StatusCode,
+        request_id: &str,
+        retry_after: Option<Duration>,
+        body: &[u8],
+    ) -> Self {
+        Self { status, request_id: request_id.to_owned(), retry_after, body: body.to_vec() }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Id of the request in the service's logs.
+    pub(super) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    /// Pause that the service requests before a retry.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Returns the response, or its problem as an error if the status is not a success.
+    pub(crate) fn error_for_status(self) -> Result<Self> {
+        if self.status.is_success() {
+            return Ok(self);
+        }
+        let error = match serde_json::from_slice::<Problem>(&self.body) {
+            Ok(problem) => CliError::from_problem(problem),
+            Err(_) => self.unknown_error(),
+        };
+        Err(error.with_request_id(&self.request_id))
+    }
+
+    /// Deserializes the body.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            // Only the position: the text of serde's error could repeat a token.
+            let position = format!("line {}, column {}", error.line(), error.column());
+            ErrorKind::UnexpectedResponse
+                .with_message(format!("unexpected response body at {position} (HTTP {})", self.status))
+                .with_request_id(&self.request_id)
+        })
+    }
+
+    /// Error without a problem document: from a proxy, or from another service.
+    fn unknown_error(&self) -> CliError {
+        let mut error = ErrorKind::UnexpectedResponse
+            .with_message(format!("HTTP {} without an error document of the API", self.status));
+        if Exit::from_status(self.status.as_u16()) == Exit::Unavailable {
+            error.exit = Exit::Unavailable;
+            error.retryable = true;
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(status: u16, body: &str) -> CliError {
+        let status = StatusCode::from_u16(status).unwrap();
+        ApiResponse::new(status, "r-1", None, body.as_bytes()).error_for_status().err().unwrap()
+    }
+
+    #[test]
+    fn converts_a_problem_document() {
+        let body = r#"{"type":"t","title":"T","status":401,"detail":"D","instance":"/x","code":"login_failed","request_id":"r-2"}"#;
+        let error = error_of(401, body);
+        assert_eq!((error.code.as_str(), error.exit), ("login_failed", Exit::Authentication));
+        assert_eq!(error.request_id.as_deref(), Some("r-2"));
+    }
+
+    #[test]
+    fn error_of_a_proxy_is_retryable_if_its_status_is() {
+        let error = error_of(502, "<html>Bad gateway</html>");
+        assert_eq!(
+            (error.code.as_str(), error.exit, error.retryable),
+            ("unexpected_answer", Exit::Unavailable, true)
+        );
+        let error = error_of(404, "<html>Not here</html>");
+        assert_eq!((error.exit, error.retryable), (Exit::Failed, false));
+        assert_eq!(error.request_id.as_deref(), Some("r-1"));
+    }
+
+    #[test]
+    fn error_for_an_unexpected_body_does_not_contain_it() {
+        let response = ApiResponse::new(StatusCode::OK, "r-1", None, br#"{"session_id": ["svc_st_secret"]}"#);
+        let error = response.json::<contract::session::IssuedSession>().unwrap_err();
+        assert_eq!(error.code, "unexpected_answer");
+        assert!(!error.message.contains("secret"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Standard input and files of secrets, read on blocking threads so that signals are handled meanwhile.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use contract::Secret;
+
+use crate::error::{ErrorKind, Result};
+
+/// Longest accepted line: far above any token or password.
+const MAX_LINE_BYTES: u64 = 16 * 1024;
+
+/// Runs blocking work on a thread of its own. An interrupted command does not wait for it.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| ErrorKind::Defect.with_message(error.to_string()))?
+}
+
+/// Reads the next line of standard input as a secret. `what` names it in errors.
+pub(crate) async fn stdin_secret(what: &'static str) -> Result<Secret> {
+    match stdin_line(what).await? {
+        Some(line) if !line.is_empty() => Ok(Secret::new(line)),
+        _ => Err(ErrorKind::InputInvalid.with_message(format!("standard input contains no {what}"))),
+    }
+}
+
+/// Reads the first line of a file as a secret. `what` names it in errors.
+pub(crate) async fn file_secret(what: &'static str, path: PathBuf) -> Result<Secret> {
+    let line = run_blocking(move || {
+        let line = File::open(&path).and_then(|file| read_line(&mut BufReader::new(file)));
+        line.map_err(|error| {
+            ErrorKind::InputUnreadable.with_message(format!("{} ({what}): {error}", path.display()))
+        })
+    })
+    .await?;
+    match line {
+        Some(line) if !line.is_empty() => Ok(Secret::new(line)),
+        _ => Err(ErrorKind::InputInvalid.with_message(format!("the file contains no {what}"))),
+    }
+}
+
+/// Reads the next line of standard input, without its line ending. Returns `None` at the end of the input.
+pub(crate) async fn stdin_line(what: &'static str) -> Result<Option<String>> {
+    run_blocking(move || {
+        read_line(&mut io::stdin().lock()).map_err(|error| {
+            ErrorKind::InputUnreadable.with_message(format!("standard input ({what}): {error}"))
+        })
+    })
+    .await
+}
+
+/// Reads standard input to its end.
+pub(crate) async fn read_stdin() -> Result<Vec<u8>> {
+    run_blocking(|| {
+        let mut bytes = Vec::new();
+        match io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(ErrorKind::InputUnreadable.with_message(format!("standard input: {error}"))),
+        }
+    })
+    .await
+}
+
+fn read_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    if input.take(MAX_LINE_BYTES).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() as u64 == MAX_LINE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+    }
+    let length =
+        line.strip_suffix('\n').map_or(line.as_str(), |rest| rest.strip_suffix('\r').unwrap_or(rest)).len();
+    line.truncate(length);
+    Ok(Some(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_only_the_line_ending() {
+        let mut input: &[u8] = b" pass word \r\nsecond\n\nlast";
+        for expected in [Some(" pass word "), Some("second"), Some(""), Some("last"), None] {
+            assert_eq!(read_line(&mut input).unwrap().as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn rejects_an_endless_line() {
+        let mut input = io::repeat(b'x');
+        assert!(read_line(&mut io::BufReader::new(&mut input)).is_err());
+    }
+}

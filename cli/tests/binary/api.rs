@@ -1,0 +1,31 @@
+//! `svc api`: requests to any route.
+
+use contract::ProblemKind;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::stub::{Stub, StubRequest, problem};
+
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "POST /api/v1/users/invite" => (201, json!({"email": request.json()["email"]}).to_string()),
+        "GET /api/v1/pages/device" => (200, "<p>hello</p>".into()),
+        _ => problem(ProblemKind::NotFound),
+    }
+}
+
+#[test]
+fn sends_the_body_and_prints_the_response() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let invite = r#"{"email": "bob@acme.example", "role": "member"}"#;
+    let called =
+        client.run_with(&["api", "post", "/users/invite", "--data", "-", "--output", "json"], invite).json();
+    assert_eq!(called["email"], "bob@acme.example");
+    let request = &stub.requests()[0];
+    assert_eq!((request.line.as_str(), &request.body[..]), ("POST /api/v1/users/invite", invite.as_bytes()));
+    assert_eq!(client.run(&["api", "GET", "/api/v1/pages/device", "--anonymous"]).stdout, "<p>hello</p>\n");
+    assert_eq!(stub.requests()[1].header("authorization"), None);
+    assert_eq!(client.run(&["api", "GET", "/nowhere"]).code, Some(3));
+    assert_eq!(client.run(&["api", "GET", "nowhere"]).code, Some(2));
+}

@@ -1,0 +1,87 @@
+//! `svc tenants`, with the platform token.
+
+use contract::ProblemKind;
+use serde_json::{Value, json};
+
+use crate::client::{Client, assert_valid_output};
+use crate::stub::{Stub, StubRequest, problem};
+
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "GET /api/v1/tenants?limit=200" => {
+            (200, json!({"items": [tenant("acme")], "next_cursor": "a b&c"}).to_string())
+        }
+        "GET /api/v1/tenants?limit=200&cursor=a+b%26c" => {
+            (200, json!({"items": [tenant("umbrella")]}).to_string())
+        }
+        "POST /api/v1/tenants" => (201, tenant("acme").to_string()),
+        _ => problem(ProblemKind::NotFound),
+    }
+}
+
+fn tenant(id: &str) -> Value {
+    json!({
+        "tenant_id": id, "display_name": id, "status": "active", "created_at": "2026-01-01T00:00:00Z",
+        "quota": {"events_per_second": null, "bytes_per_second": null},
+    })
+}
+
+#[test]
+fn reads_the_platform_token_from_a_file() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let file = client.home().join("platform-token");
+    std::fs::write(&file, "svc_pt_file\n").unwrap();
+    let client = client.with_variable("SVC_PLATFORM_TOKEN_FILE", file.to_str().unwrap());
+    let create =
+        ["tenants", "create", "acme", "--admin-email", "ada@acme.example", "--events-per-second", "10"];
+    assert_eq!(client.run(&create).code, Some(0));
+    let request = &stub.requests()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer svc_pt_file"));
+    let quota = json!({"events_per_second": 10, "bytes_per_second": null});
+    let expected = json!({
+        "tenant_id": "acme", "display_name": "acme", "admin_email": "ada@acme.example", "delivery": "email", "quota": quota,
+    });
+    assert_eq!(request.json(), expected);
+    let unreadable =
+        client.with_variable("SVC_PLATFORM_TOKEN_FILE", "/nonexistent").run(&["tenants", "list"]);
+    assert_eq!(unreadable.code, Some(11));
+}
+
+#[test]
+fn lists_tenants_of_all_pages() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let listed = client.run(&["tenants", "list", "--output", "json"]).json();
+    let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|tenant| &tenant["tenant_id"]).collect();
+    assert_eq!(ids, ["acme", "umbrella"]);
+    assert_eq!(client.run(&["tenants", "get", "umbrella"]).code, Some(3));
+    assert_eq!(Client::for_url(&stub.url).run(&["tenants", "list"]).code, Some(4));
+}
+
+#[test]
+fn suspends_and_resumes_a_tenant() {
+    let stub = Stub::new(|request| {
+        let tenant = json!({
+            "tenant_id": "acme", "display_name": "Acme", "status": request.json()["status"], "quota": {},
+            "created_at": "2026-01-01T00:00:00Z",
+        });
+        (200, tenant.to_string())
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    for (arguments, status) in [
+        (&["tenants", "suspend", "acme", "--yes"][..], "suspended"),
+        (&["tenants", "resume", "acme"], "active"),
+    ] {
+        let tenant = client.run(&[arguments, &["--output", "json"]].concat()).json();
+        assert_eq!(tenant["status"], status);
+        assert_valid_output(&format!("tenants {}", arguments[1]), &tenant);
+        let request = stub.requests();
+        let request = request.last().unwrap();
+        assert_eq!(
+            (request.line.as_str(), request.json()),
+            ("PATCH /api/v1/tenants/acme", json!({"status": status}))
+        );
+        assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
+    }
+}
