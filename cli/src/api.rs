@@ -165,13 +165,11 @@ impl Call<'_> {
 
     async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<ApiResponse> {
         let started = Instant::now();
-        let result = match tokio::time::timeout_at(deadline, self.exchange(request_id)).await {
-            Ok(result) => result,
-            Err(_) => {
-                let message = format!("no response from {} within {:?}", self.url, self.api.timeout);
-                Err(ErrorKind::TimedOut.with_message(message))
-            }
-        };
+        let exchange = tokio::time::timeout_at(deadline, self.exchange(request_id));
+        let result = exchange.await.unwrap_or_else(|_| {
+            let message = format!("no response from {} within {:?}", self.url, self.api.timeout);
+            Err(ErrorKind::TimedOut.with_message(message))
+        });
         let (outcome, response_id) = match &result {
             Ok(response) => (response.status().to_string(), response.request_id()),
             Err(error) => (error.code.clone(), request_id),
@@ -235,9 +233,12 @@ impl Call<'_> {
 /// Path of a route with its parameters filled in.
 fn path_of(route: &Route, parameters: &[&dyn Display]) -> String {
     let mut parameters = parameters.iter();
-    let segments = route.path.split('/').map(|segment| match segment.starts_with('{') {
-        true => parameters.next().map(ToString::to_string).unwrap_or_default(),
-        false => segment.to_owned(),
+    let segments = route.path.split('/').map(|segment| {
+        if segment.starts_with('{') {
+            parameters.next().map(ToString::to_string).unwrap_or_default()
+        } else {
+            segment.to_owned()
+        }
     });
     segments.collect::<Vec<_>>().join("/")
 }

@@ -32,7 +32,7 @@ impl Context {
     pub(crate) fn credential(&self) -> Result<ActiveCredential> {
         for variable in [TOKEN, API_KEY] {
             if let Some(bearer) = environment::secret(variable)? {
-                return Ok(self.from_variable(bearer, variable));
+                return Ok(self.credential_from(bearer, variable));
             }
         }
         self.stored_session()
@@ -41,7 +41,7 @@ impl Context {
     /// Session to use. Ignores API keys.
     pub(crate) fn session(&self) -> Result<ActiveCredential> {
         match environment::secret(TOKEN)? {
-            Some(bearer) => Ok(self.from_variable(bearer, TOKEN)),
+            Some(bearer) => Ok(self.credential_from(bearer, TOKEN)),
             None => self.stored_session(),
         }
     }
@@ -49,7 +49,7 @@ impl Context {
     /// Token of the platform administrator.
     pub(crate) fn platform_token(&self) -> Result<ActiveCredential> {
         let bearer = environment::secret(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
-        Ok(self.from_variable(bearer, PLATFORM_TOKEN))
+        Ok(self.credential_from(bearer, PLATFORM_TOKEN))
     }
 
     /// Credential for routes that accept the platform token too. A session or API key of the environment takes
@@ -63,7 +63,7 @@ impl Context {
         Ok(ActiveCredential { tenant: Some(self.tenant().await?), ..self.platform_token()? })
     }
 
-    fn from_variable(&self, bearer: Secret, variable: &'static str) -> ActiveCredential {
+    fn credential_from(&self, bearer: Secret, variable: &'static str) -> ActiveCredential {
         let tenant = self.tenant_option().cloned();
         ActiveCredential { bearer, variable: Some(variable), user: None, tenant }
     }

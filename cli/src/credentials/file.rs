@@ -62,7 +62,8 @@ fn reject_exposed(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 
     let mode = fs::metadata(path).map_err(|error| io_error(path, &error))?.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let mode_of_others = mode & 0o077;
+    if mode_of_others == 0 {
         return Ok(());
     }
     let shown = path.display();
