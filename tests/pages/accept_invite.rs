@@ -47,7 +47,7 @@ async fn an_invite_is_accepted_with_the_keyboard_alone_once_the_password_is_good
 
     browser.open(&link).await;
     browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
-    browser.shows("The token cannot be used").await;
+    browser.shows("The token is not valid").await;
     browser.close().await;
 }
 

@@ -25,7 +25,7 @@ async fn the_link_of_the_mail_leads_to_a_new_password() {
 
     let common = "password1234";
     browser.press(&format!("{TAB}{common}{TAB}{common}{ENTER}")).await;
-    browser.shows("The password is a common one").await;
+    browser.shows("The password is too common").await;
     assert_eq!(browser.focus().await, "password");
 
     browser.open(&link).await;

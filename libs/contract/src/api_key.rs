@@ -1,4 +1,4 @@
-//! API keys on the wire.
+//! Wire types of API keys.
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -8,21 +8,21 @@ use tenancy::KeyId;
 
 use crate::{Scope, Secret};
 
-/// `POST /api-keys`.
+/// Request body of `POST /api-keys`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "name": "firewalls", "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"] }))]
 pub struct CreateApiKey {
-    /// What people call the key, 1 to 100 characters.
+    /// Display name, 1 to 100 characters.
     #[schemars(length(min = 1, max = 100))]
     pub name: String,
-    /// What it may be used for.
+    /// Scopes to grant.
     #[serde(default = "events_write")]
     #[schemars(length(min = 1))]
     pub scopes: Vec<Scope>,
-    /// When it ends, at most 365 days from now; 90 days from now when absent.
+    /// Expiry time, at most 365 days from now. Default: 90 days from now.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<DateTime<Utc>>,
-    /// The only sources it may send for, at most 100; all when empty.
+    /// Allowed `source_id` values, at most 100. Empty: every source.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     #[schemars(length(max = 100))]
     pub source_ids: Vec<String>,
@@ -40,21 +40,21 @@ fn events_write() -> Vec<Scope> {
     "last_used_at": null,
 }))]
 pub struct ApiKey {
-    /// Its id; it is no credential.
+    /// Public id. It is not a credential.
     pub id: KeyId,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// What it may be used for.
+    /// Granted scopes.
     pub scopes: Vec<Scope>,
-    /// The only sources it may send for; all when empty.
+    /// Allowed `source_id` values. Empty: every source.
     pub source_ids: Vec<String>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: DateTime<Utc>,
-    /// When it ends.
+    /// Expiry time.
     pub expires_at: DateTime<Utc>,
-    /// When it was last used, to the minute; absent when it never was.
+    /// Time of last use, with a precision of one minute. `null` if the key was never used.
     pub last_used_at: Option<DateTime<Utc>>,
-    /// The raw key (`svc_ak_…`), to be sent as a bearer; in the answer to its creation only.
+    /// The key itself (`svc_ak_…`), for `Authorization: Bearer`. Only in the response that creates it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<Secret>,
 }

@@ -1,4 +1,4 @@
-//! Device login on the wire (RFC 8628): a device that has no keyboard or browser asks, a person at another one decides.
+//! Wire types of device login (RFC 8628).
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -8,26 +8,26 @@ use serde_json::json;
 use crate::Secret;
 use crate::session::IssuedSession;
 
-/// The one grant type that the token route takes (RFC 8628, section 3.4).
+/// The only grant type that the token route accepts (RFC 8628, section 3.4).
 pub const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// `POST /auth/device/code`: a device asks for its codes (RFC 8628, section 3.1). An empty text is like none.
+/// Request body of `POST /auth/device/code` (RFC 8628, section 3.1). An empty string is treated as absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(example = json!({ "client_name": "backup on db-1" }))]
 pub struct StartDevice {
-    /// What the person who decides is shown as the name of what asks; at most 64 characters are kept.
+    /// Device name that the approving user sees. Truncated to 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_name: Option<String>,
-    /// Stands for the name where there is none. Clients are not registered.
+    /// Used as the name if `client_name` is absent. Clients are not registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Taken and ignored: a session may do what its user may. The answer to the token request says what that is.
+    /// Ignored. A session has the permissions of its user; the token response lists them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
 
-/// The codes of a device (RFC 8628, section 3.2).
+/// Device codes (RFC 8628, section 3.2).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "device_code": "svc_dc_…", "user_code": "WDJB-MJHT", "expires_in": 600, "interval": 5,
@@ -35,21 +35,21 @@ pub struct StartDevice {
     "verification_uri_complete": "https://svc.example.com/api/v1/pages/device#user_code=WDJB-MJHT",
 }))]
 pub struct DeviceCodes {
-    /// The device's own secret (`svc_dc_…`), to ask for the token with.
+    /// Secret of the device (`svc_dc_…`) for the token request.
     pub device_code: Secret,
-    /// What the person types, as `XXXX-XXXX`; case and punctuation do not matter.
+    /// Code for the user to enter, as `XXXX-XXXX`. Case and punctuation are ignored.
     pub user_code: String,
-    /// Where the person types it.
+    /// Page where the user enters the code.
     pub verification_uri: String,
-    /// The same with the code in it.
+    /// The same page with the code filled in.
     pub verification_uri_complete: String,
-    /// Seconds until both codes are of no use.
+    /// Seconds until both codes expire.
     pub expires_in: u64,
-    /// Seconds to wait between two token requests.
+    /// Minimum seconds between two token requests.
     pub interval: u64,
 }
 
-/// `POST /auth/device/token`: the device asks whether it was let in (RFC 8628, section 3.4). An empty text is like none.
+/// Request body of `POST /auth/device/token` (RFC 8628, section 3.4). An empty string is treated as absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(example = json!({ "grant_type": GRANT_TYPE, "device_code": "svc_dc_…" }))]
@@ -58,16 +58,16 @@ pub struct PollDevice {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(required, extend("const" = GRANT_TYPE))]
     pub grant_type: Option<String>,
-    /// The device's own secret.
+    /// Secret of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(required)]
     pub device_code: Option<Secret>,
-    /// Taken and ignored.
+    /// Ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
 }
 
-/// A device that was let in: what a login answers, and the same in OAuth's words (RFC 6749, section 5.1).
+/// Session of an approved device: the fields of a login and those of an OAuth token response (RFC 6749, section 5.1).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "session_id": "svc_st_…", "token_type": "Bearer", "user_id": "019c1373-2f00-7000-8000-000000000002",
@@ -76,60 +76,60 @@ pub struct PollDevice {
     "scope": "events:write",
 }))]
 pub struct DeviceSession {
-    /// What a login with a password answers too.
+    /// The fields of a password login.
     #[serde(flatten)]
     pub session: IssuedSession,
     /// The same token as `session_id`.
     pub access_token: Secret,
-    /// Seconds until the session ends in any case.
+    /// Seconds until the absolute expiry of the session.
     pub expires_in: u64,
-    /// What the session may be used for, separated by blanks.
+    /// Scopes of the session, separated by spaces.
     pub scope: String,
 }
 
-/// Why a device gets no codes or no token: answered with 400 (RFC 6749, section 5.2, and RFC 8628, section 3.5).
+/// Error of the device routes, with status 400 (RFC 6749, section 5.2, and RFC 8628, section 3.5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
-    "error": "authorization_pending", "error_description": "Nobody has decided yet. Ask again after the interval.",
+    "error": "authorization_pending", "error_description": "No user has decided yet. Repeat the request after the interval.",
 }))]
 pub struct DeviceErrorResponse {
-    /// What to key on.
+    /// Machine-readable error.
     pub error: DeviceError,
-    /// The same in words.
+    /// Human-readable error.
     pub error_description: String,
 }
 
-/// What a refused device keys on.
+/// Error codes of the device routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceError {
-    /// Nobody has decided yet: ask again.
+    /// No user has decided yet. Repeat the request.
     AuthorizationPending,
-    /// The same, but the interval is 5 seconds longer from now on.
+    /// As `authorization_pending`, and the interval increases by 5 seconds.
     SlowDown,
-    /// A person has denied it.
+    /// A user denied the request.
     AccessDenied,
-    /// The codes are too old.
+    /// The codes have expired.
     ExpiredToken,
-    /// There is no such device code, it was used, or what it was approved under is over.
+    /// The device code is unknown or was used, or the approving user lost access.
     InvalidGrant,
-    /// The request lacks something, repeats something or cannot be read.
+    /// A parameter is missing or repeated, or the body is malformed.
     InvalidRequest,
-    /// The grant type is another than this route takes.
+    /// The grant type is not supported.
     UnsupportedGrantType,
 }
 
 impl DeviceError {
-    /// The error in words.
+    /// Returns the human-readable error.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::AuthorizationPending => "Nobody has decided yet. Ask again after the interval.",
-            Self::SlowDown => "Asked too early. The interval is 5 seconds longer from now on.",
-            Self::AccessDenied => "A person has denied it.",
-            Self::ExpiredToken => "The codes have expired. Ask for new ones.",
-            Self::InvalidGrant => "The device code is not valid, or not any more. Ask for new codes.",
-            Self::InvalidRequest => "The request lacks something, repeats something or cannot be read.",
-            Self::UnsupportedGrantType => "The grant type of this route is that of RFC 8628, section 3.4.",
+            Self::AuthorizationPending => "No user has decided yet. Repeat the request after the interval.",
+            Self::SlowDown => "The request came too early. The interval increases by 5 seconds.",
+            Self::AccessDenied => "A user denied the request.",
+            Self::ExpiredToken => "The codes have expired. Request new ones.",
+            Self::InvalidGrant => "The device code is not valid, or no longer valid. Request new codes.",
+            Self::InvalidRequest => "A parameter is missing or repeated, or the body is malformed.",
+            Self::UnsupportedGrantType => "Use the grant type of RFC 8628, section 3.4.",
         }
     }
 }
@@ -140,44 +140,44 @@ impl From<DeviceError> for DeviceErrorResponse {
     }
 }
 
-/// `POST /auth/device/inspect`: what asks under this code?
+/// Request body of `POST /auth/device/inspect`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "user_code": "WDJB-MJHT" }))]
 pub struct InspectDevice {
-    /// As the device shows it; case and punctuation do not matter.
+    /// The code that the device shows. Case and punctuation are ignored.
     pub user_code: String,
 }
 
-/// What asks to be let in.
+/// A device that requests a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "client_name": "backup on db-1", "ip": "192.0.2.7", "created_at": "2026-01-31T12:00:00Z",
 }))]
 pub struct DeviceRequest {
-    /// What it calls itself; nobody has checked that.
+    /// Name that the device gave. It is not verified.
     pub client_name: Option<String>,
-    /// The address it asked from.
+    /// Address of the request.
     pub ip: Option<String>,
-    /// When it asked.
+    /// Time of the request.
     pub created_at: DateTime<Utc>,
 }
 
-/// `POST /auth/device/decide`: lets a device in as oneself, or not.
+/// Request body of `POST /auth/device/decide`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "user_code": "WDJB-MJHT", "decision": "approve" }))]
 pub struct DecideDevice {
-    /// As the device shows it; case and punctuation do not matter.
+    /// The code that the device shows. Case and punctuation are ignored.
     pub user_code: String,
-    /// Whether it is let in.
+    /// Whether the device gets a session of the caller.
     pub decision: Decision,
 }
 
-/// What a person says to a device.
+/// Decision about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It gets a session of theirs.
+    /// The device gets a session of the user.
     Approve,
-    /// It gets nothing.
+    /// The device gets no session.
     Deny,
 }

@@ -1,4 +1,4 @@
-//! Tenants, users, invites and passwords on the wire.
+//! Wire types of tenants, users, invites and passwords.
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -7,49 +7,49 @@ use serde_json::json;
 use tenancy::{InviteId, TenantId, UserId};
 
 pub use crate::role::InviteStatus;
-use crate::{Role, Secret, TenantStatus, UserStatus, object};
+use crate::{Role, Secret, TenantStatus, UserStatus, value};
 
-/// How an invite reaches the person.
+/// Delivery of an invite token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// By mail; the answer holds no token.
+    /// By e-mail. The response contains no token.
     #[default]
     Email,
-    /// In the answer; no mail is sent. Not for an API key, which gets to see no token.
+    /// In the response; no e-mail is sent. Not available to API keys.
     Response,
 }
 
-/// `POST /tenants`.
+/// Request body of `POST /tenants`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "tenant_id": "acme", "display_name": "Acme", "admin_email": "ada@acme.example", "delivery": "response",
 }))]
 pub struct CreateTenant {
-    /// A DNS label, immutable.
+    /// Id of the tenant, immutable.
     pub tenant_id: TenantId,
-    /// What people call the tenant, 1 to 200 characters.
+    /// Display name, 1 to 200 characters.
     #[schemars(length(min = 1, max = 200))]
     pub display_name: String,
     /// The e-mail address of the first administrator to invite.
     #[schemars(email)]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub admin_email: Option<String>,
-    /// How that invite is delivered.
+    /// Delivery of that invite.
     #[serde(default)]
     pub delivery: Delivery,
-    /// Limits on ingestion, per ingest replica; none when absent.
-    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "object::optional")]
+    /// Ingestion limits per replica. Default: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }
 
-/// How much a tenant may send.
+/// Ingestion limits of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
-    /// Events a second; no limit when absent.
+    /// Events per second. Absent: unlimited.
     #[schemars(range(min = 1, max = i32::MAX))]
     pub events_per_second: Option<u32>,
-    /// Bytes a second; no limit when absent.
+    /// Bytes per second. Absent: unlimited.
     #[schemars(range(min = 1, max = i32::MAX))]
     pub bytes_per_second: Option<u32>,
 }
@@ -61,32 +61,32 @@ pub struct Quota {
     "quota": { "events_per_second": 500, "bytes_per_second": null }, "created_at": "2026-01-31T12:00:00Z",
 }))]
 pub struct Tenant {
-    /// Its id.
+    /// Id.
     pub tenant_id: TenantId,
-    /// Its name.
+    /// Display name.
     pub display_name: String,
-    /// Its standing.
+    /// Status.
     pub status: TenantStatus,
-    /// How much it may send.
+    /// Ingestion limits.
     pub quota: Quota,
-    /// When it was created.
+    /// Creation time.
     pub created_at: DateTime<Utc>,
-    /// The first administrator's invite, in the answer to its creation only.
+    /// Invite of the first administrator. Only in the response that creates the tenant.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub invite: Option<Invite>,
 }
 
-/// `POST /users/invite`.
+/// Request body of `POST /users/invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "email": "ben@acme.example", "role": "member" }))]
 pub struct InviteUser {
     /// The e-mail address to invite.
     #[schemars(email)]
     pub email: String,
-    /// What they may do.
+    /// Role to assign.
     #[serde(default = "member")]
     pub role: Role,
-    /// How the invite is delivered.
+    /// Delivery of the invite token.
     #[serde(default)]
     pub delivery: Delivery,
 }
@@ -102,63 +102,63 @@ const fn member() -> Role {
     "status": "pending", "expires_at": "2026-02-03T12:00:00Z", "created_at": "2026-01-31T12:00:00Z",
 }))]
 pub struct Invite {
-    /// Its id.
+    /// Id.
     pub invite_id: InviteId,
-    /// Who is invited, as typed.
+    /// Invited e-mail address, as entered.
     pub email: String,
-    /// What they will be.
+    /// Role that the user will have.
     pub role: Role,
-    /// Its state.
+    /// Status.
     pub status: InviteStatus,
-    /// When its token ends.
+    /// Expiry time of the token.
     pub expires_at: DateTime<Utc>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: DateTime<Utc>,
-    /// The raw token (`svc_iv_…`), only with `delivery: response`, only once.
+    /// The token (`svc_iv_…`). Only with `delivery: response`, and only in this response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub token: Option<Secret>,
 }
 
-/// `POST /users/invites/{invite_id}/resend`.
+/// Request body of `POST /users/invites/{invite_id}/resend`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "delivery": "response" }))]
 pub struct ResendInvite {
-    /// How the invite is delivered this time.
+    /// Delivery of the new token.
     #[serde(default)]
     pub delivery: Delivery,
 }
 
-/// `GET /users/invites`: which ones.
+/// Query parameters of `GET /users/invites`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct InviteFilter {
-    /// Those in this state; all when absent.
+    /// Only invites with this status.
     pub status: Option<InviteStatus>,
 }
 
-/// `POST /users/accept-invite`.
+/// Request body of `POST /users/accept-invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "token": "svc_iv_…", "password": "correct-horse-battery-9" }))]
 pub struct AcceptInvite {
-    /// The raw invite token.
+    /// Invite token (`svc_iv_…`).
     pub token: Secret,
-    /// The password to set.
+    /// New password.
     pub password: Secret,
 }
 
-/// The answer to an accepted invite.
+/// Response of `POST /users/accept-invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "email": "ben@acme.example",
     "role": "member",
 }))]
 pub struct AcceptedInvite {
-    /// The user that now exists.
+    /// Id of the created user.
     pub user_id: UserId,
-    /// Where.
+    /// Tenant of the user.
     pub tenant_id: TenantId,
-    /// The address to log in with.
+    /// E-mail address for logins.
     pub email: String,
-    /// What they may do.
+    /// Role.
     pub role: Role,
 }
 
@@ -169,100 +169,100 @@ pub struct AcceptedInvite {
     "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
 }))]
 pub struct User {
-    /// Its id.
+    /// Id.
     pub user_id: UserId,
-    /// The address, as typed when invited.
+    /// E-mail address, as entered in the invite.
     pub email: String,
-    /// What they may do.
+    /// Role.
     pub role: Role,
-    /// Their standing.
+    /// Status.
     pub status: UserStatus,
-    /// When they were first invited.
+    /// Time of the first invite.
     pub created_at: DateTime<Utc>,
-    /// When the record last changed.
+    /// Time of the last change.
     pub updated_at: DateTime<Utc>,
 }
 
-/// `GET /users`: which ones.
+/// Query parameters of `GET /users`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UserFilter {
-    /// The one with this address, however it is written; all when absent.
+    /// Only the user with this e-mail address. Case and Unicode form are ignored.
     pub email: Option<String>,
-    /// Those who stand so; all when absent.
+    /// Only users with this status.
     pub status: Option<UserStatus>,
 }
 
-/// `POST /auth/password/login`.
+/// Request body of `POST /auth/password/login`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "email": "ben@acme.example", "password": "correct-horse-battery-9" }))]
 pub struct Login {
-    /// The address of the account.
+    /// E-mail address of the account.
     pub email: String,
-    /// Its password.
+    /// Password of the account.
     pub password: Secret,
 }
 
-/// `PATCH /tenants/{id}`: what is absent stays.
+/// Request body of `PATCH /tenants/{tenant_id}`. Absent fields are unchanged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "status": "suspended" }))]
 pub struct PatchTenant {
-    /// A new name, 1 to 200 characters.
+    /// New display name, 1 to 200 characters.
     #[schemars(length(min = 1, max = 200))]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display_name: Option<String>,
-    /// `suspended` ends the tenant's sessions and refuses its keys until it is `active` again.
+    /// New status. `suspended` revokes the sessions of the tenant and rejects its API keys until it is `active` again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<TenantStatus>,
-    /// A new quota, whole.
-    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "object::optional")]
+    /// New ingestion limits. They replace the previous ones.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }
 
-/// `PATCH /users/{id}`: what is absent stays.
+/// Request body of `PATCH /users/{user_id}`. Absent fields are unchanged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "role": "admin" }))]
 pub struct PatchUser {
-    /// A new role.
+    /// New role.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<Role>,
-    /// `disabled` ends the user's sessions; `active` lets them log in again.
+    /// New status. `disabled` revokes the sessions of the user; `active` enables logins and lifts a lockout.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<UserStatus>,
 }
 
-/// `POST /auth/password/change`.
+/// Request body of `POST /auth/password/change`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "current_password": "correct-horse-battery-9", "new_password": "brisk-otter-lantern-4",
 }))]
 pub struct ChangePassword {
-    /// The password as it is: the proof.
+    /// Current password.
     pub current_password: Secret,
-    /// The password as it shall be.
+    /// New password.
     pub new_password: Secret,
 }
 
-/// `POST /auth/password/reset`.
+/// Request body of `POST /auth/password/reset`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "email": "ben@acme.example" }))]
 pub struct RequestReset {
-    /// The address of the account.
+    /// E-mail address of the account.
     pub email: String,
 }
 
-/// `POST /auth/password/reset/confirm`.
+/// Request body of `POST /auth/password/reset/confirm`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "token": "svc_pr_…", "new_password": "brisk-otter-lantern-4" }))]
 pub struct ConfirmReset {
-    /// The raw reset token (`svc_pr_…`).
+    /// Reset token (`svc_pr_…`).
     pub token: Secret,
-    /// The password to set.
+    /// New password.
     pub new_password: Secret,
 }
 
-/// `GET /version`.
+/// Response of `GET /version`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
-    /// The version of the build that answers.
+    /// Version of the server.
     pub version: String,
 }

@@ -1,4 +1,4 @@
-//! The internal API between the contexts: its own listener, the shared service token, never routed from outside.
+//! The internal API of session. It has its own listener, requires the service token, and is never exposed by the ingress.
 
 use std::net::IpAddr;
 
@@ -10,144 +10,144 @@ use crate::identity::Quota;
 use crate::session::SessionMethod;
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
-/// Path at which session issues.
+/// Path that creates a session.
 pub const ISSUE_SESSION: &str = "/internal/v1/sessions";
-/// Path at which session tells who stands behind a credential.
+/// Path that introspects credentials.
 pub const INTROSPECT: &str = "/internal/v1/introspect";
 
-/// Path at which session takes a user's standing: [`SubjectRecord`].
+/// Path that stores the account status of a user: [`SubjectRecord`].
 pub fn subject_path(user_id: UserId) -> String {
     format!("{SUBJECTS}/{user_id}")
 }
 
-/// Path at which session takes a tenant's standing: [`TenantRecord`].
+/// Path that stores the status of a tenant: [`TenantRecord`].
 pub fn tenant_path(tenant_id: &TenantId) -> String {
     format!("{TENANTS}/{tenant_id}")
 }
 
-/// Where users' standing lies.
+/// Path prefix of [`subject_path`].
 pub const SUBJECTS: &str = "/internal/v1/subjects";
-/// Where tenants' standing lies.
+/// Path prefix of [`tenant_path`].
 pub const TENANTS: &str = "/internal/v1/tenants";
 
-/// A user's standing, whole. An older `version` never overwrites a newer one.
+/// The account status of a user. A record never overwrites one with a higher `version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectRecord {
-    /// Who.
+    /// Id of the user.
     pub user_id: UserId,
-    /// Where.
+    /// Tenant of the user.
     pub tenant_id: TenantId,
-    /// What they may do.
+    /// Role of the user.
     pub role: Role,
-    /// Whether they may do it.
+    /// Account status.
     pub status: UserStatus,
-    /// Rises at password change, reset and disable; a session made under an older one is dead.
+    /// Increases when the password changes or the user is disabled. Sessions with a lower version are revoked.
     pub credential_version: i64,
-    /// The one session that outlives the last rise.
+    /// Session that stays active in spite of its lower credential version.
     pub kept_session_id: Option<SessionId>,
-    /// Rises at every change of the record.
+    /// Increases with every change of the record.
     pub version: i64,
 }
 
-/// A tenant's standing, whole. An older `version` never overwrites a newer one.
+/// The status of a tenant. A record never overwrites one with a higher `version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantRecord {
-    /// Which.
+    /// Id of the tenant.
     pub tenant_id: TenantId,
-    /// Whether it is in use.
+    /// Status of the tenant.
     pub status: TenantStatus,
-    /// Rises at suspension; a session made under an older one is dead.
+    /// Increases when the tenant is suspended. Sessions with a lower version are revoked.
     pub session_version: i64,
-    /// How much it may send.
+    /// Ingestion limits.
     pub quota: Quota,
-    /// Workloads that may send without a key.
+    /// Workloads that may send events without an API key.
     #[serde(default)]
     pub producers: Vec<Producer>,
-    /// Rises at every change of the record.
+    /// Increases with every change of the record.
     pub version: i64,
 }
 
-/// A workload that may send events with its service account's token.
+/// A workload that may send events with the token of its service account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Producer {
-    /// The Kubernetes namespace.
+    /// Kubernetes namespace.
     pub namespace: String,
-    /// The service account in it.
+    /// Service account in the namespace.
     pub service_account: String,
-    /// The sources it may send for; all when empty.
+    /// Allowed `source_id` values. Empty: every source.
     #[serde(default)]
     pub source_ids: Vec<String>,
 }
 
-/// Asks for a session of a person who has just proven themselves. It carries both records, so that nothing depends on
-/// whether an earlier delivery has arrived.
+/// Request for a session of an authenticated user. It contains both records, so that the session does not depend on an
+/// earlier delivery.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IssueSession {
-    /// Whose.
+    /// Account status of the user.
     pub subject: SubjectRecord,
-    /// Where.
+    /// Status of the tenant.
     pub tenant: TenantRecord,
-    /// How they proved themselves.
+    /// Login method.
     pub method: SessionMethod,
-    /// The address they came from.
+    /// Client address.
     pub ip: Option<IpAddr>,
-    /// What their client calls itself, at most 256 characters.
+    /// `User-Agent` of the client, at most [`MAX_USER_AGENT`](crate::session::MAX_USER_AGENT) characters.
     pub user_agent: Option<String>,
 }
 
-/// Asks who stands behind credentials, by their SHA-256 digests in lower-case hex.
+/// Request to introspect credentials by their SHA-256 digests in lower-case hex.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introspect {
     /// At most 256 digests.
     pub digests: Vec<String>,
 }
 
-/// One answer a digest, in the question's order; `None` for a credential that is not live.
+/// One result per digest, in the order of the request. `None` if the credential is not active.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introspected {
-    /// The subjects.
+    /// Subjects of the credentials.
     pub subjects: Vec<Option<Subject>>,
 }
 
-/// Who stands behind a live credential, and what they may do now.
+/// The subject of an active credential and its current permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// The credential itself.
+    /// Kind and attributes of the credential.
     pub credential: Credential,
-    /// The tenant that it belongs to.
+    /// Tenant of the credential.
     pub tenant_id: TenantId,
-    /// How much the tenant may send.
+    /// Ingestion limits of the tenant.
     pub quota: Quota,
-    /// When the credential ends in any case.
+    /// Absolute expiry time.
     pub expires_at: DateTime<Utc>,
 }
 
-/// The two kinds of credential that session knows.
+/// A credential that the session service manages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Credential {
-    /// A person's session.
+    /// A session of a user.
     Session {
-        /// Its listed id.
+        /// Public id.
         session_id: SessionId,
-        /// Whose.
+        /// Id of the user.
         user_id: UserId,
-        /// What they may do now.
+        /// Current role of the user.
         role: Role,
-        /// How it came to be.
+        /// Login method.
         method: SessionMethod,
-        /// When it was made.
+        /// Creation time.
         created_at: DateTime<Utc>,
-        /// When it ends if it is not used.
+        /// Expiry time of the idle timeout.
         idle_expires_at: DateTime<Utc>,
     },
-    /// A tenant's API key.
+    /// An API key of a tenant.
     ApiKey {
-        /// Its listed id.
+        /// Public id.
         key_id: KeyId,
-        /// What it may be used for.
+        /// Granted scopes.
         scopes: Vec<Scope>,
-        /// The sources it may send for; all when empty.
+        /// Allowed `source_id` values. Empty: every source.
         source_ids: Vec<String>,
     },
 }

@@ -1,11 +1,11 @@
-//! Who serves which path: one table, from which every router in front of the services is made.
+//! The assignment of path prefixes to services. The router of the single process and the ingress rules of the chart use it.
 
 use crate::API_PREFIX;
 
-/// A service that the front door routes to.
+/// A service behind the ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Upstream {
-    /// Tenants, users, invites, passwords; also everything that nobody else serves.
+    /// Tenants, users, invites, passwords, pages, and unknown paths.
     Identity,
     /// Sessions, device grants, API keys.
     Session,
@@ -14,7 +14,7 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// The service's name, as in its binary `svc-<name>`.
+    /// Returns the name of the service, as in its binary `svc-<name>`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -24,7 +24,7 @@ impl Upstream {
     }
 }
 
-/// Prefixes below [`API_PREFIX`], each with its service. The longest prefix wins, and a prefix ends at a path segment.
+/// Path prefixes below [`API_PREFIX`] and their services. A prefix matches whole path segments; the longest one applies.
 pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/tenants", Upstream::Identity),
     ("/users", Upstream::Identity),
@@ -42,12 +42,12 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/health", Upstream::Ingest),
 ];
 
-/// Who answers for a path, given whole (`/api/v1/…`). What matches no prefix is identity's, which answers 404.
+/// Returns the service for a full path (`/api/v1/…`). Identity responds to unknown paths with 404.
 pub fn upstream_of(path: &str) -> Upstream {
     path.strip_prefix(API_PREFIX).map_or(Upstream::Identity, upstream_below)
 }
 
-/// The same for a path below [`API_PREFIX`].
+/// Returns the service for a path below [`API_PREFIX`].
 pub fn upstream_below(below: &str) -> Upstream {
     PREFIXES
         .iter()
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_whole_segment_prefix_decides() {
+    fn the_longest_prefix_of_whole_segments_applies() {
         for (path, upstream) in [
             ("/api/v1/auth/password/login", Upstream::Identity),
             ("/api/v1/auth/session", Upstream::Session),

@@ -1,4 +1,4 @@
-//! Small closed vocabularies that several contexts share.
+//! Roles, scopes and statuses.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ macro_rules! vocabulary {
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {
-            /// Every value, in order of definition.
+            /// All values in order of definition.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The value as it stands on the wire and in the database.
+            /// Returns the value as sent on the wire and stored in the database.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
         }
 
         impl std::str::FromStr for $name {
-            type Err = UnknownWord;
+            type Err = UnknownValue;
 
-            fn from_str(s: &str) -> Result<Self, UnknownWord> {
-                match s { $($text => Ok(Self::$variant),)+ _ => Err(UnknownWord(Self::ALL.iter().map(|v| v.as_str()).collect())) }
+            fn from_str(s: &str) -> Result<Self, UnknownValue> {
+                match s { $($text => Ok(Self::$variant),)+ _ => Err(UnknownValue(Self::ALL.iter().map(|v| v.as_str()).collect())) }
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = UnknownWord;
+            type Error = UnknownValue;
 
-            fn try_from(s: String) -> Result<Self, UnknownWord> {
+            fn try_from(s: String) -> Result<Self, UnknownValue> {
                 s.parse()
             }
         }
@@ -42,33 +42,33 @@ macro_rules! vocabulary {
     };
 }
 
-/// A word that is not in the vocabulary; it says which ones are.
+/// The text is not one of the values, which the message lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownWord(Vec<&'static str>);
+pub struct UnknownValue(Vec<&'static str>);
 
-impl std::fmt::Display for UnknownWord {
+impl std::fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "expected one of: {}", self.0.join(", "))
     }
 }
 
-impl std::error::Error for UnknownWord {}
+impl std::error::Error for UnknownValue {}
 
 vocabulary!(
-    /// What a user may do in a tenant.
+    /// Role of a user in a tenant.
     Role {
-        /// Own profile, sessions and password; sends events.
+        /// Manages the own profile, sessions and password, and sends events.
         Member = "member",
-        /// All of the tenant: users, invites, sessions, API keys; sends and reads events.
+        /// Manages users, invites, sessions and API keys of the tenant, and sends and reads events.
         Admin = "admin",
     }
 );
 vocabulary!(
-    /// What a credential may be used for, beyond what its role allows.
+    /// Permission of a credential.
     Scope {
         /// Send events.
         EventsWrite = "events:write",
-        /// Read the tenant's events.
+        /// Read events of the tenant.
         EventsRead = "events:read",
         /// Read users and invites.
         UsersRead = "users:read",
@@ -77,7 +77,7 @@ vocabulary!(
     }
 );
 impl Role {
-    /// What a session of somebody in this role may be used for, beyond managing their own person.
+    /// Returns the scopes of a session of a user with this role.
     pub const fn scopes(self) -> &'static [Scope] {
         match self {
             Self::Member => &[Scope::EventsWrite],
@@ -87,35 +87,35 @@ impl Role {
 }
 
 vocabulary!(
-    /// The standing of a user.
+    /// Account status of a user.
     UserStatus {
-        /// Invited, without a password yet.
+        /// Invited; has no password yet.
         Invited = "invited",
-        /// May log in.
+        /// Can log in.
         Active = "active",
-        /// May not log in; every session is dead.
+        /// Cannot log in. All sessions are revoked.
         Disabled = "disabled",
     }
 );
 vocabulary!(
-    /// The standing of a tenant.
+    /// Status of a tenant.
     TenantStatus {
-        /// In use.
+        /// Users can log in, API keys are accepted.
         Active = "active",
-        /// Every session is dead and every key refused until it is resumed.
+        /// All sessions are revoked, and API keys are rejected until the tenant is resumed.
         Suspended = "suspended",
     }
 );
 vocabulary!(
-    /// The state of an invite.
+    /// Status of an invite.
     InviteStatus {
-        /// Its token can be used.
+        /// The token is valid.
         Pending = "pending",
-        /// The person has set a password.
+        /// The user has set a password.
         Accepted = "accepted",
-        /// Its time is over.
+        /// The token has expired.
         Expired = "expired",
-        /// It was taken back.
+        /// The invite was revoked.
         Revoked = "revoked",
     }
 );

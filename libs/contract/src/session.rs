@@ -1,4 +1,4 @@
-//! Sessions on the wire.
+//! Wire types of sessions.
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -8,7 +8,10 @@ use tenancy::{KeyId, SessionId, TenantId, UserId};
 
 use crate::{Role, Scope, Secret};
 
-/// What a login is answered with: the only place where the raw session token stands.
+/// Number of characters of a `User-Agent` that are kept.
+pub const MAX_USER_AGENT: usize = 256;
+
+/// Response of a login. No other response contains the raw session token.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "session_id": "svc_st_…", "token_type": "Bearer", "user_id": "019c1373-2f00-7000-8000-000000000002",
@@ -16,40 +19,40 @@ use crate::{Role, Scope, Secret};
     "idle_expires_at": "2026-01-31T13:00:00Z",
 }))]
 pub struct IssuedSession {
-    /// The raw session token (`svc_st_…`), to be sent as a bearer.
+    /// The raw session token (`svc_st_…`), for `Authorization: Bearer`.
     pub session_id: Secret,
     /// Always `Bearer` (RFC 6750).
     pub token_type: TokenType,
-    /// Whose session it is.
+    /// Id of the user.
     pub user_id: UserId,
-    /// In which tenant.
+    /// Tenant of the user.
     pub tenant_id: TenantId,
-    /// What the user may do now.
+    /// Current role of the user.
     pub role: Role,
-    /// When it ends in any case.
+    /// Absolute expiry time.
     pub expires_at: DateTime<Utc>,
-    /// When it ends if it is not used.
+    /// Expiry time of the idle timeout. Each use extends it.
     pub idle_expires_at: DateTime<Utc>,
 }
 
-/// How the token is to be presented.
+/// Token type of an OAuth response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TokenType {
-    /// In `Authorization: Bearer` (RFC 6750).
+    /// Send the token as `Authorization: Bearer` (RFC 6750).
     Bearer,
 }
 
-/// How a session came to be.
+/// Login method of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionMethod {
-    /// With e-mail and password.
+    /// E-mail address and password.
     Password,
-    /// With a device code (RFC 8628).
+    /// Device code (RFC 8628).
     Device,
 }
 
-/// An entry of the list of sessions.
+/// A session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "id": "019c1373-2f00-7000-8000-000000000003", "created_at": "2026-01-31T12:00:00Z",
@@ -58,45 +61,45 @@ pub enum SessionMethod {
     "current": true,
 }))]
 pub struct Session {
-    /// The listed id; it is no credential.
+    /// Public id. It is not a credential.
     pub id: SessionId,
-    /// When it was made.
+    /// Creation time.
     pub created_at: DateTime<Utc>,
-    /// When it was last used, to the minute.
+    /// Time of last use, with a precision of one minute.
     pub last_seen_at: DateTime<Utc>,
-    /// When it ends in any case.
+    /// Absolute expiry time.
     pub expires_at: DateTime<Utc>,
-    /// When it ends if it is not used.
+    /// Expiry time of the idle timeout. Each use extends it.
     pub idle_expires_at: DateTime<Utc>,
-    /// How it came to be.
+    /// Login method.
     pub method: SessionMethod,
-    /// The address it was made from.
+    /// Client address at login.
     pub ip: Option<String>,
-    /// What the client called itself when it was made.
+    /// `User-Agent` at login.
     pub user_agent: Option<String>,
-    /// Whether it is the one that asks.
+    /// Whether this session sent the request.
     pub current: bool,
 }
 
-/// `DELETE /auth/sessions`: which ones.
+/// Query parameters of `DELETE /auth/sessions`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RevokeSessions {
-    /// Whether the session that asks stays.
+    /// Whether to keep the session that sends the request.
     #[serde(default)]
     pub keep_current: bool,
 }
 
-/// What kind of caller stands behind a credential.
+/// Kind of subject of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SubjectType {
-    /// A person with a session.
+    /// A user with a session.
     User,
     /// An API key.
     ApiKey,
 }
 
-/// `GET /auth/session`: who the credential is.
+/// Response of `GET /auth/session`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "subject_type": "user", "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "role": "member",
@@ -104,27 +107,27 @@ pub enum SubjectType {
     "idle_expires_at": "2026-01-31T13:10:00Z",
 }))]
 pub struct Whoami {
-    /// Person or key.
+    /// Kind of subject.
     pub subject_type: SubjectType,
-    /// The person's id.
+    /// Id of the user.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub user_id: Option<UserId>,
-    /// The key's id.
+    /// Id of the API key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key_id: Option<KeyId>,
-    /// The tenant that the credential belongs to.
+    /// Tenant of the credential.
     pub tenant_id: TenantId,
-    /// What the person may do now.
+    /// Current role of the user.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<Role>,
-    /// What the credential may be used for.
+    /// Scopes of the credential.
     pub scopes: Vec<Scope>,
-    /// How the session came to be.
+    /// Login method of the session.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<SessionMethod>,
-    /// When the credential ends in any case.
+    /// Absolute expiry time.
     pub expires_at: DateTime<Utc>,
-    /// When it ends if it is not used.
+    /// Expiry time of the idle timeout. Each use extends it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub idle_expires_at: Option<DateTime<Utc>>,
 }

@@ -1,25 +1,25 @@
-//! Whose child a request is: W3C Trace Context, as servers, clients and messages pass it on.
+//! W3C Trace Context in requests and messages.
 
 use std::fmt;
 
-/// The flags that level 2 of the standard gives a meaning: sampled, and random trace id.
+/// Flags of W3C Trace Context level 2: sampled and random trace id.
 const KNOWN_FLAGS: u8 = 0b11;
-/// The flag of a trace that is recorded.
+/// Flag of a recorded trace.
 const SAMPLED: u8 = 0b01;
 
-/// A place in a trace: whose child the next span is.
+/// Parent of the next span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// Which trace; never 0.
+    /// Trace id, never 0.
     pub trace_id: u128,
-    /// Which span of it; never 0.
+    /// Span id, never 0.
     pub span_id: u64,
-    /// Whether it is recorded (bit 0) and whether the trace's id is random (bit 1).
+    /// Bit 0: the trace is recorded. Bit 1: the trace id is random.
     pub flags: u8,
 }
 
 impl TraceContext {
-    /// Reads a `traceparent`; of a later version, what this one knows of it. `None` when it is malformed.
+    /// Parses a `traceparent`. Unknown fields and flags of later versions are ignored. `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split('-');
         let version = hex(fields.next()?, 2)?;
@@ -31,7 +31,7 @@ impl TraceContext {
         valid.then_some(Self { trace_id, span_id, flags })
     }
 
-    /// The first place in a trace, from bytes that are random. Of nothing but zeros there is none.
+    /// Starts a trace with random bytes. `None` if an id would be 0.
     pub fn begin(random: [u8; 24]) -> Option<Self> {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
         let (trace_id, span_id) = (number(&random[..16]), u64::try_from(number(&random[16..])).ok()?);
@@ -45,7 +45,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// A field of exactly so many digits, at most 32, in lower case.
+/// Parses a field of exactly `digits` lower-case hexadecimal digits, at most 32.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -65,7 +65,7 @@ mod tests {
     const SAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_the_standard_forbids_is_no_context() {
+    fn rejects_malformed_contexts() {
         assert!(TraceContext::parse(SAMPLE).is_some());
         for bad in [
             "",
@@ -84,28 +84,28 @@ mod tests {
     }
 
     #[test]
-    fn of_a_later_version_the_known_part_is_taken() {
+    fn later_versions_are_parsed_as_far_as_known() {
         let later =
             TraceContext::parse("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff-more").unwrap();
         assert_eq!(later.to_string(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-03");
     }
 
     #[test]
-    fn a_trace_that_begins_is_recorded_and_never_without_a_number() {
-        let begun = TraceContext::begin(std::array::from_fn(|index| u8::try_from(index).unwrap())).unwrap();
-        assert_eq!(begun.to_string(), "00-000102030405060708090a0b0c0d0e0f-1011121314151617-01");
+    fn a_new_trace_is_recorded_and_has_ids() {
+        let started = TraceContext::begin(std::array::from_fn(|index| u8::try_from(index).unwrap())).unwrap();
+        assert_eq!(started.to_string(), "00-000102030405060708090a0b0c0d0e0f-1011121314151617-01");
         assert_eq!(TraceContext::begin([0; 24]), None);
     }
 
     proptest! {
         #[test]
-        fn a_context_survives_its_header(trace_id in 1_u128.., span_id in 1_u64.., flags in 0_u8..4) {
+        fn context_round_trips(trace_id in 1_u128.., span_id in 1_u64.., flags in 0_u8..4) {
             let context = TraceContext { trace_id, span_id, flags };
             prop_assert_eq!(TraceContext::parse(&context.to_string()), Some(context));
         }
 
         #[test]
-        fn no_text_makes_the_parser_panic(text in "\\PC{0,80}") {
+        fn parser_accepts_arbitrary_text_without_panic(text in "\\PC{0,80}") {
             if let Some(context) = TraceContext::parse(&text) {
                 prop_assert!(context.trace_id != 0 && context.span_id != 0);
             }

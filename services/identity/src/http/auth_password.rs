@@ -5,6 +5,7 @@ use axum::extract::{FromRequest as _, FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use contract::session::MAX_USER_AGENT;
 use http::header::{CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use service::Problem;
@@ -16,10 +17,7 @@ use crate::app::App;
 use crate::app::log_in::Client;
 use crate::app::reset_password::is_address;
 
-/// How much of a `User-Agent` is kept.
-const MAX_USER_AGENT: usize = 256;
-
-/// `POST …/login`: e-mail and password are the proof.
+/// `POST /auth/password/login`.
 pub(super) async fn login(
     TenantHeader(tenant_id): TenantHeader,
     State(app): State<App>,
@@ -29,17 +27,17 @@ pub(super) async fn login(
 ) -> Result<Response, Problem> {
     let client = Client {
         address,
-        user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(shortened),
+        user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(truncated),
     };
     let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(session)).into_response())
 }
 
-fn shortened(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(MAX_USER_AGENT).collect()
 }
 
-/// `POST …/change`: the current password is the proof; a bearer that is sent along must be the user's own.
+/// `POST /auth/password/change`: requires the current password; a bearer credential must belong to the same user.
 pub(super) async fn change(
     TenantHeader(tenant_id): TenantHeader,
     UserHeader(user_id): UserHeader,
@@ -48,7 +46,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let (mut parts, body) = request.into_parts();
-    // Counted before the bearer is looked up.
+    // The request is counted before the credential is looked up.
     let whole = Request::from_parts(parts.clone(), body);
     let LimitedJson(request) = LimitedJson::<ChangePassword>::from_request(whole, &app).await?;
     let OptionalCaller(caller) = OptionalCaller::from_request_parts(&mut parts, &app).await?;
@@ -56,11 +54,11 @@ pub(super) async fn change(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST …/reset`: 204 in every case. Whatever is wrong with the request is dropped here, counted and logged.
+/// `POST /auth/password/reset`: always 204. An invalid request is counted and logged.
 pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCode {
     if let Err(problem) = request_reset(&app, request).await {
         app.resets_dropped.inc();
-        tracing::info!(code = problem.kind().code(), "a reset request was dropped");
+        tracing::info!(code = problem.kind().code(), "password reset request dropped");
     }
     StatusCode::NO_CONTENT
 }
@@ -77,7 +75,7 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     Ok(app.request_reset(&tenant_id, &email).await?)
 }
 
-/// `POST …/reset/confirm`: whoever holds the token.
+/// `POST /auth/password/reset/confirm`: a caller with the reset token.
 pub(super) async fn confirm_reset(
     State(app): State<App>,
     LimitedJson(request): LimitedJson<ConfirmReset>,

@@ -1,4 +1,4 @@
-//! Who may call what, as extractors: a handler's signature shows what it demands.
+//! Extractors for the callers of a route: the signature of a handler shows who may call it.
 
 use audit::Actor;
 use authn::{Bearer, Caller, PlatformAdmin, bearer};
@@ -14,13 +14,13 @@ use tenancy::TenantScope;
 
 use crate::app::App;
 
-/// The operator, or a caller who belongs to a tenant.
-pub(super) enum Anybody {
+/// The platform administrator, or a caller with a credential of a tenant.
+pub(super) enum AnyCaller {
     PlatformAdmin,
     Caller(Caller),
 }
 
-impl FromRequestParts<App> for Anybody {
+impl FromRequestParts<App> for AnyCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
@@ -35,7 +35,7 @@ impl FromRequestParts<App> for Anybody {
     }
 }
 
-/// A caller, where a bearer is sent at all; one that is sent must be live.
+/// The caller if the request has a bearer credential, which must then be active.
 pub(super) struct OptionalCaller(pub(super) Option<Caller>);
 
 impl FromRequestParts<App> for OptionalCaller {
@@ -49,12 +49,12 @@ impl FromRequestParts<App> for OptionalCaller {
     }
 }
 
-/// Whoever may invite into a tenant: its administrators, its keys with `users:write`, and the operator who names it.
+/// A caller that may invite: an administrator, an API key with `users:write`, or the platform administrator.
 pub(super) struct Inviter {
     pub(super) scope: TenantScope,
-    /// A key invites members only: it shall not make itself an administrator.
+    /// `Member` for an API key: it must not create an administrator.
     pub(super) highest_role: Role,
-    /// A key never sees a token: it shall not make itself a person.
+    /// False for an API key: with a token it could create a user of its own.
     sees_tokens: bool,
     pub(super) actor: Actor,
 }
@@ -63,13 +63,13 @@ impl FromRequestParts<App> for Inviter {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match Anybody::from_request_parts(parts, app).await? {
-            Anybody::PlatformAdmin => {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
                 Ok(Self { scope, highest_role: Role::Admin, sees_tokens: true, actor: Actor::PlatformAdmin })
             }
-            Anybody::Caller(caller) => {
+            AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
                 let sees_tokens = caller.is_admin();
                 let highest_role = if sees_tokens { Role::Admin } else { Role::Member };
@@ -79,19 +79,19 @@ impl FromRequestParts<App> for Inviter {
     }
 }
 
-/// Whoever may see a tenant's invites: its administrators, its keys with `users:read`, and the operator who names it.
+/// A caller that may list invites: an administrator, an API key with `users:read`, or the platform administrator.
 pub(super) struct InviteReader(pub(super) TenantScope);
 
 impl FromRequestParts<App> for InviteReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match Anybody::from_request_parts(parts, app).await? {
-            Anybody::PlatformAdmin => {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 Ok(Self(TenantScope::of_platform_admin(tenant_id)))
             }
-            Anybody::Caller(caller) => {
+            AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersRead)?;
                 Ok(Self(caller.scope()))
             }
@@ -99,10 +99,10 @@ impl FromRequestParts<App> for InviteReader {
     }
 }
 
-/// Whoever may change how a user stands: the tenant's administrators, and the operator who names it.
+/// A caller that may change a user: an administrator of the tenant, or the platform administrator.
 pub(super) struct UserManager {
     pub(super) scope: TenantScope,
-    /// The operator disables and enables, and leaves roles to the tenant.
+    /// False for the platform administrator: roles are up to the tenant.
     pub(super) may_change_role: bool,
     pub(super) actor: Actor,
 }
@@ -111,32 +111,32 @@ impl FromRequestParts<App> for UserManager {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match Anybody::from_request_parts(parts, app).await? {
-            Anybody::PlatformAdmin => {
+        match AnyCaller::from_request_parts(parts, app).await? {
+            AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
                 Ok(Self { scope, may_change_role: false, actor: Actor::PlatformAdmin })
             }
-            Anybody::Caller(caller) if caller.is_admin() => {
+            AnyCaller::Caller(caller) if caller.is_admin() => {
                 Ok(Self { scope: caller.scope(), may_change_role: true, actor: Actor::from(&caller) })
             }
-            Anybody::Caller(_) => Err(ProblemKind::Forbidden.into()),
+            AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }
     }
 }
 
 impl Inviter {
-    /// Demands the right to give this role.
-    pub(super) fn may_give(&self, role: Role) -> Result<(), Problem> {
+    /// Requires the right to assign this role.
+    pub(super) fn require_role(&self, role: Role) -> Result<(), Problem> {
         if role <= self.highest_role { Ok(()) } else { Err(ProblemKind::Forbidden.into()) }
     }
 
-    /// Demands the right to get the token this way.
-    pub(super) fn may_choose(&self, delivery: Delivery) -> Result<(), Problem> {
+    /// Requires the right to get the token by this delivery.
+    pub(super) fn require_delivery(&self, delivery: Delivery) -> Result<(), Problem> {
         if delivery == Delivery::Email || self.sees_tokens {
             return Ok(());
         }
-        let detail = "A key does not get to see the token of an invite. Leave `delivery` out, so that it is mailed, or ask an administrator.";
+        let detail = "An API key cannot receive the token of an invite. Omit `delivery` to send the token by e-mail, or ask an administrator.";
         Err(Problem::new(ProblemKind::Forbidden).detail(detail))
     }
 }

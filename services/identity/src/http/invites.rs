@@ -1,10 +1,10 @@
-//! `/users/invites`.
+//! `/users/invite`, `/users/invites` and `/users/accept-invite`.
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use contract::Page;
-use contract::identity::{Invite, InviteFilter, ResendInvite};
+use contract::identity::{AcceptInvite, AcceptedInvite, Invite, InviteFilter, InviteUser, ResendInvite};
+use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use service::Problem;
@@ -14,9 +14,36 @@ use service::http::path::Id;
 use tenancy::InviteId;
 
 use super::callers::{InviteReader, Inviter};
+use super::limited_json::LimitedJson;
 use crate::app::App;
+use crate::app::invite_user::Invitation;
 
-/// `GET`: an administrator, a key with `users:read`, the operator.
+/// `POST /users/invite`.
+pub(super) async fn invite(
+    inviter: Inviter,
+    State(app): State<App>,
+    JsonBody(request): JsonBody<InviteUser>,
+) -> Result<Response, Problem> {
+    inviter.require_role(request.role)?;
+    inviter.require_delivery(request.delivery)?;
+    let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
+        Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
+    })?;
+    let invitation = Invitation { email, role: request.role, delivery: request.delivery };
+    let invite = app.invite_user(&inviter.scope, inviter.actor, &invitation).await?;
+    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+}
+
+/// `POST /users/accept-invite`: a caller with the invite token.
+pub(super) async fn accept(
+    State(app): State<App>,
+    LimitedJson(request): LimitedJson<AcceptInvite>,
+) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
+    let accepted = app.accept_invite(request.token.expose(), request.password.expose()).await?;
+    Ok((StatusCode::CREATED, Json(accepted)))
+}
+
+/// `GET /users/invites`.
 pub(super) async fn list(
     InviteReader(scope): InviteReader,
     State(app): State<App>,
@@ -26,20 +53,20 @@ pub(super) async fn list(
     Ok(Json(app.invites(&scope, filter.status, &paging).await?))
 }
 
-/// `POST …/{invite_id}/resend`: as invite.
+/// `POST /users/invites/{invite_id}/resend`.
 pub(super) async fn resend(
     inviter: Inviter,
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Response, Problem> {
-    inviter.may_choose(delivery)?;
+    inviter.require_delivery(delivery)?;
     let Inviter { scope, highest_role, actor, .. } = inviter;
     let invite = app.resend_invite(&scope, actor, highest_role, invite_id, delivery).await?;
     Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
 }
 
-/// `DELETE …/{invite_id}`: as invite.
+/// `DELETE /users/invites/{invite_id}`.
 pub(super) async fn revoke(
     inviter: Inviter,
     State(app): State<App>,

@@ -14,10 +14,10 @@ use service::http::page::Paging;
 use service::http::path::Id;
 use tenancy::{TenantId, TenantScope};
 
-use super::callers::Anybody;
+use super::callers::AnyCaller;
 use crate::app::App;
 
-/// `POST`: the operator.
+/// `POST /tenants`: the platform administrator.
 pub(super) async fn create(
     _: PlatformAdmin,
     State(app): State<App>,
@@ -27,7 +27,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(tenant)).into_response())
 }
 
-/// `GET`: the operator.
+/// `GET /tenants`: the platform administrator.
 pub(super) async fn list(
     _: PlatformAdmin,
     State(app): State<App>,
@@ -36,23 +36,23 @@ pub(super) async fn list(
     Ok(Json(app.tenants(&paging).await?))
 }
 
-/// `GET …/{tenant_id}`: the operator, and the tenant's own people.
+/// `GET /tenants/{tenant_id}`: the platform administrator, or a user of the tenant.
 pub(super) async fn read(
-    caller: Anybody,
+    caller: AnyCaller,
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
 ) -> Result<Json<Tenant>, Problem> {
     let scope = match caller {
-        Anybody::PlatformAdmin => TenantScope::of_platform_admin(tenant_id),
-        Anybody::Caller(caller) if caller.user_id().is_some() && *caller.tenant_id() == tenant_id => {
+        AnyCaller::PlatformAdmin => TenantScope::of_platform_admin(tenant_id),
+        AnyCaller::Caller(caller) if caller.user_id().is_some() && *caller.tenant_id() == tenant_id => {
             caller.scope()
         }
-        Anybody::Caller(_) => return Err(ProblemKind::NotFound.into()),
+        AnyCaller::Caller(_) => return Err(ProblemKind::NotFound.into()),
     };
     Ok(Json(app.tenant(&scope).await?))
 }
 
-/// `PATCH …/{tenant_id}`: the operator.
+/// `PATCH /tenants/{tenant_id}`: the platform administrator.
 pub(super) async fn patch(
     _: PlatformAdmin,
     State(app): State<App>,

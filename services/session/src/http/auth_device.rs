@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use contract::device::{
     DecideDevice, DeviceError, DeviceRequest, GRANT_TYPE, InspectDevice, PollDevice, StartDevice,
 };
+use contract::session::MAX_USER_AGENT;
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};
 use service::Problem;
@@ -16,9 +17,6 @@ use super::oauth::{NOT_STORED, OAuthBody, Refused, invalid_request};
 use crate::app::App;
 use crate::app::redeem_device_grant::{Device, RedeemError};
 use crate::app::start_device_grant::StartError;
-
-/// How much of a `User-Agent` is kept.
-const MAX_USER_AGENT: usize = 256;
 
 /// `POST …/code`: any device that names a tenant.
 pub(super) async fn start(
