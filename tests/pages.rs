@@ -1,13 +1,11 @@
-//! The pages in a real browser: Chromium without a window, driven by its `WebDriver`. Where neither is on this machine, nor
-//! can be had for it, the tests say so and pass.
+//! The web pages in headless Chromium. The tests are skipped with a message if Chromium is not installed.
 
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without, it may fail on, in shared code too")]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod pages {
     mod accept_invite;
+    mod appearance;
     mod browser;
     mod device;
-    mod looks;
     mod reset_password;
-    mod web_driver;
 }

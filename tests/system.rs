@@ -1,16 +1,14 @@
-//! The whole system as its users meet it: real processes, a real client, real servers, and what breaks under them.
+//! The whole system as separate processes, with the real CLI, clients, proxy and servers, and with outages of the servers.
 
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without, it may fail on, in shared code too")]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod system {
     mod configuration;
     mod consumer;
-    mod device;
-    mod faults;
-    mod hostile;
-    mod monitoring;
+    mod invalid_requests;
+    mod outages;
     mod revocation;
     mod routes;
-    mod separate;
+    mod services;
     mod standalone;
 }

@@ -7,7 +7,7 @@ use super::browser::{Browser, ENTER, TAB};
 
 const EMAIL: &str = "admin@acme.example";
 
-async fn invited(browser: &Browser) -> String {
+async fn create_invite(browser: &Browser) -> String {
     let create = CreateTenant {
         tenant_id: "acme".parse().unwrap(),
         display_name: "Acme".to_owned(),
@@ -20,44 +20,48 @@ async fn invited(browser: &Browser) -> String {
 }
 
 #[tokio::test]
-async fn an_invite_is_accepted_with_the_keyboard_alone_once_the_password_is_good() {
+async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
     let Some(browser) = Browser::start().await else { return };
     let page = format!("{}/api/v1/pages/accept-invite", browser.system.base_url);
-    let token = invited(&browser).await;
+    let token = create_invite(&browser).await;
     let link = format!("{page}#token={token}");
     browser.open(&link).await;
-    assert_eq!(browser.address().await, page, "the token has left the address bar");
-    assert_eq!(browser.ask("return history.length").await, 2, "and stands nowhere behind it");
+    assert_eq!(browser.address().await, page, "the address bar still contains the token");
+    assert_eq!(
+        browser.execute("return history.length").await,
+        2,
+        "the history contains the link with the token"
+    );
 
     browser.press(&format!("{TAB}{PASSWORD}{TAB}another{ENTER}")).await;
-    browser.shows("The two passwords are not the same.").await;
+    browser.wait_for_text("The two passwords are not the same.").await;
     assert_eq!(browser.focus().await, "again");
 
     browser.open(&link).await;
     browser.press(&format!("{TAB}short{TAB}short{ENTER}")).await;
-    browser.shows("The password is too short").await;
+    browser.wait_for_text("The password is too short").await;
     assert_eq!(browser.focus().await, "password");
 
-    // The refused one has not spent the token.
+    // The rejected password did not consume the token.
     browser.open(&link).await;
     browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
-    let shown = browser.shows("Your account is ready. You can log in now.").await;
-    assert!(!shown.contains("New password"), "{shown}");
+    let page_text = browser.wait_for_text("Your account is ready. You can log in now.").await;
+    assert!(!page_text.contains("New password"), "{page_text}");
     browser.system.log_in("acme", EMAIL).await;
 
     browser.open(&link).await;
     browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
-    browser.shows("The token is not valid").await;
+    browser.wait_for_text("The token is not valid").await;
     browser.close().await;
 }
 
 #[tokio::test]
-async fn a_link_without_its_token_says_what_to_do() {
+async fn a_link_without_a_token_shows_an_error() {
     let Some(browser) = Browser::start().await else { return };
     for page in ["accept-invite", "reset-password"] {
         browser.open(&format!("{}/api/v1/pages/{page}", browser.system.base_url)).await;
-        let shown = browser.shows("The link is not complete.").await;
-        assert!(!shown.contains("New password"), "{shown}");
+        let page_text = browser.wait_for_text("The link is not complete.").await;
+        assert!(!page_text.contains("New password"), "{page_text}");
     }
     browser.close().await;
 }

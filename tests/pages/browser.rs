@@ -1,25 +1,26 @@
-//! A browser of a test's own, used as a person with a keyboard uses it.
+//! A headless Chromium, controlled through `WebDriver` with keyboard input.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use testkit::wait_until;
 
 use e2e::Process;
 use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
+use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder};
+use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::wait_until;
 use testsystem::TestSystem;
+use url::{ParseError, Url};
 
-use super::web_driver::Extension;
-
-/// Keys as `WebDriver` names them (section 17.4.2).
+/// Keys in the encoding of `WebDriver` (section 17.4.2).
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
 
-/// The system, and a browser that looks at it.
+/// A running system and a browser.
 pub(crate) struct Browser {
     pub(crate) system: TestSystem,
     client: Client,
@@ -28,17 +29,17 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts both; nothing where no browser is to be had.
+    /// Starts both. `None` if the machine has no browser.
     pub(crate) async fn start() -> Option<Self> {
         let (chromium, driver) = programs()?;
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(driver);
-        // Its own home: a browser keeps more than its profile there.
+        // Its own home directory: Chromium writes more than its profile there.
         command.arg("--port=0").env("HOME", home.path());
         let driver = Process::start(&mut command, &home.path().join("log"));
         let port = wait_until("the driver listens", async || {
-            let said = driver.output();
-            Some(said.split_once("started successfully on port ")?.1.split_once('.')?.0.to_owned())
+            let output = driver.output();
+            Some(output.split_once("started successfully on port ")?.1.split_once('.')?.0.to_owned())
         })
         .await;
         let capabilities = capabilities(&chromium, &home.path().join("profile"));
@@ -49,17 +50,17 @@ impl Browser {
         Some(Self { system, client, _driver: driver, _home: home })
     }
 
-    /// Opens an address as a person who follows a link.
+    /// Opens an address.
     pub(crate) async fn open(&self, address: &str) {
         self.client.goto(address).await.unwrap();
     }
 
-    /// Where the address bar says that this is.
+    /// The address in the address bar.
     pub(crate) async fn address(&self) -> String {
         self.client.current_url().await.unwrap().to_string()
     }
 
-    /// Presses keys, one after the other.
+    /// Presses keys in sequence.
     pub(crate) async fn press(&self, keys: &str) {
         let actions = keys.chars().fold(KeyActions::new("keyboard".to_owned()), |actions, value| {
             actions.then(KeyAction::Down { value }).then(KeyAction::Up { value })
@@ -67,49 +68,49 @@ impl Browser {
         self.client.perform_actions(actions).await.unwrap();
     }
 
-    /// What a script in the page returns.
-    pub(crate) async fn ask(&self, script: &str) -> Value {
+    /// Runs a script in the page and returns its result.
+    pub(crate) async fn execute(&self, script: &str) -> Value {
         self.client.execute(script, Vec::new()).await.unwrap()
     }
 
-    /// The id of what has the keyboard.
+    /// The id of the focused element.
     pub(crate) async fn focus(&self) -> String {
-        self.ask("return document.activeElement.id").await.as_str().unwrap().to_owned()
+        self.execute("return document.activeElement.id").await.as_str().unwrap().to_owned()
     }
 
-    /// Waits until the page shows this text, and returns everything it shows.
-    pub(crate) async fn shows(&self, text: &str) -> String {
-        wait_until(&format!("the page shows {text:?}"), async || {
-            let shown = self.ask("return document.body.innerText").await.as_str().unwrap().to_owned();
-            shown.contains(text).then_some(shown)
+    /// Waits until the page contains the text. Returns all text of the page.
+    pub(crate) async fn wait_for_text(&self, text: &str) -> String {
+        wait_until(&format!("the page contains {text:?}"), async || {
+            let page = self.execute("return document.body.innerText").await.as_str().unwrap().to_owned();
+            page.contains(text).then_some(page)
         })
         .await
     }
 
-    /// The picture of the page.
+    /// A screenshot of the page in PNG.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         self.client.screenshot().await.unwrap()
     }
 
-    /// A command of the `DevTools` protocol.
+    /// Runs a command of the `DevTools` protocol.
     pub(crate) async fn dev_tools(&self, command: &str, parameters: Value) {
         self.client.issue_cmd(Extension::dev_tools(command, &parameters)).await.unwrap();
     }
 
-    /// Ends the browser. It must have complained of nothing and have asked nobody but the service.
+    /// Closes the browser. Expects no console errors and no requests except to the system.
     pub(crate) async fn close(self) {
-        let mut complaints = self.log("browser").await;
-        // That an answer is a refusal is told by the network, and shown by the page. What is recommended for a password's form
-        // is a field for its user, whom only the service knows.
-        complaints.retain(|entry| entry["source"] != "network" && entry["source"] != "recommendation");
-        assert!(complaints.is_empty(), "{complaints:#?}");
+        let mut errors = self.log("browser").await;
+        // `network` reports expected 4xx responses. `recommendation` asks for a user name field in password forms; the page does
+        // not know the user name.
+        errors.retain(|entry| entry["source"] != "network" && entry["source"] != "recommendation");
+        assert!(errors.is_empty(), "{errors:#?}");
         for entry in self.log("performance").await {
             let message: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
             if message["message"]["method"] == "Network.requestWillBeSent" {
                 let url = message["message"]["params"]["request"]["url"].as_str().unwrap();
-                // The page that it starts with is its own and asks nobody: `chrome:`, `data:`.
-                let asks_somebody = url.starts_with("http") || url.starts_with("ws");
-                assert!(!asks_somebody || url.starts_with(&self.system.base_url), "{url}");
+                // The start page of the browser uses `chrome:` and `data:`.
+                let is_remote = url.starts_with("http") || url.starts_with("ws");
+                assert!(!is_remote || url.starts_with(&self.system.base_url), "{url}");
             }
         }
         self.client.close().await.unwrap();
@@ -125,7 +126,7 @@ fn capabilities(chromium: &Path, profile: &Path) -> serde_json::Map<String, Valu
     let profile = format!("--user-data-dir={}", profile.display());
     let mut arguments = vec!["--headless=new", "--disable-dev-shm-usage", "--no-proxy-server", &profile];
     if rustix::process::geteuid().is_root() {
-        // Its sandbox refuses root.
+        // The sandbox of Chromium does not work as root.
         arguments.push("--no-sandbox");
     }
     let capabilities = json!({
@@ -135,17 +136,43 @@ fn capabilities(chromium: &Path, profile: &Path) -> serde_json::Map<String, Valu
     capabilities.as_object().unwrap().clone()
 }
 
-/// Chromium and its driver, as `deploy/local/fetch.py` has found them.
+/// Chromium and its driver from the tools file.
 fn programs() -> Option<(PathBuf, PathBuf)> {
     let tools = e2e::tools();
     let program = |name: &str| tools[name].as_str().map(PathBuf::from);
     let found = program("chromium").zip(program("chromedriver"));
     if found.is_none() {
-        // Past the test harness, which keeps what passing tests print to itself.
-        let _ = writeln!(
-            std::io::stderr(),
-            "no Chromium with its driver is here: a test of the pages is skipped"
-        );
+        // Written directly to standard error: the test harness hides the output of passing tests.
+        let _ = writeln!(std::io::stderr(), "skipped: Chromium and chromedriver are not installed");
     }
     found
+}
+
+/// A command of chromedriver that is not part of `WebDriver`.
+#[derive(Debug)]
+struct Extension {
+    path: &'static str,
+    body: Value,
+}
+
+impl Extension {
+    /// A command of the `DevTools` protocol.
+    fn dev_tools(command: &str, parameters: &Value) -> Self {
+        Self { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": parameters }) }
+    }
+
+    /// Reads new entries of a log.
+    fn log(name: &str) -> Self {
+        Self { path: "se/log", body: json!({ "type": name }) }
+    }
+}
+
+impl WebDriverCompatibleCommand for Extension {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.body.to_string()))
+    }
 }

@@ -10,23 +10,23 @@ use testsystem::TestUser;
 use super::browser::{Browser, ENTER, TAB};
 
 const EMAIL: &str = "admin@acme.example";
-/// Somebody hopes that the page takes it for more than text.
+/// The page must escape this client name.
 const NAME: &str = "<img src=//evil.example/x onerror=alert(1)>";
 
-/// The system with a device that waits, and a person who may let it in.
-struct Login {
+/// A browser, a pending device grant, and a user who can approve it.
+struct DeviceLogin {
     browser: Browser,
-    person: TestUser,
+    user: TestUser,
     codes: DeviceCodes,
 }
 
-impl Login {
+impl DeviceLogin {
     async fn start() -> Option<Self> {
         let browser = Browser::start().await?;
-        let person = browser.system.create_tenant("acme").await;
+        let user = browser.system.create_tenant("acme").await;
         let device = browser.system.client().header("X-Tenant-ID", "acme");
         let codes = device.post("/auth/device/code", &json!({ "client_name": NAME })).await.expect(200);
-        Some(Self { browser, person, codes })
+        Some(Self { browser, user, codes })
     }
 
     async fn poll(&self) -> TestResponse {
@@ -34,80 +34,85 @@ impl Login {
         self.browser.system.client().post("/auth/device/token", &poll).await
     }
 
-    /// How the person's sessions came to be.
-    async fn sessions(&self) -> Vec<SessionMethod> {
-        let user = self.person.user.user_id.to_string();
-        let client = self.person.client.clone().header("X-User-ID", &user);
+    /// The methods of the user's sessions.
+    async fn session_methods(&self) -> Vec<SessionMethod> {
+        let user_id = self.user.user.user_id.to_string();
+        let client = self.user.client.clone().header("X-User-ID", &user_id);
         let sessions: Page<Session> = client.get("/auth/sessions").await.expect(200);
         sessions.items.into_iter().map(|session| session.method).collect()
     }
 
-    /// Opens the address with the code in it and logs in.
-    async fn look(&self) {
+    /// Opens the link with the code and logs in.
+    async fn open_and_log_in(&self) {
         self.browser.open(&self.codes.verification_uri_complete).await;
         assert_eq!(self.browser.address().await, self.codes.verification_uri);
-        // Code and tenant are there, so the keyboard is where the next field is.
+        // Code and tenant are filled in, so the next field has the focus.
         assert_eq!(self.browser.focus().await, "email");
         self.browser.press(&format!("{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
-        self.browser.shows("Let it in only if you have started this yourself").await;
+        self.browser.wait_for_text("Let it in only if you have started this yourself").await;
     }
 }
 
 #[tokio::test]
-async fn a_person_sees_what_asks_and_lets_it_in_with_the_keyboard_alone() {
-    let Some(login) = Login::start().await else { return };
-    login.look().await;
-    let shown = login.browser.shows(NAME).await;
-    assert!(shown.contains("127.0.0.1") && shown.contains(&login.codes.user_code), "{shown}");
+async fn a_user_sees_the_device_and_approves_it_with_the_keyboard() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    login.open_and_log_in().await;
+    let page = login.browser.wait_for_text(NAME).await;
+    assert!(page.contains("127.0.0.1") && page.contains(&login.codes.user_code), "{page}");
     let pending: DeviceErrorResponse = login.poll().await.expect(400);
-    assert_eq!(pending.error, contract::device::DeviceError::AuthorizationPending, "to look decides nothing");
-    assert_eq!(login.sessions().await.len(), 2);
+    assert_eq!(
+        pending.error,
+        contract::device::DeviceError::AuthorizationPending,
+        "viewing the page approves nothing"
+    );
+    assert_eq!(login.session_methods().await.len(), 2);
 
     login.browser.press(&format!("{TAB}{ENTER}")).await;
-    login.browser.shows("The device is let in.").await;
+    login.browser.wait_for_text("The device is let in.").await;
     let session: DeviceSession = login.poll().await.expect(200);
-    assert_eq!(session.session.user_id, login.person.user.user_id);
-    // That of the page has ended.
-    assert_eq!(login.sessions().await, [SessionMethod::Password, SessionMethod::Device]);
+    assert_eq!(session.session.user_id, login.user.user.user_id);
+    // The session of the page is revoked.
+    assert_eq!(login.session_methods().await, [SessionMethod::Password, SessionMethod::Device]);
     login.browser.close().await;
 }
 
 #[tokio::test]
-async fn a_device_can_be_denied() {
-    let Some(login) = Login::start().await else { return };
-    login.look().await;
+async fn a_user_can_deny_a_device() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    login.open_and_log_in().await;
     login.browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
-    login.browser.shows("The device is denied.").await;
+    login.browser.wait_for_text("The device is denied.").await;
     let denied: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(denied.error, contract::device::DeviceError::AccessDenied);
-    assert_eq!(login.sessions().await.len(), 1);
+    assert_eq!(login.session_methods().await.len(), 1);
     login.browser.close().await;
 }
 
 #[tokio::test]
-async fn a_mistake_is_told_where_it_was_made_and_leaves_no_session() {
-    let Some(login) = Login::start().await else { return };
+async fn an_error_focuses_its_field_and_leaves_no_session() {
+    let Some(login) = DeviceLogin::start().await else { return };
     login.browser.open(&login.codes.verification_uri).await;
     assert_eq!(login.browser.focus().await, "code");
     login.browser.press(&format!("bcdf ghjk{TAB}acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
-    login.browser.shows("Login failed.").await;
+    login.browser.wait_for_text("Login failed.").await;
     assert_eq!(login.browser.focus().await, "password");
 
-    login.browser.ask("document.activeElement.select()").await;
+    login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{PASSWORD}{ENTER}")).await;
-    login.browser.shows("No device waits under this code.").await;
+    login.browser.wait_for_text("No device waits under this code.").await;
     assert_eq!(login.browser.focus().await, "code");
-    assert_eq!(login.sessions().await.len(), 1);
+    assert_eq!(login.session_methods().await.len(), 1);
     login.browser.close().await;
 }
 
 #[tokio::test]
-async fn who_leaves_without_a_decision_leaves_no_session() {
-    let Some(login) = Login::start().await else { return };
-    login.look().await;
-    assert_eq!(login.sessions().await.len(), 2);
+async fn leaving_without_a_decision_leaves_no_session() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    login.open_and_log_in().await;
+    assert_eq!(login.session_methods().await.len(), 2);
     login.browser.open("about:blank").await;
-    wait_until("the session has ended", async || (login.sessions().await.len() == 1).then_some(())).await;
+    wait_until("the session is revoked", async || (login.session_methods().await.len() == 1).then_some(()))
+        .await;
     let pending: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(pending.error, contract::device::DeviceError::AuthorizationPending);
     login.browser.close().await;

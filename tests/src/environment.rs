@@ -1,4 +1,4 @@
-//! Where the binaries are, and what `make test` says of the servers and programs beside them.
+//! The programs and servers of the test run.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,38 +6,37 @@ use std::process::{Command, Stdio};
 
 /// A variable that `svc-standalone with-servers` sets.
 pub fn variable(name: &str) -> Option<OsString> {
-    #[expect(clippy::disallowed_methods, reason = "the test run's own environment")]
+    #[expect(clippy::disallowed_methods, reason = "the variables of the test run")]
     std::env::var_os(name)
 }
 
-/// A variable that must be there.
-pub fn given(name: &str) -> OsString {
-    variable(name).unwrap_or_else(|| panic!("{name} is not set: run `make test`"))
+/// A variable that must be set.
+pub fn required_variable(name: &str) -> OsString {
+    variable(name).unwrap_or_else(|| panic!("{name} is not set: run the tests with `make test`"))
 }
 
-/// A command for one of this workspace's programs, with nothing of the machine's environment but the path of programs.
-pub(crate) fn program(name: &str) -> Command {
-    let mut command = Command::new(binary(name));
+/// A command for a program of this workspace, with only `PATH` in its environment.
+pub fn program(name: &str) -> Command {
+    let mut command = Command::new(program_path(name));
     command.env_clear().envs(variable("PATH").map(|path| ("PATH", path))).stdin(Stdio::null());
     command
 }
 
-/// Beside the directory that cargo puts tests into.
-pub(crate) fn binary(name: &str) -> PathBuf {
+/// Cargo places programs in the parent directory of the tests.
+fn program_path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let binary = test.parent().unwrap().with_file_name(name);
-    assert!(binary.exists(), "{} is not built: run `make test`", binary.display());
-    binary
+    let path = test.parent().unwrap().with_file_name(name);
+    assert!(path.exists(), "{} is not built: run the tests with `make test`", path.display());
+    path
 }
 
-/// The programs that `deploy/local/fetch.py` has found, by name.
+/// The content of the tools file, which `deploy/local/fetch.py` writes.
 pub fn tools() -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(tools_file()).unwrap()).unwrap()
 }
 
-/// Where it keeps them.
 pub(crate) fn tools_file() -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.dev/tools.json");
-    assert!(file.exists(), "{} is missing: run `make test`", file.display());
+    assert!(file.exists(), "{} is missing: run the tests with `make test`", file.display());
     file
 }

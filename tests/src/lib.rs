@@ -1,33 +1,23 @@
-//! Fixtures of the cross-service tests: the real binaries as processes, and what people and programs do with them.
+//! Fixtures of the cross-service tests: the binaries as processes, and their clients.
 //!
-//! Whatever a test starts ends with it, also when it panics, and a while later even when the test run itself is killed.
+//! Each process stops with its test, also if the test panics, and soon after the test run is killed.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "what a test cannot do without, it may fail on, in shared code too"
-)]
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
+mod api;
 mod environment;
-mod inside;
-mod person;
+mod events;
 mod process;
-mod producers;
 mod proxy;
 mod services;
 mod standalone;
-mod stream;
 mod svc;
-mod tree;
 
-pub use environment::{given, tools, variable};
-pub use inside::expect_nothing_of_the_inside;
-pub use person::{Person, mail_to, raw_client, token_in};
-pub use process::{Process, output_of};
-pub use producers::Producers;
+pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail};
+pub use environment::{program, required_variable, tools, variable};
+pub use events::{EventStream, Producers};
+pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
 pub use proxy::Proxy;
-pub use services::{Service, Services};
-pub use standalone::{Away, Installation, Pids, Run, RunFile, Server};
-pub use stream::Broker;
-pub use svc::{Ran, Svc};
-pub use tree::{Frozen, descendants, is_alive, kill};
+pub use services::{ALL_SERVICES, Service, Services};
+pub use standalone::{BlockedServer, Installation, Pids, Run, RunFile, Server};
+pub use svc::{Svc, SvcOutput};

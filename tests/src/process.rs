@@ -1,22 +1,21 @@
-//! A process of a test: its output is kept, and it ends with the test.
+//! Processes of a test: start, output, signals and process trees.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use testkit::{DEADLINE, wait_until, within};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
-use crate::kill;
-
-/// Asks the process to end as soon as its own standard input ends, which it does however the test dies.
+/// Sends SIGTERM to the process at the end of its own standard input, which ends with the test process.
 const WATCHER: &str = r#"cat >/dev/null; kill -s TERM "$1" 2>/dev/null"#;
-/// What a process gets to end in order when the test is over.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time between SIGTERM and SIGKILL.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running process.
+/// A running process. It stops with the test.
 pub struct Process {
     child: Child,
     watcher: Child,
@@ -24,70 +23,135 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it; what it writes goes to the file.
+    /// Starts the process. Its output goes to the file.
     pub fn start(command: &mut Command, output: &Path) -> Self {
         let file = File::create(output).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        // In groups of their own, so that what ends the test run does not end them first.
+        // Separate process groups: a signal to the group of the test run does not reach them.
         let child = command.process_group(0).spawn().unwrap();
         let mut watcher = Command::new("sh");
         watcher.args(["-c", WATCHER, "sh", &child.id().to_string()]).stdin(Stdio::piped()).process_group(0);
         Self { child, watcher: watcher.spawn().unwrap(), output: output.to_owned() }
     }
 
-    /// Its id.
+    /// The process id.
     pub fn pid(&self) -> i32 {
         self.child.id().try_into().unwrap()
     }
 
-    /// What it has written so far.
+    /// The output so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.output).unwrap()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill(self.pid(), signal);
     }
 
-    /// Ctrl-C at its terminal: what it started in its own group gets the signal too.
+    /// Sends SIGINT to the process group, as Ctrl-C in a terminal does.
     pub fn interrupt(&self) {
         kill_process_group(Pid::from_raw(self.pid()).unwrap(), Signal::INT).unwrap();
     }
 
-    /// Panics with its output when it has ended.
+    /// Panics with the output if the process has exited.
     pub fn expect_running(&mut self) {
-        let ended = self.child.try_wait().unwrap();
-        assert!(ended.is_none(), "it ended ({ended:?}):\n{}", self.output());
+        let status = self.child.try_wait().unwrap();
+        assert!(status.is_none(), "the process exited ({status:?}):\n{}", self.output());
     }
 
-    /// Waits until it has ended.
-    pub async fn ended(&mut self) -> ExitStatus {
-        wait_until("the process has ended", async || self.child.try_wait().unwrap()).await
+    /// Waits until the process exits.
+    pub async fn wait(&mut self) -> ExitStatus {
+        wait_until("the process exits", async || self.child.try_wait().unwrap()).await
     }
-}
-
-/// Runs a command that ends by itself.
-pub async fn output_of(command: Command) -> Output {
-    let what = command.get_program().display().to_string();
-    let running = tokio::process::Command::from(command).kill_on_drop(true).output();
-    within(DEADLINE, &what, running).await.unwrap()
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watcher: later the id may be somebody else's.
+        // The watcher first: later the id could belong to another process.
         let _ = self.watcher.kill();
         let _ = self.watcher.wait();
         let start = Instant::now();
         let mut signal = Signal::TERM;
         while matches!(self.child.try_wait(), Ok(None)) {
             kill(self.pid(), signal);
-            // Asked once only: a second request would abort the first.
-            while start.elapsed() < PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+            // Only one SIGTERM: a second one aborts the graceful shutdown.
+            while start.elapsed() < STOP_TIMEOUT && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(Duration::from_millis(10));
             }
             signal = Signal::KILL;
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub async fn output_of(command: Command) -> Output {
+    let name = command.get_program().display().to_string();
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
+    within(DEADLINE, &name, output).await.unwrap()
+}
+
+/// Sends a signal. A process that has exited is ignored.
+pub fn kill(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// Whether the process runs. A zombie does not.
+pub fn is_alive(pid: i32) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// The process and all its descendants.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let ids = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for id in ids {
+        if let Some((_, parent)) = state_and_parent(id) {
+            children.entry(parent).or_default().push(id);
+        }
+    }
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        found.extend(children.remove(parent).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// State and parent from `/proc/<pid>/stat`. They follow the name, which can contain any character.
+fn state_and_parent(pid: i32) -> Option<(String, i32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// A process tree after SIGSTOP. Dropping it sends SIGCONT.
+pub struct StoppedProcesses(Vec<i32>);
+
+impl StoppedProcesses {
+    /// Stops the process and all its descendants.
+    pub fn stop_tree(pid: i32) -> Self {
+        let mut stopped = Self(Vec::new());
+        // Repeats because a process that still runs can start another one.
+        loop {
+            let running: Vec<_> = descendants(pid).into_iter().filter(|id| !stopped.0.contains(id)).collect();
+            if running.is_empty() {
+                return stopped;
+            }
+            for id in &running {
+                kill(*id, Signal::STOP);
+            }
+            stopped.0.extend(running);
+        }
+    }
+}
+
+impl Drop for StoppedProcesses {
+    fn drop(&mut self) {
+        for id in &self.0 {
+            kill(*id, Signal::CONT);
         }
     }
 }

@@ -1,38 +1,38 @@
-//! A real reverse proxy that splits the API by the path table, and nothing but the path table.
+//! Caddy as the reverse proxy of the services. It routes by the table of path prefixes only.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
-use testkit::wait_until;
 
 use contract::API_PREFIX;
 use contract::paths::{PREFIXES, Upstream};
 use tempfile::TempDir;
+use testkit::wait_until;
 
-use crate::{Process, given};
+use crate::{Process, required_variable};
 
-/// Caddy in front of the services.
+/// A running Caddy.
 pub struct Proxy {
-    /// The origin.
+    /// The origin of the proxy.
     pub base_url: String,
     _process: Process,
     _home: TempDir,
 }
 
 impl Proxy {
-    /// Starts it on an address and waits until it answers.
+    /// Starts Caddy and waits until it listens.
     pub async fn start(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> Self {
         let home = tempfile::Builder::new().prefix("svc-e2e-proxy-").tempdir().unwrap();
         let file = home.path().join("Caddyfile");
         std::fs::write(&file, configuration(address, upstream)).unwrap();
-        let caddy = given("SVC_TEST_CADDY");
+        let caddy = required_variable("SVC_TEST_CADDY");
         let mut command = Command::new(caddy);
         command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
         command.env_clear().env("HOME", home.path());
         let mut process = Process::start(&mut command, &home.path().join("output"));
         let base_url = format!("http://{address}");
-        wait_until("the proxy answers", async || {
+        wait_until("the proxy listens", async || {
             process.expect_running();
             tokio::net::TcpStream::connect(address).await.ok()
         })
@@ -41,7 +41,7 @@ impl Proxy {
     }
 }
 
-/// Each prefix and all below it goes to its service, everything else to identity.
+/// Routes each prefix to its service and all other paths to identity.
 fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> String {
     let mut text = String::from("{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}\n");
     let _ = writeln!(text, "http://{address} {{\n\tbind {}", address.ip());
@@ -57,11 +57,10 @@ fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr)
     text
 }
 
-/// An address of loopback that nobody listens on. It lies below the range of which the system takes the near ends of
-/// connections, and no two tests of this process get the same.
+/// A free address on loopback, below the ephemeral port range. Each call returns another port.
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Another run beside this one begins elsewhere.
+    // Test processes that run at the same time start at different ports.
     let first = 10_000 + u16::try_from(std::process::id() % 700).unwrap() * 10;
     loop {
         let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 1000;

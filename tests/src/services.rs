@@ -1,29 +1,32 @@
-//! The three services as processes of their own, against one database and one broker.
+//! The three services as separate processes with one database and one broker.
 
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus, Output};
-use testkit::{LIMITS_OFF, TestDatabase, nats::NatsServer, wait_until};
 
 use contract::paths::Upstream;
 use rustix::process::Signal;
 use sqlx::Connection as _;
 use tempfile::TempDir;
+use testkit::{LIMITS_OFF, NatsServer, TestDatabase, wait_until};
 
 use crate::environment::program;
 use crate::proxy::free_address;
-use crate::{Process, Proxy, output_of, raw_client};
+use crate::{Process, Proxy, api_client, output_of};
+
+/// The services, in the order in which they can start.
+pub const ALL_SERVICES: [Upstream; 3] = [Upstream::Identity, Upstream::Session, Upstream::Ingest];
 
 const SCHEMAS: &str = include_str!("../../deploy/postgres/schemas.sql");
 const SERVICE_TOKEN: &str = "a-service-token-for-tests-of-32-or-more";
 const LIMITER_KEY: &str = "a-limiter-key-for-tests-of-32-or-more";
 
-/// What the services run on, and where they listen. Nothing runs yet.
+/// A database, a broker, and the addresses of the services. No service runs yet.
 pub struct Services {
     /// The broker.
     pub nats: NatsServer,
-    /// The operator's token.
+    /// The platform token.
     pub platform_token: String,
-    /// Where the proxy listens.
+    /// The address of the proxy.
     pub address: SocketAddr,
     database: TestDatabase,
     home: TempDir,
@@ -43,21 +46,21 @@ struct Listeners {
 pub struct Service {
     /// The process.
     pub process: Process,
-    /// Where its public API listens.
+    /// The address of its public API.
     pub address: SocketAddr,
-    /// Where its admin port listens.
+    /// The address of its admin port.
     pub admin: SocketAddr,
 }
 
 impl Services {
-    /// A broker, and a database in which the schemas are empty.
+    /// Creates a broker and a database with empty schemas.
     pub async fn prepare() -> Self {
-        // The first of the process's tests wins; all install the same.
+        // Fails when another test of this process has installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start()).unwrap();
         let mut superuser = database.superuser().await.unwrap();
-        let emptied = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(emptied)).execute(&mut superuser).await.unwrap();
+        let reset = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(reset)).execute(&mut superuser).await.unwrap();
         superuser.close().await.unwrap();
         let mut command = program("svc-identity");
         command.arg("platform-token");
@@ -74,7 +77,7 @@ impl Services {
         }
     }
 
-    /// A command for a service, with its configuration in the environment.
+    /// The command of a service with its configuration.
     pub fn command(&self, service: Upstream) -> Command {
         self.command_at(service, self.listeners(service))
     }
@@ -108,38 +111,46 @@ impl Services {
         command
     }
 
-    /// Runs `migrate <verb>` of a service to its end.
+    /// Runs `migrate <verb>` of a service.
     pub async fn migrate(&self, service: Upstream, verb: &str) -> Output {
         let mut command = self.command(service);
         command.args(["migrate", verb]);
         output_of(command).await
     }
 
-    /// Puts a service's schema one version ahead of where it is, as a newer binary would.
-    pub async fn put_schema_ahead(&self, service: Upstream) {
+    /// Migrates the schemas of all services.
+    pub async fn migrate_all(&self) {
+        for service in [Upstream::Identity, Upstream::Session] {
+            let output = self.migrate(service, "up").await;
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+
+    /// Increases the schema version of a service by one, as a newer binary does.
+    pub async fn increase_schema_version(&self, service: Upstream) {
         let table = format!("{}.schema_migrations", service.name());
-        let ahead = format!(
+        let insert = format!(
             "insert into {table} (version, description, success, checksum, execution_time) \
-             select max(version) + 1, 'of the future', true, '', 0 from {table}"
+             select max(version) + 1, 'newer', true, '', 0 from {table}"
         );
         let mut superuser = self.database.superuser().await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(ahead)).execute(&mut superuser).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut superuser).await.unwrap();
         superuser.close().await.unwrap();
     }
 
-    /// Starts a service, without waiting.
+    /// Starts a service without waiting.
     pub fn start(&self, service: Upstream) -> Service {
         self.start_with(service, &[])
     }
 
-    /// The same with further variables.
+    /// Starts a service with additional variables.
     pub fn start_with(&self, service: Upstream, variables: &[(&str, &str)]) -> Service {
         self.start_at(service, self.listeners(service), service.name(), variables)
     }
 
-    /// Starts one more of a service, beside the first.
-    pub fn start_another(&self, service: Upstream) -> Service {
-        self.start_at(service, Listeners::choose(), &format!("another-{}", service.name()), &[])
+    /// Starts a second process of a service.
+    pub fn start_second(&self, service: Upstream) -> Service {
+        self.start_at(service, Listeners::choose(), &format!("second-{}", service.name()), &[])
     }
 
     fn start_at(
@@ -155,13 +166,13 @@ impl Services {
         Service { process, address: listeners.public, admin: listeners.admin }
     }
 
-    /// Where a service's admin port listens.
+    /// The address of a service's admin port.
     pub fn admin(&self, service: Upstream) -> SocketAddr {
         self.listeners(service).admin
     }
 
-    /// The proxy in front of all three.
-    pub async fn proxy(&self) -> Proxy {
+    /// Starts the proxy.
+    pub async fn start_proxy(&self) -> Proxy {
         Proxy::start(self.address, |service| self.listeners(service).public).await
     }
 
@@ -191,15 +202,15 @@ impl Listeners {
 }
 
 impl Service {
-    /// Whether the service says that it may get requests; while it does not listen yet, it does not.
+    /// Whether `/readyz` returns 200.
     pub async fn is_ready(&self) -> bool {
         let url = format!("http://{}/readyz", self.admin);
         let client = testkit::client::plain_http();
-        client.get(url).send().await.is_ok_and(|answer| answer.status() == 200)
+        client.get(url).send().await.is_ok_and(|response| response.status() == 200)
     }
 
-    /// Waits until it is ready.
-    pub async fn until_ready(&mut self) {
+    /// Waits until the service is ready.
+    pub async fn wait_until_ready(&mut self) {
         wait_until("the service is ready", async || {
             self.process.expect_running();
             self.is_ready().await.then_some(())
@@ -207,23 +218,23 @@ impl Service {
         .await;
     }
 
-    /// The value of a line of its metrics.
-    pub async fn metric(&self, line: &str) -> f64 {
+    /// The value of a metric with its labels.
+    pub async fn metric(&self, series: &str) -> f64 {
         let url = format!("http://{}/metrics", self.admin);
         let client = testkit::client::plain_http();
         let text = client.get(url).send().await.unwrap().text().await.unwrap();
-        let value = text.lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("{line} is no metric:\n{text}")).parse().unwrap()
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("metric {series} is missing:\n{text}")).parse().unwrap()
     }
 
-    /// Asks it to end while a client holds a connection to it open; how it ended.
-    pub async fn end_beside_a_client(mut self) -> ExitStatus {
-        let client = raw_client(&format!("http://{}", self.address));
-        // The client keeps the connection for its next request.
+    /// Sends SIGTERM while a client keeps a connection open. Returns the exit status.
+    pub async fn stop_with_open_connection(mut self) -> ExitStatus {
+        let client = api_client(&format!("http://{}", self.address));
+        // The client keeps the connection open.
         client.get("/nowhere").await;
         self.process.signal(Signal::TERM);
-        let ended = self.process.ended().await;
+        let status = self.process.wait().await;
         drop(client);
-        ended
+        status
     }
 }

@@ -1,20 +1,20 @@
-//! `svc-standalone` in a directory of its own.
+//! `svc-standalone up` in a temporary directory.
 
 use std::path::PathBuf;
 use std::process::Command;
-use testkit::{LIMITS_OFF, wait_until};
 
 use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
+use testkit::{LIMITS_OFF, wait_until};
 
 use crate::environment::{program, tools_file};
-use crate::{Process, Svc, is_alive};
+use crate::{Process, Svc, is_alive, kill};
 
-/// The run_file file, with the fields that were promised and no others.
+/// The run file with exactly its documented fields.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the names are the promise")]
+#[expect(missing_docs, reason = "documented by `standalone::run_file`")]
 pub struct RunFile {
     pub base_url: String,
     pub nats_url: String,
@@ -30,23 +30,23 @@ pub struct RunFile {
     pub children: Pids,
 }
 
-/// The servers that it started.
+/// The processes of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the names are the promise")]
+#[expect(missing_docs, reason = "documented by `standalone::run_file`")]
 pub struct Pids {
     pub postgres: i32,
     pub nats: i32,
 }
 
-/// Data that outlive the runs on them. Dropped, they are removed, with whatever still runs on them.
+/// A data directory for several runs. Dropping it stops the run and removes the data.
 pub struct Installation {
     dir: TempDir,
     environment: Vec<(String, String)>,
 }
 
 impl Installation {
-    /// An empty one.
+    /// An empty data directory, and additional variables for the runs.
     pub fn new(environment: &[(&str, &str)]) -> Self {
         let environment =
             LIMITS_OFF.iter().chain(environment).map(|(name, value)| (name.to_string(), value.to_string()));
@@ -56,20 +56,20 @@ impl Installation {
         }
     }
 
-    /// One whose passwords are hashed as cheaply as it can be, for tests that are about something else.
+    /// An installation with minimal Argon2 settings, for tests that do not measure hashing.
     pub fn with_cheap_hashes() -> Self {
         Self::new(&[("SVC_ARGON2_TIME_COST", "1"), ("SVC_ARGON2_MEMORY_COST", "64")])
     }
 
-    /// A file or directory below its own.
+    /// A path in the temporary directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// What starts it, on any free port.
+    /// The command `up` on a free port.
     pub fn command(&self) -> Command {
         let mut command = self.standalone("up");
-        command.args(["--port", "0", "--run_file"]).arg(self.path("run_file.json"));
+        command.args(["--port", "0", "--run-file"]).arg(self.path("standalone.json"));
         command.arg("--tools").arg(tools_file()).envs(self.environment.iter().cloned());
         command
     }
@@ -81,15 +81,15 @@ impl Installation {
         command
     }
 
-    /// The run_file of the run there is.
+    /// The run file, if it exists.
     pub fn run_file(&self) -> Option<RunFile> {
-        serde_json::from_slice(&std::fs::read(self.path("run_file.json")).ok()?).ok()
+        serde_json::from_slice(&std::fs::read(self.path("standalone.json")).ok()?).ok()
     }
 
-    /// Starts it and waits until it can be used.
+    /// Starts `up` and waits until the run file is written.
     pub async fn up(&self) -> Run<'_> {
         let mut process = Process::start(&mut self.command(), &self.path("output"));
-        let run_file = wait_until("everything runs", async || {
+        let run_file = wait_until("the system is ready", async || {
             process.expect_running();
             self.run_file().filter(|run_file| run_file.pid == process.pid())
         })
@@ -104,40 +104,42 @@ impl Drop for Installation {
     }
 }
 
-/// A run of it.
+/// A running `up`.
 pub struct Run<'a> {
     /// The process.
     pub process: Process,
-    /// The run_file when it had started.
+    /// The run file after the start.
     pub run_file: RunFile,
     installation: &'a Installation,
 }
 
 impl Run<'_> {
-    /// The run_file now.
-    pub fn facts_now(&self) -> RunFile {
+    /// The current run file.
+    pub fn current_run_file(&self) -> RunFile {
         self.installation.run_file().unwrap()
     }
 
-    /// A person's client of it, in a home of its own.
+    /// A CLI with its own home directory.
     pub fn svc(&self) -> Svc {
         Svc::new(&self.run_file.svc, &self.run_file.base_url, &self.run_file.tenant)
     }
 
-    /// Kills a server and keeps it from being started again, until what is returned is dropped.
-    pub fn take_away(&self, server: Server) -> Away {
+    /// Kills a server and prevents its restart until the result is dropped.
+    pub fn block(&self, server: Server) -> BlockedServer {
         let (pid, file) = match server {
-            Server::Postgres => (self.facts_now().children.postgres, "data/postgres/cluster/postgresql.conf"),
-            Server::Nats => (self.facts_now().children.nats, "data/nats/server.conf"),
+            Server::Postgres => {
+                (self.current_run_file().children.postgres, "data/postgres/cluster/postgresql.conf")
+            }
+            Server::Nats => (self.current_run_file().children.nats, "data/nats/server.conf"),
         };
         let file = self.installation.path(file);
-        std::fs::rename(&file, file.with_extension("away")).unwrap();
-        crate::kill(pid, Signal::KILL);
-        Away(file)
+        std::fs::rename(&file, file.with_extension("blocked")).unwrap();
+        kill(pid, Signal::KILL);
+        BlockedServer(file)
     }
 }
 
-/// What `svc-standalone` starts beside itself.
+/// A server of `svc-standalone`.
 #[derive(Clone, Copy, Debug)]
 pub enum Server {
     /// The database.
@@ -146,18 +148,18 @@ pub enum Server {
     Nats,
 }
 
-/// A server that cannot start. Dropped, it can again.
-pub struct Away(PathBuf);
+/// A server without its configuration file, so that it cannot start. Dropping it restores the file.
+pub struct BlockedServer(PathBuf);
 
-impl Drop for Away {
+impl Drop for BlockedServer {
     fn drop(&mut self) {
-        let _ = std::fs::rename(self.0.with_extension("away"), &self.0);
+        let _ = std::fs::rename(self.0.with_extension("blocked"), &self.0);
     }
 }
 
 impl RunFile {
-    /// Which of its processes run.
-    pub fn alive(&self) -> Vec<i32> {
+    /// The processes that run.
+    pub fn running_processes(&self) -> Vec<i32> {
         let all = [self.pid, self.children.postgres, self.children.nats];
         all.into_iter().filter(|pid| is_alive(*pid)).collect()
     }

@@ -1,15 +1,15 @@
-//! The client `svc` as a person or a script uses it, in a home of its own.
+//! The CLI `svc` with its own home directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use testkit::{DEADLINE, within};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::{DEADLINE, within};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
-/// Somebody at a machine of their own.
+/// A user of the CLI.
 pub struct Svc {
     program: PathBuf,
     home: TempDir,
@@ -18,19 +18,19 @@ pub struct Svc {
     api_key: Option<String>,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
-pub struct Ran {
-    /// The exit status.
+pub struct SvcOutput {
+    /// The exit code.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it said.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Svc {
-    /// As after the `export` line of the greeting.
+    /// Sets the variables that `up` prints in its `export` line.
     pub fn new(program: &Path, base_url: &str, tenant: &str) -> Self {
         Self {
             program: program.to_owned(),
@@ -41,13 +41,13 @@ impl Svc {
         }
     }
 
-    /// The same as a program that holds this key.
+    /// Adds `SVC_API_KEY`.
     #[must_use]
     pub fn with_api_key(self, key: &str) -> Self {
         Self { api_key: Some(key.to_owned()), ..self }
     }
 
-    /// Starts a command line that waits for somebody else. It ends with the test.
+    /// Starts a command that waits for another user. It stops with the test.
     pub fn start(&self, arguments: &[&str]) -> Child {
         let mut command = Command::new(&self.program);
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
@@ -57,29 +57,29 @@ impl Svc {
         command.spawn().unwrap()
     }
 
-    /// Runs a command line with this on standard input.
-    pub async fn run(&self, arguments: &[&str], input: &str) -> Ran {
+    /// Runs a command with `input` on standard input.
+    pub async fn run(&self, arguments: &[&str], input: &str) -> SvcOutput {
         let mut child = self.start(arguments);
-        // A client that refuses early does not read what it is sent.
+        // A command that fails early does not read its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes()).await;
         let output = within(DEADLINE, &format!("svc {arguments:?}"), child.wait_with_output()).await.unwrap();
-        Ran {
+        SvcOutput {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
 
-    /// The same, which must succeed.
-    pub async fn done(&self, arguments: &[&str], input: &str) -> String {
-        let ran = self.run(arguments, input).await;
-        assert_eq!(ran.code, Some(0), "svc {arguments:?}: {ran:?}");
-        ran.stdout
+    /// Runs a command that must succeed. Returns standard output.
+    pub async fn run_ok(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input).await;
+        assert_eq!(output.code, Some(0), "svc {arguments:?}: {output:?}");
+        output.stdout
     }
 
-    /// The same; what it prints with `--output json`.
+    /// Runs a command with `--output json`, which must succeed.
     pub async fn json(&self, arguments: &[&str], input: &str) -> Value {
-        let printed = self.done(&[arguments, &["--output", "json"]].concat(), input).await;
-        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("svc {arguments:?}: {error}: {printed}"))
+        let stdout = self.run_ok(&[arguments, &["--output", "json"]].concat(), input).await;
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("svc {arguments:?}: {error}: {stdout}"))
     }
 }

@@ -1,7 +1,8 @@
-//! A consumer that nobody here wrote reads from the stream what events.md promises, computed here anew.
+//! An independent consumer (nats-py) reads subject, headers and payload as docs/events.md specifies. The expected values are
+//! computed without the code of the project.
 
 use data_encoding::BASE32_NOPAD;
-use e2e::{Installation, Person, given, variable};
+use e2e::{ApiUser, Installation, required_variable, variable};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use testkit::within;
@@ -9,13 +10,13 @@ use tokio::process::Command;
 
 const REQUEST_ID: &str = "consumer-test.1";
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-/// As no serialiser would write it: every byte must come through.
-const ODD: &str = "{ \"metadata\" : {\"event_timestamp\":\"2026-01-31T13:00:00.5+01:00\",\t\"event_type\":\"NETWORK_DNS\"},\r\n \"source_id\":\"fw 1\\/\\u00e4\" ,\"event_id\":\"e:1\", \"note\":\"\u{1f600} \u{e9}t\u{e9} \\ud83d\\ude00\", \"n\": 1.50e+2 } ";
+/// Unusual JSON formatting, which must be preserved byte for byte.
+const UNUSUAL: &str = "{ \"metadata\" : {\"event_timestamp\":\"2026-01-31T13:00:00.5+01:00\",\t\"event_type\":\"NETWORK_DNS\"},\r\n \"source_id\":\"fw 1\\/\\u00e4\" ,\"event_id\":\"e:1\", \"note\":\"\u{1f600} \u{e9}t\u{e9} \\ud83d\\ude00\", \"n\": 1.50e+2 } ";
 const PLAIN: &str = "{\"source_id\":\"fw-2\",   \"event_id\":\"e2\",\"x\":[ ]}";
 
 async fn read(nats_url: &str, count: usize) -> Vec<Value> {
     let python = variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let library = given("SVC_TEST_NATS_PY");
+    let library = required_variable("SVC_TEST_NATS_PY");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/consumers/read_event.py");
     let mut command = Command::new(python);
     command.args([script, nats_url, &count.to_string()]).env("PYTHONPATH", library).kill_on_drop(true);
@@ -35,7 +36,7 @@ fn short_digest(source_id: &str) -> String {
     BASE32_NOPAD.encode(&Sha256::digest(source_id)[..10])
 }
 
-/// The headers that both have in common, and these.
+/// The common headers of both events, and `own`.
 fn headers(received_at: &Value, session: &str, own: &[(&str, &str)]) -> Map<String, Value> {
     let credential = format!("session:{session}");
     let common = [
@@ -52,42 +53,42 @@ fn headers(received_at: &Value, session: &str, own: &[(&str, &str)]) -> Map<Stri
 }
 
 #[tokio::test]
-async fn a_consumer_of_another_make_reads_subject_headers_and_bytes_as_documented() {
+async fn an_independent_consumer_reads_subject_headers_and_bytes_as_documented() {
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let person = Person::first_of(&run.run_file).await;
-    let client = person.client.clone().header("X-Request-Id", REQUEST_ID).header("traceparent", TRACEPARENT);
-    let single: Value = client.post_bytes("/events", "application/json", ODD).await.expect(202);
+    let user = ApiUser::first_admin(&run.run_file).await;
+    let client = user.client.clone().header("X-Request-Id", REQUEST_ID).header("traceparent", TRACEPARENT);
+    let single: Value = client.post_bytes("/events", "application/json", UNUSUAL).await.expect(202);
     let list = format!("[{PLAIN}  ,\n {PLAIN}]");
     let batch: Value = client.post_bytes("/events/batch", "application/json", list).await.expect(202);
-    assert_eq!(batch["results"][1]["duplicate"], true, "one event, twice in the list: {batch}");
+    assert_eq!(batch["results"][1]["duplicate"], true, "the batch contains the event twice: {batch}");
     let sessions: Value =
-        client.clone().header("X-User-ID", &person.user_id).get("/auth/sessions").await.expect(200);
+        client.clone().header("X-User-ID", &user.user_id).get("/auth/sessions").await.expect(200);
     let session = sessions["items"][0]["id"].as_str().unwrap();
 
     let messages = read(&run.run_file.nats_url, 2).await;
-    let odd_source = "fw 1/\u{e4}";
-    let odd_headers = headers(
+    let unusual_source = "fw 1/\u{e4}";
+    let unusual_headers = headers(
         &single["received_at"],
         session,
         &[
-            ("Nats-Msg-Id", &format!("demo:{}:e:1", short_digest(odd_source))),
+            ("Nats-Msg-Id", &format!("demo:{}:e:1", short_digest(unusual_source))),
             ("ce-id", "e:1"),
             ("ce-source", "fw%201%2F%C3%A4"),
             ("ce-type", "NETWORK_DNS"),
             ("ce-time", "2026-01-31T12:00:00.500Z"),
         ],
     );
-    let odd_token = format!("h-{}", short_digest(odd_source));
+    let unusual_token = format!("h-{}", short_digest(unusual_source));
     assert_eq!(
         messages[0],
         json!({
-            "subject": subject(odd_source, "NETWORK_DNS", &odd_token),
-            "headers": odd_headers,
-            "payload": ODD,
+            "subject": subject(unusual_source, "NETWORK_DNS", &unusual_token),
+            "headers": unusual_headers,
+            "payload": UNUSUAL,
         })
     );
-    // An event that says no time happened when it was received, and that the answer to a batch does not tell.
+    // An event without a timestamp gets the time of receipt, which the response to a batch does not contain.
     let received_at = &messages[1]["headers"]["Udm-Received-At"];
     let plain_headers = headers(
         received_at,

@@ -1,39 +1,39 @@
-//! The specification's table of routes, in plain HTTP and JSON: routes, headers and fields to the letter.
+//! The routes, headers and fields of the specification, in plain HTTP and JSON.
 
-use e2e::{Installation, raw_client};
+use e2e::{Installation, api_client};
 use serde_json::{Value, json};
 use testkit::PASSWORD;
 
 fn text<'a>(body: &'a Value, field: &str) -> &'a str {
-    body[field].as_str().unwrap_or_else(|| panic!("{field} is no text: {body}"))
+    body[field].as_str().unwrap_or_else(|| panic!("{field} is not a string: {body}"))
 }
 
 #[tokio::test]
 async fn every_route_of_the_specification_works_with_its_headers_and_fields() {
     let installation = Installation::new(&[]);
     let run = installation.up().await;
-    let anybody = raw_client(&run.run_file.base_url);
+    let client = api_client(&run.run_file.base_url);
     let email = &run.run_file.admin_email;
 
     let accept = json!({ "token": run.run_file.admin_invite_token, "password": PASSWORD });
-    let user: Value = anybody.post("/users/accept-invite", &accept).await.expect(201);
+    let user: Value = client.post("/users/accept-invite", &accept).await.expect(201);
     assert_eq!((text(&user, "tenant_id"), text(&user, "email")), ("demo", email.as_str()));
-    anybody.post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
+    client.post("/users/accept-invite", &accept).await.expect_problem(400, "token_invalid");
 
     let login = json!({ "email": email, "password": PASSWORD });
-    anybody.post("/auth/password/login", &login).await.expect_problem(400, "header_missing");
-    let tenant = anybody.clone().header("X-Tenant-ID", "demo");
-    let answer = tenant.post("/auth/password/login", &login).await;
-    assert_eq!(answer.headers["cache-control"], "no-store");
-    let session: Value = answer.expect(200);
+    client.post("/auth/password/login", &login).await.expect_problem(400, "header_missing");
+    let tenant = client.clone().header("X-Tenant-ID", "demo");
+    let response = tenant.post("/auth/password/login", &login).await;
+    assert_eq!(response.headers["cache-control"], "no-store");
+    let session: Value = response.expect(200);
     assert_eq!((text(&session, "token_type"), text(&session, "user_id")), ("Bearer", text(&user, "user_id")));
     let token = text(&session, "session_id");
     assert!(token.starts_with("svc_st_"));
 
     let wrong = json!({ "email": email, "password": "another-horse-battery-9" });
-    let unknown = json!({ "email": "nobody@demo.example", "password": PASSWORD });
-    let same = |answer: testkit::TestResponse| {
-        let mut problem = serde_json::to_value(answer.expect_problem(401, "login_failed")).unwrap();
+    let unknown = json!({ "email": "unknown@demo.example", "password": PASSWORD });
+    let problem = |response: testkit::TestResponse| {
+        let mut problem = serde_json::to_value(response.expect_problem(401, "login_failed")).unwrap();
         problem["request_id"].take();
         problem
     };
@@ -41,13 +41,14 @@ async fn every_route_of_the_specification_works_with_its_headers_and_fields() {
         tenant.post("/auth/password/login", &wrong).await,
         tenant.post("/auth/password/login", &unknown).await,
     );
-    assert_eq!(same(wrong), same(unknown), "who exists cannot be told");
+    assert_eq!(problem(wrong), problem(unknown), "the response reveals whether the account exists");
 
-    let person = anybody.clone().bearer(token);
-    person.get("/auth/sessions").await.expect_problem(400, "header_missing");
-    let answer = person.clone().header("X-User-ID", text(&user, "user_id")).get("/auth/sessions").await;
-    assert!(!answer.body.contains(token), "the raw token is shown at login only");
-    let sessions: Value = answer.expect(200);
+    let user_client = client.clone().bearer(token);
+    user_client.get("/auth/sessions").await.expect_problem(400, "header_missing");
+    let response =
+        user_client.clone().header("X-User-ID", text(&user, "user_id")).get("/auth/sessions").await;
+    assert!(!response.body.contains(token), "the response contains the raw token");
+    let sessions: Value = response.expect(200);
     assert_eq!(sessions["items"].as_array().unwrap().len(), 1);
     assert_eq!(
         (&sessions["items"][0]["current"], &sessions["items"][0]["method"]),
@@ -55,27 +56,27 @@ async fn every_route_of_the_specification_works_with_its_headers_and_fields() {
     );
 
     let event = json!({ "source_id": "s", "event_id": "e1" });
-    anybody.post("/events", &event).await.expect_problem(401, "unauthenticated");
-    let first: Value = person.post("/events", &event).await.expect(202);
+    client.post("/events", &event).await.expect_problem(401, "unauthenticated");
+    let first: Value = user_client.post("/events", &event).await.expect(202);
     assert_eq!((text(&first, "event_id"), text(&first, "status")), ("e1", "accepted"));
     assert_eq!(first["duplicate"], false);
-    let again: Value = person.post("/events", &event).await.expect(202);
+    let again: Value = user_client.post("/events", &event).await.expect(202);
     assert_eq!(again["duplicate"], true);
     assert_eq!(again["server_event_id"], first["server_event_id"]);
 
     let batch = json!([{ "source_id": "s", "event_id": "e2" }, { "event_id": "e3" }, { "source_id": "s" }]);
-    let answer: Value = person.post("/events/batch", &batch).await.expect(207);
-    let counts = ["total_events", "successful_events", "failed_events"].map(|field| answer[field].as_u64());
-    assert_eq!(counts, [Some(3), Some(2), Some(1)], "{answer}");
-    let results = answer["results"].as_array().unwrap();
+    let response: Value = user_client.post("/events/batch", &batch).await.expect(207);
+    let counts = ["total_events", "successful_events", "failed_events"].map(|field| response[field].as_u64());
+    assert_eq!(counts, [Some(3), Some(2), Some(1)], "{response}");
+    let results = response["results"].as_array().unwrap();
     let statuses: Vec<_> = results.iter().map(|result| text(result, "status")).collect();
     assert_eq!(statuses, ["accepted", "rejected", "accepted"]);
     assert_eq!((text(&results[1], "event_id"), text(&results[1], "code")), ("e3", "validation_failed"));
 
-    let raw = anybody.clone().header("X-Session-ID", token);
+    let raw = client.clone().header("X-Session-ID", token);
     for _ in 0..2 {
         raw.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
     }
-    person.get("/auth/session").await.expect_problem(401, "credential_invalid");
-    person.post("/events", &event).await.expect_problem(401, "credential_invalid");
+    user_client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    user_client.post("/events", &event).await.expect_problem(401, "credential_invalid");
 }

@@ -17,7 +17,7 @@ use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
 use service::telemetry::{Telemetry, TraceSettings};
-use standalone::contexts::{self, NatsUrls, Settings};
+use standalone::services::{self, NatsUrls, Settings};
 use tempfile::TempDir;
 use testkit::{Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
 use tokio::net::TcpListener;
@@ -106,7 +106,7 @@ impl TestSystem {
         let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
         let serve_admin = service::http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone());
         tasks.spawn("admin", serve_admin);
-        let router = contexts::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
+        let router = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
         tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
         let system =
             Self { base_url, admin_url, database, nats, mails, platform_token, service_token, tasks };

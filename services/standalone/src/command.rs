@@ -1,8 +1,6 @@
 //! The command line of `svc-standalone`.
 
 #[cfg(feature = "services")]
-mod configuration;
-#[cfg(feature = "services")]
 mod documents;
 #[cfg(feature = "services")]
 mod down;
@@ -15,14 +13,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Where a checkout keeps its data.
+/// The data directory of a checkout.
 #[cfg(feature = "services")]
-const USUAL_DATA: &str = ".dev/data";
-/// Where a checkout's run shows its run_file.
+const DEFAULT_DATA: &str = ".dev/data";
+/// The run file of a checkout.
 #[cfg(feature = "services")]
-const USUAL_FACTS: &str = ".dev/standalone.json";
+const DEFAULT_RUN_FILE: &str = ".dev/standalone.json";
 
-/// All services in one process, over a private Postgres and nats-server.
+/// Run all services in one process with a private Postgres and nats-server
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Cli {
@@ -32,18 +30,18 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start everything and run until Ctrl-C
+    /// Start the servers and all services; Ctrl-C stops them
     #[cfg(feature = "services")]
     Up(Up),
-    /// Stop what `up` started elsewhere
+    /// Stop a running `up`
     #[cfg(feature = "services")]
     Down(Down),
-    /// Run a command beside throwaway servers, which it finds in `SVC_TEST_…` variables
+    /// Run a command with temporary servers, whose addresses are in `SVC_TEST_…` variables
     WithServers(WithServers),
-    /// Print the reference of all configuration variables, in Markdown
+    /// Print the reference of all configuration variables in Markdown
     #[cfg(feature = "services")]
     Configuration,
-    /// Print the OpenAPI document of the public API
+    /// Print the `OpenAPI` document of the public API
     #[cfg(feature = "services")]
     Openapi,
     /// Print the path prefixes of the public API and their services, as JSON
@@ -57,14 +55,14 @@ enum Command {
 #[cfg(feature = "services")]
 #[derive(Debug, Args)]
 struct Up {
-    /// Port of the public API on 127.0.0.1; 0 for any free one
+    /// Port of the public API on 127.0.0.1; 0 selects a free port
     #[arg(long, default_value_t = 8080)]
     port: u16,
     /// Directory for all data
-    #[arg(long, value_name = "DIR", default_value = USUAL_DATA)]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
     data: PathBuf,
-    /// File that shows the run_file of the run, for scripts
-    #[arg(long, value_name = "FILE", default_value = USUAL_FACTS)]
+    /// File with the addresses and credentials of this run, for scripts
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_RUN_FILE)]
     run_file: PathBuf,
     #[command(flatten)]
     tools: ToolsFile,
@@ -73,7 +71,7 @@ struct Up {
 #[cfg(feature = "services")]
 #[derive(Debug, Args)]
 struct Down {
-    /// Directory for all data; without it, the usual one, and whichever run shows its run_file in the usual file
+    /// Data directory of the run to stop [default: the runs of .dev/data and .dev/standalone.json]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Also remove the data
@@ -92,16 +90,16 @@ struct WithServers {
 
 #[derive(Debug, Args)]
 struct ToolsFile {
-    /// File that says where the servers' programs are, made by deploy/local/fetch.py
+    /// File with the paths of the server programs, written by deploy/local/fetch.py
     #[arg(long = "tools", value_name = "FILE", default_value = ".dev/tools.json")]
     path: PathBuf,
 }
 
 impl Cli {
-    /// Does what was asked for.
+    /// Runs the command.
     ///
     /// # Errors
-    /// Whatever kept it from being done, for a person to read.
+    /// If the command fails, with a message for people.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             #[cfg(feature = "services")]
@@ -110,7 +108,7 @@ impl Cli {
             Command::Down(options) => down::run(options).await,
             Command::WithServers(options) => Box::pin(with_servers::run(options)).await,
             #[cfg(feature = "services")]
-            Command::Configuration => configuration::run(),
+            Command::Configuration => documents::print(&documents::configuration()),
             #[cfg(feature = "services")]
             Command::Openapi => documents::print(&openapi::pretty_document()),
             #[cfg(feature = "services")]

@@ -1,4 +1,4 @@
-//! `svc-standalone`: see the library.
+//! `svc-standalone`: runs the whole system, or servers for tests, on one machine.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ static ALLOCATOR: Allocator = Allocator;
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Fails only when there is a provider already, which is as good.
+    // Fails only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Box::pin(cli.run()).await.unwrap_or_else(|error| {
         eprintln!("svc-standalone: {error:#}");

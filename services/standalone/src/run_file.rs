@@ -1,76 +1,82 @@
-//! What a script needs to know about a run. The file is there exactly while the run can be used: it is written when
-//! everything answers, kept up to date, and removed at the end; what a killed run left is removed by the next.
+//! The run file: addresses, credentials and process ids of a run, for scripts.
+//!
+//! The file exists only while the system can be used: `up` writes it when everything is ready, updates it, and removes it at
+//! shutdown. The next run removes the file of a run that was killed.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use devservers::Pids;
+use devservers::secret::write_private;
 use serde::{Deserialize, Serialize};
 
-use crate::secret::write_private;
-use crate::servers::Pids;
-
-/// The run_file, as they stand in `.dev/standalone.json`. They hold credentials: the file is its owner's alone.
+/// The content of `.dev/standalone.json`. It contains credentials, so only its owner can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
     /// The origin of the public API, without `/api/v1`.
     pub base_url: String,
-    /// The broker, as its administrator.
+    /// The URL of the broker for its administrator.
     pub nats_url: String,
-    /// The database, as the superuser.
+    /// The URL of the database for the superuser.
     pub database_url: String,
-    /// The file that holds the operator's token.
+    /// The file that contains the platform token.
     pub platform_token_file: PathBuf,
     /// The first tenant.
     pub tenant: String,
-    /// The first tenant's administrator.
+    /// The administrator of the first tenant.
     pub admin_email: String,
-    /// The token of the administrator's invite, while it is unused.
+    /// The invite token of the administrator, until it is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_invite_token: Option<String>,
-    /// Where mails are written.
+    /// The directory of outgoing mails.
     pub mail_dir: PathBuf,
-    /// The client.
+    /// The CLI.
     pub svc: PathBuf,
-    /// This process.
+    /// The process of `up`.
     pub pid: u32,
-    /// The servers, as they run now.
+    /// The processes of the servers.
     pub children: Pids,
 }
 
 impl RunFile {
-    /// Reads a run_file file.
+    /// Reads a run file.
     ///
     /// # Errors
-    /// When it is missing or is none.
+    /// If the file is missing or invalid.
     pub fn load(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
 
-/// The files that show a run's run_file. Dropping it removes them.
+/// The path of the lock that protects a run file.
+pub(crate) fn lock_path(run_file: &Path) -> PathBuf {
+    run_file.with_extension("lock")
+}
+
+/// The run files of one run. Dropping it removes them.
 #[derive(Debug)]
 pub struct RunFiles {
     paths: Vec<PathBuf>,
 }
 
 impl RunFiles {
-    /// Takes over these paths, and removes what an earlier run may have left there.
-    pub fn own(paths: Vec<PathBuf>) -> Self {
+    /// Removes existing files at these paths, which this run uses from now on.
+    pub fn claim(paths: Vec<PathBuf>) -> Self {
         let files = Self { paths };
         files.remove();
         files
     }
 
-    /// The file to tell people about.
-    pub fn first(&self) -> &Path {
+    /// The path to show to people.
+    pub fn primary(&self) -> &Path {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// Shows these run_file from now on.
+    /// Writes all files.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub fn show(&self, run_file: &RunFile) -> io::Result<()> {
+    /// If a file cannot be written.
+    pub fn write(&self, run_file: &RunFile) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(run_file)?;
         text.push(b'\n');
         self.paths.iter().try_for_each(|path| write_private(path, &text))
@@ -78,7 +84,7 @@ impl RunFiles {
 
     fn remove(&self) {
         for path in &self.paths {
-            // One that is not there is as good as removed; nothing more can be done about any other fault.
+            // The file may not exist; no other error can be handled.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -113,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_promised_names_and_only_its_owner_reads_it() {
+    fn a_run_file_has_the_documented_fields_and_is_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("standalone.json");
         std::fs::write(&path, "stale").unwrap();
-        let files = RunFiles::own(vec![path.clone()]);
-        assert!(!path.exists(), "stale run_file are gone before anything starts");
+        let files = RunFiles::claim(vec![path.clone()]);
+        assert!(!path.exists(), "a stale run file is removed before the start");
 
-        files.show(&run_file()).unwrap();
+        files.write(&run_file()).unwrap();
         assert_eq!(RunFile::load(&path).unwrap(), run_file());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(json["children"], serde_json::json!({"postgres": 8, "nats": 9}));
         assert_eq!(json["admin_invite_token"], "t");
 
-        files.show(&RunFile { admin_invite_token: None, ..run_file() }).unwrap();
+        files.write(&RunFile { admin_invite_token: None, ..run_file() }).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert!(json.get("admin_invite_token").is_none());
 

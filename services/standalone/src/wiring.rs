@@ -1,5 +1,5 @@
-//! The services inside this process: migrations, the three contexts behind the public port, an admin listener, and a first
-//! tenant whose administrator is invited.
+//! Starts the services in this process: migrations, public port, admin listener, and a first tenant with an invite for its
+//! administrator.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use database::migrations::Migrations;
+use devservers::{DataDir, NatsUser, PostgresRole, Servers, secret};
 use hashing::{RawToken, SystemEntropy, TokenKind};
 use identity::Identity;
 use ingest::Ingest;
@@ -19,18 +20,15 @@ use session::Session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::contexts::{self, NatsUrls, Settings};
-use crate::data_dir::DataDir;
-use crate::first_tenant::{FirstTenant, PlatformAdmin};
-use crate::secret;
-use crate::servers::{NatsUser, Role, Servers};
+use crate::first_tenant::{FirstTenant, PlatformClient};
+use crate::services::{self, NatsUrls, Settings};
 
-/// The one database of an installation.
+/// The database of the services.
 pub(crate) const DATABASE: &str = "svc";
-/// How long the services may take until they are ready, once the servers answer.
-const READY_LIMIT: Duration = Duration::from_mins(1);
+/// How long the services may take until they are ready.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What holds on one machine unless the environment says otherwise.
+/// Defaults for one machine.
 const DEFAULTS: [(&str, &str); 4] = [
     ("SVC_STREAM_MODE", "ensure"),
     ("SVC_STREAM_REPLICAS", "1"),
@@ -38,39 +36,39 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("SVC_NATS_DURABILITY", "dev"),
 ];
 
-/// What the services are put into.
-pub(crate) struct StartContext<'a> {
-    /// Postgres and the broker, answering, with roles and schemas made.
+/// What the services run on.
+pub(crate) struct StartOptions<'a> {
+    /// Postgres, with roles and schemas, and the broker.
     pub(crate) servers: &'a Servers,
-    /// Where secrets and mails lie.
+    /// The directory of secrets and mails.
     pub(crate) data: &'a DataDir,
-    /// `SVC_` variables for the services.
+    /// The `SVC_` variables.
     pub(crate) environment: &'a Environment,
-    /// The public port.
+    /// The listener of the public API.
     pub(crate) public: TcpListener,
-    /// The origin that the public port is reached by.
+    /// The origin of the public API.
     pub(crate) base_url: &'a str,
 }
 
-/// What runs now.
-pub(crate) struct Running {
-    /// The first tenant, kept up to date.
+/// The services, ready.
+pub(crate) struct StartedServices {
+    /// The first tenant. It changes when its invite is used.
     pub(crate) first_tenant: watch::Receiver<FirstTenant>,
     /// The origin of the admin listener.
     pub(crate) admin_url: String,
 }
 
-/// The file of the operator's token.
+/// The file of the platform token.
 pub(crate) fn platform_token_file(data: &DataDir) -> PathBuf {
     data.secrets().join("platform-token")
 }
 
-/// Starts everything and returns once it answers.
-pub(crate) async fn start(surroundings: StartContext<'_>, tasks: &Tasks) -> anyhow::Result<Running> {
-    let StartContext { servers, data, environment, public, base_url } = surroundings;
+/// Starts the services and waits until they are ready.
+pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::Result<StartedServices> {
+    let StartOptions { servers, data, environment, public, base_url } = options;
     let settings = settings(servers, data, environment, base_url)?;
-    migrate(identity::MIGRATIONS, &servers.database_url(Role::IdentityMigrator, DATABASE)).await?;
-    migrate(session::MIGRATIONS, &servers.database_url(Role::SessionMigrator, DATABASE)).await?;
+    migrate(identity::MIGRATIONS, &servers.database_url(PostgresRole::IdentityMigrator, DATABASE)).await?;
+    migrate(session::MIGRATIONS, &servers.database_url(PostgresRole::SessionMigrator, DATABASE)).await?;
 
     let known: Vec<_> = variables().into_iter().flat_map(|(_, table)| table).collect();
     for warning in unknown_names(environment, &known) {
@@ -82,17 +80,17 @@ pub(crate) async fn start(surroundings: StartContext<'_>, tasks: &Tasks) -> anyh
     let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
     telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
-    let router = contexts::start(&settings, &environment, tasks, &readiness, &telemetry).await?;
+    let router = services::start(&settings, &environment, tasks, &readiness, &telemetry).await?;
     tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
-    until_ready(&readiness, tasks).await?;
+    wait_until_ready(&readiness, tasks).await?;
 
-    let kept = data.secrets().join("first-invite");
-    let operator = PlatformAdmin::new(base_url, &settings.platform_token, &kept)?;
-    let first = operator.first_tenant().await.context("the first tenant cannot be made")?;
-    Ok(Running { first_tenant: keep_current(operator, first, tasks), admin_url })
+    let invite_file = data.secrets().join("first-invite");
+    let client = PlatformClient::new(base_url, &settings.platform_token, &invite_file)?;
+    let first_tenant = client.ensure_first_tenant().await.context("failed to create the first tenant")?;
+    Ok(StartedServices { first_tenant: watch_invite(client, first_tenant, tasks), admin_url })
 }
 
-/// Every variable that the services in this process read.
+/// All variables of the services in this process.
 pub(crate) fn variables() -> [(&'static str, Vec<Variable>); 3] {
     [
         (Identity::NAME, Identity::variables()),
@@ -107,33 +105,33 @@ fn settings(
     environment: &Environment,
     base_url: &str,
 ) -> anyhow::Result<Settings> {
-    let fresh = || RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
-    let platform_token =
-        secret::kept_or(&platform_token_file(data), fresh).context("cannot keep the operator's token")?;
-    let service_token =
-        secret::kept(&data.secrets().join("service-token")).context("cannot keep the service token")?;
-    let limiter_key =
-        secret::kept(&data.secrets().join("limiter-key")).context("cannot keep the limiter key")?;
+    let generate = || RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
+    let load = |name: &str| {
+        let file = data.secrets().join(name);
+        secret::load_or_generate(&file).with_context(|| format!("failed to read or write {}", file.display()))
+    };
+    let token_file = platform_token_file(data);
+    let platform_token = secret::load_or_create(&token_file, generate)
+        .with_context(|| format!("failed to read or write {}", token_file.display()))?;
     Ok(Settings {
         public_url: environment.get(PUBLIC_URL.name).unwrap_or(base_url).to_owned(),
-        identity_database_url: servers.database_url(Role::Identity, DATABASE),
-        session_database_url: servers.database_url(Role::Session, DATABASE),
+        identity_database_url: servers.database_url(PostgresRole::Identity, DATABASE),
+        session_database_url: servers.database_url(PostgresRole::Session, DATABASE),
         nats_urls: NatsUrls {
             identity: servers.nats_url(NatsUser::Identity),
             session: servers.nats_url(NatsUser::Session),
             ingest: servers.nats_url(NatsUser::Ingest),
         },
-        service_token,
+        service_token: load("service-token")?,
         platform_token,
-        limiter_key,
+        limiter_key: load("limiter-key")?,
         mail_dir: data.mails().to_string_lossy().into_owned(),
     })
 }
 
 async fn migrate(migrations: Migrations, url: &str) -> anyhow::Result<()> {
     let schema = migrations.schema;
-    let version =
-        migrations.up(url).await.with_context(|| format!("the schema {schema} cannot be migrated"))?;
+    let version = migrations.up(url).await.with_context(|| format!("failed to migrate schema {schema}"))?;
     match version {
         database::migrations::Version::Accepted(_) => Ok(()),
         version => bail!("{schema}: {version}"),
@@ -159,27 +157,27 @@ async fn serve_admin(
     Ok(url)
 }
 
-async fn until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Result<()> {
+async fn wait_until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Result<()> {
     tokio::select! {
         () = readiness.opened() => Ok(()),
         () = tasks.draining().cancelled() => bail!("stopped before the services were ready"),
-        () = tokio::time::sleep(READY_LIMIT) => {
-            bail!("the services are not ready after {READY_LIMIT:?}; they wait for: {}", readiness.closed().join(", "))
+        () = tokio::time::sleep(READY_TIMEOUT) => {
+            bail!("the services are not ready after {READY_TIMEOUT:?}; not fulfilled: {}", readiness.closed().join(", "))
         }
     }
 }
 
-/// Watches a pending invite until it is used.
-fn keep_current(operator: PlatformAdmin, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
-    let (told, seen) = watch::channel(first);
-    if told.borrow().invite_token.is_some() {
+/// Removes the invite token from the first tenant when the invite is used.
+fn watch_invite(client: PlatformClient, first: FirstTenant, tasks: &Tasks) -> watch::Receiver<FirstTenant> {
+    let (sender, receiver) = watch::channel(first);
+    if sender.borrow().invite_token.is_some() {
         let stopping = tasks.stopping().clone();
         tasks.spawn_short(async move {
             tokio::select! {
-                () = operator.until_used() => told.send_modify(|first| first.invite_token = None),
+                () = client.wait_until_invite_used() => sender.send_modify(|first| first.invite_token = None),
                 () = stopping.cancelled() => {}
             }
         });
     }
-    seen
+    receiver
 }

@@ -1,11 +1,9 @@
-//! The real binary with a real Postgres and nats-server: what it starts, survives, stops and leaves.
+//! The `svc-standalone` binary with a real Postgres and nats-server: start, stop, restart and recovery.
 
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without, it may fail on, in shared code too")]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod process {
     mod installation;
-    mod permissions;
-    mod servers;
     mod up;
     mod with_servers;
 }

@@ -1,4 +1,4 @@
-//! `svc-standalone openapi`, `routes` and `variables`: documents that `make gen` checks in.
+//! `svc-standalone configuration`, `openapi`, `routes` and `variables`: documents that `make gen` writes.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -8,6 +8,23 @@ use contract::paths::PREFIXES;
 use serde_json::{Map, Value, json};
 
 use crate::wiring;
+
+const CONFIGURATION_HEAD: &str = "\
+# Configuration
+
+All variables of the services. A service reads each variable from the environment, and a secret alternatively from the file
+named by the variable with the suffix `_FILE`. Durations and sizes have a unit (`30s`, `5m`, `1h`, `7d`; `512MiB`). A service
+reports all configuration errors at once and exits with code 64; an unknown `SVC_` variable is a warning.
+`svc-<service> --check-config` prints the effective values with secrets redacted. `make gen` generates this file.
+
+";
+
+/// Returns the reference of all variables (`docs/configuration.md`).
+pub(super) fn configuration() -> String {
+    let variables = wiring::variables();
+    let tables: Vec<_> = variables.iter().map(|(service, table)| (*service, table.as_slice())).collect();
+    format!("{CONFIGURATION_HEAD}{}", service::config::markdown(&tables))
+}
 
 /// Returns the path prefixes of the public API with their services (`helm/svc/files/routes.json`). A prefix ends at a
 /// path segment; the longest one applies.
@@ -33,7 +50,7 @@ pub(super) fn variables() -> String {
     format!("{:#}\n", Value::Object(services.collect::<Map<_, _>>()))
 }
 
-/// Prints a document.
+/// Prints a document to standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
     io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)

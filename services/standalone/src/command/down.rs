@@ -1,4 +1,4 @@
-//! `svc-standalone down`: asks a run to end, as Ctrl-C there would, and waits until it has.
+//! `svc-standalone down`: sends SIGTERM to a run and waits for its end.
 
 use std::io;
 use std::path::Path;
@@ -6,28 +6,28 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use devservers::{DataDir, Lock, LockAttempt};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Down, USUAL_DATA, USUAL_FACTS, up};
-use crate::data_dir::{Claim, DataDir, Lock};
-use crate::say::say;
-use crate::servers;
+use super::{DEFAULT_DATA, DEFAULT_RUN_FILE, Down};
+use crate::run_file;
+use crate::terminal::print;
 
-/// Draining, stopping and Postgres' shutdown each have their own budget within it.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Covers the time limits of draining, of stopping the services and of the shutdown of Postgres.
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(super) async fn run(options: Down) -> anyhow::Result<ExitCode> {
-    let data = DataDir::at(options.data.as_deref().unwrap_or(Path::new(USUAL_DATA)))?;
+    let data = DataDir::at(options.data.as_deref().unwrap_or(Path::new(DEFAULT_DATA)))?;
     let mut locks = vec![data.lock()];
     if options.data.is_none() {
-        locks.push(up::lock_of(Path::new(USUAL_FACTS)));
+        locks.push(run_file::lock_path(Path::new(DEFAULT_RUN_FILE)));
     }
     let mut stopped = false;
     for lock in &locks {
         stopped |= stop_holder(lock).await?;
     }
     if !stopped {
-        say("nothing runs here");
+        print("Nothing is running.");
     }
     if options.remove {
         remove(&data).await?;
@@ -35,34 +35,35 @@ pub(super) async fn run(options: Down) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stops the run that holds the lock; false when there is none.
+/// Stops the run that holds the lock. Returns false if there is none.
 async fn stop_holder(lock: &Path) -> anyhow::Result<bool> {
-    // A lock is held by a living process only, so its id is not yet anybody else's.
+    // Only a running process holds a lock, so the id cannot belong to another process.
     let Some(pid) = Lock::holder(lock)?.and_then(Pid::from_raw) else {
         return Ok(false);
     };
-    say(format_args!("stopping pid {} …", pid.as_raw_pid()));
-    kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop pid {}", pid.as_raw_pid()))?;
-    match Lock::released(lock, PATIENCE).await {
+    print(format_args!("Stopping process {} …", pid.as_raw_pid()));
+    kill_process(pid, Signal::TERM)
+        .with_context(|| format!("failed to stop process {}", pid.as_raw_pid()))?;
+    match Lock::wait_for_release(lock, STOP_TIMEOUT).await {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            bail!("pid {} still runs after {} s", pid.as_raw_pid(), PATIENCE.as_secs())
+            bail!("process {} is still running after {} s", pid.as_raw_pid(), STOP_TIMEOUT.as_secs())
         }
-        waited => waited?,
+        result => result?,
     }
-    say("stopped");
+    print("Stopped.");
     Ok(true)
 }
 
-/// Removes the data, and before them what a killed run may have left running on them.
+/// Stops servers that a killed run left behind, and removes the data.
 async fn remove(data: &DataDir) -> anyhow::Result<()> {
     if !data.lock().exists() {
         return Ok(());
     }
-    let Claim::Ours(_lock) = Lock::claim(&data.lock()).await? else {
-        bail!("somebody else uses the data now")
+    let LockAttempt::Acquired(_lock) = Lock::try_acquire(&data.lock()).await? else {
+        bail!("another process uses {}; stop it first", data.root().display())
     };
-    servers::clear_orphans(data).await?;
-    data.remove().with_context(|| format!("cannot remove {}", data.root().display()))?;
-    say(format_args!("removed {}", data.root().display()));
+    devservers::stop_orphans(data).await?;
+    data.remove().with_context(|| format!("failed to remove {}", data.root().display()))?;
+    print(format_args!("Removed {}", data.root().display()));
     Ok(())
 }

@@ -1,11 +1,14 @@
-//! `svc-standalone up`: servers, then services, then the run_file; at the end all of it backwards.
+//! `svc-standalone up`: starts the servers, then the services, and writes the run file. Stops them in reverse order.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use devservers::{
+    DataDir, Durability, Lock, LockAttempt, NatsUser, PostgresRole, Servers, ServersConfig, StartError, Tools,
+};
 use service::Tasks;
 use service::config::Environment;
 use service::telemetry::{self, Output};
@@ -13,79 +16,75 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::Up;
-use crate::contexts;
-use crate::data_dir::{Claim, DataDir, Lock};
 use crate::first_tenant::FirstTenant;
-use crate::greeting::Greeting;
-use crate::run_file::{RunFile, RunFiles};
-use crate::say::say;
-use crate::servers::{Durability, NatsUser, Role, Servers, ServersConfig, StartError};
-use crate::signals::EndSignals;
-use crate::tools::Tools;
-use crate::wiring::{self, DATABASE, Running, StartContext};
+use crate::run_file::{self, RunFile, RunFiles};
+use crate::services;
+use crate::summary::Summary;
+use crate::terminal::{StopSignals, print};
+use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
 
 pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     let environment = Environment::from_process();
-    // People read this terminal: nothing but trouble is logged, unless it is asked for.
+    // Only warnings by default: the output of `up` is for people.
     telemetry::start(environment.get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
     let data = DataDir::at(&options.data)?;
     if data.root().is_file() {
-        anyhow::bail!("{} is a file; DATA must name a directory", data.root().display());
+        anyhow::bail!("{} is a file; --data (make up DATA=…) must be a directory", data.root().display());
     }
-    data.create().with_context(|| format!("cannot use the data directory {}", data.root().display()))?;
-    let _lock = match Lock::claim(&data.lock()).await? {
-        Claim::Ours(lock) => lock,
-        Claim::Held { pid } => {
-            tell_running(&data, pid, options.port);
+    data.create()
+        .with_context(|| format!("failed to create the data directory {}", data.root().display()))?;
+    let _lock = match Lock::try_acquire(&data.lock()).await? {
+        LockAttempt::Acquired(lock) => lock,
+        LockAttempt::Held { pid } => {
+            print_already_running(&data, pid, options.port);
             return Ok(ExitCode::SUCCESS);
         }
     };
     let listener = listen(options.port).await?;
     let tasks = Tasks::default();
-    stop_at_signal(&tasks)?;
-    let (facts_files, _facts_lock) = facts_files(&data, &options.run_file).await?;
+    stop_on_signal(&tasks)?;
+    let (run_files, _run_file_lock) = claim_run_files(&data, &options.run_file).await?;
     let config = ServersConfig {
         tools: Tools::load(&options.tools.path)?,
         data: data.clone(),
-        durability: Durability::Kept,
+        durability: Durability::Persistent,
         account: None,
     };
-    say("starting Postgres and nats-server …");
+    print("Starting Postgres and nats-server …");
     let servers = match Servers::start(&config, tasks.draining()).await {
         Err(StartError::Cancelled) => return Ok(ExitCode::SUCCESS),
         started => started?,
     };
-    say("starting the services …");
-    let served = serve(&servers, &data, &environment, listener, &tasks, &facts_files).await;
-    // Nobody shall find run_file that no longer hold.
-    drop(facts_files);
+    print("Starting the services …");
+    let served = serve(&servers, &data, &environment, listener, &tasks, &run_files).await;
+    // Before the servers stop, so that no script reads addresses that are no longer valid.
+    drop(run_files);
     if served.is_err() {
         tasks.shut_down().await;
     }
     servers.stop().await;
-    say(format_args!("stopped; the data stay in {}", data.root().display()));
+    print(format_args!("Stopped. The data are kept in {}", data.root().display()));
     served
 }
 
-/// Runs the services until a signal or a failure.
+/// Runs the services until a signal or an error.
 async fn serve(
     servers: &Servers,
     data: &DataDir,
     environment: &Environment,
     public: TcpListener,
     tasks: &Tasks,
-    facts_files: &RunFiles,
+    run_files: &RunFiles,
 ) -> anyhow::Result<ExitCode> {
     let base_url = format!("http://{}", public.local_addr()?);
-    let platform_token_file = wiring::platform_token_file(data);
-    let surroundings = StartContext { servers, data, environment, public, base_url: &base_url };
-    let Running { first_tenant, admin_url } = wiring::start(surroundings, tasks).await?;
+    let options = StartOptions { servers, data, environment, public, base_url: &base_url };
+    let StartedServices { first_tenant, admin_url } = wiring::start(options, tasks).await?;
     let program = std::env::current_exe()?;
     let base = RunFile {
         base_url,
         nats_url: servers.nats_url(NatsUser::Administrator),
-        database_url: servers.database_url(Role::Superuser, DATABASE),
-        platform_token_file,
+        database_url: servers.database_url(PostgresRole::Superuser, DATABASE),
+        platform_token_file: wiring::platform_token_file(data),
         tenant: String::new(),
         admin_email: String::new(),
         admin_invite_token: None,
@@ -95,34 +94,34 @@ async fn serve(
         children: *servers.pids().borrow(),
     };
     let run_file = current(&base, servers, &first_tenant);
-    facts_files.show(&run_file)?;
-    say(Greeting {
+    run_files.write(&run_file)?;
+    print(Summary {
         run_file: &run_file,
-        facts_file: facts_files.first(),
+        run_file_path: run_files.primary(),
         data: data.root(),
         admin_url: &admin_url,
-        sends_mails: contexts::sends_mails(environment),
+        sends_mails: services::sends_mails(environment),
     });
     tokio::select! {
         code = tasks.run_until_shutdown() => Ok(code),
-        never = keep_current(base, servers, first_tenant, facts_files) => match never {},
+        never = update_run_files(base, servers, first_tenant, run_files) => match never {},
     }
 }
 
-/// The run_file as they are now.
+/// The run file with the current process ids and invite.
 fn current(base: &RunFile, servers: &Servers, first_tenant: &watch::Receiver<FirstTenant>) -> RunFile {
-    let first = first_tenant.borrow().clone();
+    let first_tenant = first_tenant.borrow().clone();
     RunFile {
-        tenant: first.tenant,
-        admin_email: first.admin_email,
-        admin_invite_token: first.invite_token,
+        tenant: first_tenant.tenant,
+        admin_email: first_tenant.admin_email,
+        admin_invite_token: first_tenant.invite_token,
         children: *servers.pids().borrow(),
         ..base.clone()
     }
 }
 
-/// Shows the run_file again whenever one changes.
-async fn keep_current(
+/// Rewrites the run files after each change.
+async fn update_run_files(
     base: RunFile,
     servers: &Servers,
     mut first_tenant: watch::Receiver<FirstTenant>,
@@ -130,81 +129,72 @@ async fn keep_current(
 ) -> Infallible {
     let mut pids = servers.pids();
     loop {
-        // A sender that is gone changes nothing any more.
+        // A branch is disabled when its sender is dropped.
         tokio::select! {
             Ok(()) = pids.changed() => {}
             Ok(()) = first_tenant.changed() => {}
             else => std::future::pending().await,
         }
-        if let Err(error) = files.show(&current(&base, servers, &first_tenant)) {
-            tracing::warn!(%error, "the run_file cannot be shown");
+        if let Err(error) = files.write(&current(&base, servers, &first_tenant)) {
+            tracing::warn!(%error, "failed to write run file");
         }
     }
 }
 
-/// Takes the public port before anything is started, so that a taken one is told at once.
+/// Binds the public port before anything is started, so that a taken port is reported immediately.
 async fn listen(port: u16) -> anyhow::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
-        format!("port {port} of 127.0.0.1 cannot be used; choose another: make up PORT=…, or --port")
+        format!("failed to listen on 127.0.0.1:{port}; select another port with --port (make up PORT=…)")
     })
 }
 
-/// The first signal ends the run in order. [`Tasks::run_until_shutdown`] sees to a second one.
-fn stop_at_signal(tasks: &Tasks) -> anyhow::Result<()> {
-    let mut signals = EndSignals::catch()?;
+/// Starts the shutdown at the first signal. [`Tasks::run_until_shutdown`] handles the second one.
+fn stop_on_signal(tasks: &Tasks) -> anyhow::Result<()> {
+    let mut signals = StopSignals::install()?;
     let tasks = tasks.clone();
     tasks.clone().tracker().spawn(async move {
-        let told = async {
+        let shutdown = async {
             signals.next().await;
             tasks.draining().cancel();
-            say("\nstopping …");
+            print("\nStopping …");
             tasks.stopping().cancelled().await;
         };
-        tokio::select! { () = told => {}, () = tasks.stopping().cancelled() => {} }
+        tokio::select! { () = shutdown => {}, () = tasks.stopping().cancelled() => {} }
     });
     Ok(())
 }
 
-/// The files for this run's run_file: its own below the data directory, and the usual one unless another run has it.
-async fn facts_files(data: &DataDir, usual: &Path) -> anyhow::Result<(RunFiles, Option<Lock>)> {
-    let usual = std::path::absolute(usual)?;
-    if let Some(parent) = usual.parent() {
+/// The run files of this run: one in the data directory, and `path` unless another run uses it.
+async fn claim_run_files(data: &DataDir, path: &Path) -> anyhow::Result<(RunFiles, Option<Lock>)> {
+    let path = std::path::absolute(path)?;
+    if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
     let own = data.run_file();
-    match Lock::claim(&lock_of(&usual)).await? {
-        Claim::Ours(lock) => Ok((RunFiles::own(vec![usual, own]), Some(lock))),
-        Claim::Held { pid } => {
-            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-            say(format_args!(
-                "{} belongs to another run{pid}; this one's run_file: {}",
-                usual.display(),
-                own.display()
-            ));
-            Ok((RunFiles::own(vec![own]), None))
+    match Lock::try_acquire(&run_file::lock_path(&path)).await? {
+        LockAttempt::Acquired(lock) => Ok((RunFiles::claim(vec![path, own]), Some(lock))),
+        LockAttempt::Held { pid } => {
+            let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let (path, own_path) = (path.display(), own.display());
+            print(format_args!("{path} belongs to another run{pid}; the run file of this run is {own_path}"));
+            Ok((RunFiles::claim(vec![own]), None))
         }
     }
 }
 
-/// The lock of whoever shows run_file in that file.
-pub(super) fn lock_of(run_file: &Path) -> PathBuf {
-    run_file.with_extension("lock")
-}
-
-fn tell_running(data: &DataDir, pid: Option<i32>, port: u16) {
-    let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-    match RunFile::load(&data.run_file()) {
-        Ok(run_file) => {
-            say(format_args!("already running at {}{pid}", run_file.base_url));
-            if !run_file.base_url.ends_with(&format!(":{port}")) {
-                say(format_args!(
-                    "port {port} is not used: name other data too to run a second one (make up PORT=… DATA=…)"
-                ));
-            }
-            say(format_args!("  data   {}", data.root().display()));
-            say(format_args!("  run_file  {}", data.run_file().display()));
-            say("Stop it with Ctrl-C there or `make down` here.");
-        }
-        Err(_) => say(format_args!("already starting or stopping in {}{pid}", data.root().display())),
+fn print_already_running(data: &DataDir, pid: Option<i32>, port: u16) {
+    let process = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    let Ok(run_file) = RunFile::load(&data.run_file()) else {
+        print(format_args!("Another run{process} is starting or stopping in {}", data.root().display()));
+        return;
+    };
+    print(format_args!("Already running at {}{process}", run_file.base_url));
+    if !run_file.base_url.ends_with(&format!(":{port}")) {
+        print(format_args!(
+            "Port {port} is not used. To start a second system, also select another data directory: make up PORT={port} DATA=…"
+        ));
     }
+    print(format_args!("  data      {}", data.root().display()));
+    print(format_args!("  run file  {}", data.run_file().display()));
+    print("Stop it with Ctrl-C in its terminal or with `make down`.");
 }

@@ -1,4 +1,4 @@
-//! An installation in a directory of its own, driven through the real binary, and gone when the test ends.
+//! An installation in a temporary directory, controlled through the binary. Dropping it stops and removes everything.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use standalone::run_file::RunFile;
 use tempfile::TempDir;
 
-/// Far beyond what anything takes on a busy machine; only a defect lasts longer.
+/// Longer than any step takes on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) fn binary() -> Command {
@@ -18,16 +18,16 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// What `deploy/local/fetch.py` has found.
+/// The file that `deploy/local/fetch.py` writes.
 pub(crate) fn tools_file() -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.dev/tools.json");
-    assert!(file.exists(), "run python3 deploy/local/fetch.py --tests first, as `make test` does");
+    assert!(file.exists(), "{} is missing: run the tests with `make test`", file.display());
     file
 }
 
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !holds() {
+    while !condition() {
         assert!(start.elapsed() < DEADLINE, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -37,7 +37,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !is_zombie(pid)
 }
 
-/// Ended, and only waiting for its new parent to look.
+/// Whether the process has exited but is not reaped.
 fn is_zombie(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
 }
@@ -62,22 +62,27 @@ impl Installation {
     pub(crate) fn up_command(&self, data: &str, port: u16) -> Command {
         let mut command = binary();
         command.args(["up", "--port", &port.to_string(), "--data"]).arg(self.path(data));
-        command.arg("--run_file").arg(self.path("standalone.json")).arg("--tools").arg(tools_file());
+        command.arg("--run-file").arg(self.path("standalone.json")).arg("--tools").arg(tools_file());
         command
     }
 
-    /// Starts it and waits until it can be used.
+    /// Starts `up` and waits until the run file is written.
     pub(crate) fn up(&self, data: &str) -> Run {
         let output = self.path("output");
         let file = File::create(&output).unwrap();
         let mut child =
             self.up_command(data, 0).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         let run_file = self.path(data).join("standalone.json");
-        let ours = |child: &Child| RunFile::load(&run_file).is_ok_and(|run_file| run_file.pid == child.id());
-        wait_until("everything runs", || {
-            let ended = child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended:\n{}", std::fs::read_to_string(&output).unwrap());
-            ours(&child)
+        let is_ready =
+            |child: &Child| RunFile::load(&run_file).is_ok_and(|run_file| run_file.pid == child.id());
+        wait_until("the system is ready", || {
+            let status = child.try_wait().unwrap();
+            assert!(
+                status.is_none(),
+                "svc-standalone exited:\n{}",
+                std::fs::read_to_string(&output).unwrap()
+            );
+            is_ready(&child)
         });
         Run { run_file: RunFile::load(&run_file).unwrap(), child }
     }
@@ -91,7 +96,7 @@ impl Installation {
 
 impl Drop for Installation {
     fn drop(&mut self) {
-        // Also what a failed test has left running.
+        // A failed test may have left them running.
         for data in ["data", "other"] {
             let _ = binary().args(["down", "--remove", "--data"]).arg(self.path(data)).output();
         }
@@ -118,7 +123,7 @@ impl Run {
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
-        wait_until("it has ended", || {
+        wait_until("the process exits", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });

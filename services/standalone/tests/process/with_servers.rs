@@ -1,3 +1,5 @@
+//! `svc-standalone with-servers`
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -7,7 +9,7 @@ use tempfile::TempDir;
 
 use super::installation::{binary, is_alive, send, tools_file, wait_until};
 
-/// A `with-servers` whose temporary directory is one of its own, so that what it leaves can be seen.
+/// `with-servers` with a separate temporary directory, so that a test can check that nothing is left.
 fn with_servers(temp: &TempDir, script: &str) -> Command {
     let mut command = binary();
     command.env("TMPDIR", temp.path()).arg("with-servers").arg("--tools").arg(tools_file());
@@ -23,16 +25,16 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// The processes whose command line names the directory.
+/// The number of processes whose command line contains the directory.
 fn processes_below(dir: &Path) -> usize {
-    let mark = dir.to_string_lossy().into_owned();
+    let path = dir.to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| String::from_utf8_lossy(line).contains(&mark)).count()
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&path)).count()
 }
 
 #[test]
-fn the_command_finds_its_servers_and_its_exit_code_comes_through() {
+fn the_command_gets_the_servers_and_its_exit_code_is_returned() {
     let temp = tempfile::tempdir().unwrap();
     let output = run(
         &temp,
@@ -40,16 +42,16 @@ fn the_command_finds_its_servers_and_its_exit_code_comes_through() {
            echo "$SVC_TEST_DATABASE_URL $SVC_TEST_NATS_URL"; exit 7"#,
     );
     assert_eq!(output.status.code(), Some(7), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (database, nats) = said.trim().split_once(' ').unwrap();
-    assert!(database.starts_with("postgres://postgres:"), "{said}");
-    assert!(nats.starts_with("nats://administrator:"), "{said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let (database, nats) = stdout.trim().split_once(' ').unwrap();
+    assert!(database.starts_with("postgres://postgres:"), "{stdout}");
+    assert!(nats.starts_with("nats://administrator:"), "{stdout}");
     assert!(is_empty(temp.path()));
     assert_eq!(processes_below(temp.path()), 0);
 }
 
 #[test]
-fn a_signal_ends_the_command_and_everything_it_started() {
+fn a_signal_stops_the_command_and_all_its_processes() {
     for signal in [Signal::INT, Signal::TERM] {
         let temp = tempfile::tempdir().unwrap();
         let started = temp.path().join("started");
@@ -60,7 +62,7 @@ fn a_signal_ends_the_command_and_everything_it_started() {
         assert!(is_alive(sleeper));
         send(i32::try_from(child.id()).unwrap(), signal);
         assert_eq!(child.wait().unwrap().code(), Some(128 + signal.as_raw()));
-        wait_until("what the command has started is gone", || !is_alive(sleeper));
+        wait_until("the child of the command exits", || !is_alive(sleeper));
         std::fs::remove_file(&started).unwrap();
         assert!(is_empty(temp.path()), "{signal:?}");
         assert_eq!(processes_below(temp.path()), 0, "{signal:?}");
@@ -68,7 +70,7 @@ fn a_signal_ends_the_command_and_everything_it_started() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_is_cleared_by_the_next() {
+async fn the_next_run_removes_what_a_killed_run_left() {
     let temp = tempfile::tempdir().unwrap();
     let started = temp.path().join("started");
     let script = format!(
@@ -77,12 +79,12 @@ async fn what_a_killed_run_left_is_cleared_by_the_next() {
     );
     let mut child = with_servers(&temp, &script).spawn().unwrap();
     wait_until("the command runs", || started.exists());
-    let said = std::fs::read_to_string(&started).unwrap();
-    let (command, url) = said.trim().split_once(' ').unwrap();
+    let line = std::fs::read_to_string(&started).unwrap();
+    let (command, url) = line.trim().split_once(' ').unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     send(command.parse().unwrap(), Signal::KILL);
-    assert!(PgConnection::connect(url).await.is_ok(), "Postgres lives on");
+    assert!(PgConnection::connect(url).await.is_ok(), "Postgres still runs");
     std::fs::remove_file(&started).unwrap();
 
     assert!(run(&temp, "true").status.success());
@@ -91,7 +93,7 @@ async fn what_a_killed_run_left_is_cleared_by_the_next() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_told_and_leaves_nothing() {
+fn a_missing_command_is_reported_and_nothing_is_left() {
     let temp = tempfile::tempdir().unwrap();
     let mut command = binary();
     command.env("TMPDIR", temp.path()).arg("with-servers").arg("--tools").arg(tools_file());

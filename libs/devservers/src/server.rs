@@ -1,0 +1,202 @@
+//! Starts a server, waits until it responds, and restarts it when it exits.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use crate::port::StoredPort;
+use crate::process::{LogTail, ServerProcess, StopStep, stop_orphan};
+
+/// Long because Postgres may replay a lot of WAL after a crash.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+const MIN_BACK_OFF: Duration = Duration::from_millis(100);
+const MAX_BACK_OFF: Duration = Duration::from_secs(10);
+/// A server that ran this long resets the back-off.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The start was cancelled.
+    #[error("the start was cancelled")]
+    Cancelled,
+    /// The process exited.
+    #[error("{server} exited while starting ({status}); {log}")]
+    Exited {
+        /// The server.
+        server: &'static str,
+        /// Its exit status.
+        status: String,
+        /// The end of its log.
+        log: LogTail,
+    },
+    /// The process runs but does not respond.
+    #[error("{server} did not respond within {} s; {log}", START_TIMEOUT.as_secs())]
+    TimedOut {
+        /// The server.
+        server: &'static str,
+        /// The end of its log.
+        log: LogTail,
+    },
+    /// A file or process operation failed.
+    #[error("failed to {action}")]
+    Io {
+        /// The operation, in the infinitive.
+        action: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The roles and schemas were not created.
+    #[error("failed to create the database roles and schemas")]
+    Roles(#[source] sqlx::Error),
+    /// The database cluster cannot be created or used.
+    #[error("{0}")]
+    Cluster(String),
+}
+
+impl StartError {
+    /// Converts an I/O error, for `map_err`.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
+    }
+}
+
+/// A kind of server.
+pub(crate) trait Server: Send + Sync + 'static {
+    /// The name in messages.
+    const NAME: &'static str;
+    /// The signals that stop it.
+    const STOP: &'static [StopStep];
+
+    /// The command that runs it in the foreground.
+    fn command(&self) -> Command;
+    /// The file for its output.
+    fn log(&self) -> &Path;
+    /// The file that contains its process id.
+    fn pid_file(&self) -> PathBuf;
+    /// Arguments that no other process has.
+    fn identifying_arguments(&self) -> &str;
+    /// The port that it listens on.
+    fn port(&self) -> &StoredPort;
+    /// Whether it responds to a request.
+    fn is_responding(&self) -> impl Future<Output = bool> + Send;
+}
+
+/// A server that responds, and its process.
+pub(crate) struct RunningServer<S> {
+    pub(crate) server: Arc<S>,
+    process: ServerProcess,
+}
+
+impl<S: Server> RunningServer<S> {
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.pid().as_raw_pid()
+    }
+
+    pub(crate) async fn stop(self) {
+        self.process.stop(S::STOP).await;
+    }
+}
+
+/// Starts a server for the first time. Changes its port if another process has taken it.
+pub(crate) async fn start<S: Server>(
+    server: S,
+    cancel: &CancellationToken,
+) -> Result<RunningServer<S>, StartError> {
+    let mut attempts = 5;
+    loop {
+        attempts -= 1;
+        match launch(&server, cancel).await {
+            Ok(process) => {
+                return Ok(RunningServer { server: Arc::new(server), process });
+            }
+            Err(StartError::Exited { .. }) if attempts > 0 && server.port().is_taken() => {
+                server.port().change().map_err(StartError::io("find a free port"))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Restarts a server whenever it exits, on the same port and data, and passes the new process id to `on_restart`. Stops it
+/// after `stop` is cancelled.
+pub(crate) async fn supervise<S: Server>(
+    running: RunningServer<S>,
+    stop: CancellationToken,
+    on_restart: impl Fn(i32),
+) {
+    let RunningServer { server, mut process } = running;
+    let mut back_off = MIN_BACK_OFF;
+    loop {
+        let started_at = Instant::now();
+        tokio::select! {
+            () = stop.cancelled() => return process.stop(S::STOP).await,
+            status = process.wait() => {
+                tracing::warn!(server = S::NAME, status = ?status.ok(), "server exited; restarting");
+            }
+        }
+        if started_at.elapsed() > STABLE_AFTER {
+            back_off = MIN_BACK_OFF;
+        }
+        process = match relaunch(&*server, &stop, &mut back_off).await {
+            Some(process) => process,
+            None => return,
+        };
+        on_restart(process.pid().as_raw_pid());
+        tracing::info!(server = S::NAME, pid = process.pid().as_raw_pid(), "server restarted");
+    }
+}
+
+/// Retries until the server responds. `None` after `stop` is cancelled.
+async fn relaunch<S: Server>(
+    server: &S,
+    stop: &CancellationToken,
+    back_off: &mut Duration,
+) -> Option<ServerProcess> {
+    loop {
+        stop.run_until_cancelled(tokio::time::sleep(*back_off)).await?;
+        *back_off = (*back_off * 2).min(MAX_BACK_OFF);
+        match launch(server, stop).await {
+            Ok(process) => return Some(process),
+            Err(StartError::Cancelled) => return None,
+            Err(error) => tracing::warn!(server = S::NAME, %error, "failed to restart server; retrying"),
+        }
+    }
+}
+
+/// Starts the process and waits until it responds. On an error no process is left running.
+async fn launch<S: Server>(server: &S, cancel: &CancellationToken) -> Result<ServerProcess, StartError> {
+    stop_orphan(&server.pid_file(), server.identifying_arguments(), S::STOP)
+        .await
+        .map_err(StartError::io(format!("stop the {} of an earlier run", S::NAME)))?;
+    let mut process = ServerProcess::spawn(server.command(), server.log())
+        .map_err(StartError::io(format!("start {}", S::NAME)))?;
+    let error = tokio::select! {
+        () = cancel.cancelled() => StartError::Cancelled,
+        status = process.wait() => {
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            StartError::Exited { server: S::NAME, status, log: process.log_tail() }
+        }
+        responded = tokio::time::timeout(START_TIMEOUT, wait_until_responding(server)) => {
+            if responded.is_ok() {
+                return Ok(process);
+            }
+            StartError::TimedOut { server: S::NAME, log: process.log_tail() }
+        }
+    };
+    process.stop(S::STOP).await;
+    Err(error)
+}
+
+async fn wait_until_responding<S: Server>(server: &S) {
+    while !server.is_responding().await {
+        tokio::time::sleep(PROBE_INTERVAL).await;
+    }
+}

@@ -1,0 +1,123 @@
+//! The three services in one process: one public router that routes by path prefix, and the internal API of session on
+//! loopback.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::Request;
+use contract::paths::{Upstream, upstream_of};
+use identity::Identity;
+use ingest::Ingest;
+use service::Tasks;
+use service::config::{Environment, Variables as _};
+use service::health::Readiness;
+use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
+use session::Session;
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
+
+/// Settings of the services that the environment does not contain.
+#[derive(Clone)]
+pub struct Settings {
+    /// The public origin.
+    pub public_url: String,
+    /// The URL of the database for the runtime role of identity.
+    pub identity_database_url: String,
+    /// The URL of the database for the runtime role of session.
+    pub session_database_url: String,
+    /// The URLs of the broker.
+    pub nats_urls: NatsUrls,
+    /// The secret of the internal API.
+    pub service_token: String,
+    /// The platform token.
+    pub platform_token: String,
+    /// The HMAC key of the rate limiter (`SVC_LIMITER_KEY`).
+    pub limiter_key: String,
+    /// The directory for mails if the environment has no mail server.
+    pub mail_dir: String,
+}
+
+/// The URL of the broker for the user of each service.
+#[derive(Clone)]
+pub struct NatsUrls {
+    /// For the user `identity`.
+    pub identity: String,
+    /// For the user `session`.
+    pub session: String,
+    /// For the user `ingest`.
+    pub ingest: String,
+}
+
+/// Starts all three services. Returns the router of the public API, which is usable once `readiness` is open.
+///
+/// # Errors
+/// If the configuration is invalid, with all its errors, or a service does not start.
+pub async fn start(
+    settings: &Settings,
+    environment: &Environment,
+    tasks: &Tasks,
+    readiness: &Readiness,
+    telemetry: &Telemetry,
+) -> anyhow::Result<Router> {
+    let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let common = environment.clone().with([
+        ("SVC_PUBLIC_URL", settings.public_url.clone()),
+        ("SVC_SERVICE_TOKEN", settings.service_token.clone()),
+        ("SVC_SESSION_URL", format!("http://{}", internal.local_addr()?)),
+    ]);
+    let for_session = common.clone().with([
+        ("SVC_DATABASE_URL", &settings.session_database_url),
+        ("SVC_NATS_URL", &settings.nats_urls.session),
+    ]);
+    let mut for_identity = common.clone().with([
+        ("SVC_DATABASE_URL", &settings.identity_database_url),
+        ("SVC_NATS_URL", &settings.nats_urls.identity),
+        ("SVC_PLATFORM_TOKEN", &settings.platform_token),
+        ("SVC_LIMITER_KEY", &settings.limiter_key),
+    ]);
+    if !sends_mails(environment) {
+        for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);
+    }
+    let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
+
+    let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
+    if let Some(router) = session.internal {
+        let serve = service::http::serve(internal, router, tasks.clone(), tasks.stopping().clone());
+        // Stops after the public port is drained: requests in flight there still use it.
+        tasks.spawn("internal API", serve);
+    }
+    let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
+    let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
+    Ok(route_by_path(identity.public, session.public, ingest.public))
+}
+
+/// Whether a mail server sends the mails. If not, they are written to files.
+pub fn sends_mails(environment: &Environment) -> bool {
+    ["SVC_SMTP_URL", "SVC_SMTP_URL_FILE"].iter().any(|name| environment.get(name).is_some())
+}
+
+async fn start_service<P: Program>(
+    environment: &Environment,
+    tasks: &Tasks,
+    readiness: &Readiness,
+    telemetry: &Telemetry,
+) -> anyhow::Result<Routers> {
+    let config = P::Config::load(environment)?;
+    let started = P::start(config, tasks, readiness, telemetry).await;
+    started.map_err(|error| anyhow::anyhow!(error)).with_context(|| format!("failed to start {}", P::NAME))
+}
+
+/// Routes each request to the service of its path.
+fn route_by_path(identity: Router, session: Router, ingest: Router) -> Router {
+    let route = move |request: Request| {
+        let router = match upstream_of(request.uri().path()) {
+            Upstream::Identity => &identity,
+            Upstream::Session => &session,
+            Upstream::Ingest => &ingest,
+        };
+        router.clone().oneshot(request)
+    };
+    Router::new().fallback_service(tower::service_fn(route))
+}

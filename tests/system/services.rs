@@ -1,0 +1,111 @@
+//! The three services as separate processes behind a reverse proxy that routes by the table of path prefixes.
+
+use contract::paths::Upstream;
+use e2e::{ALL_SERVICES, ApiUser, EventStream, Services, api_client};
+use serde_json::{Value, json};
+use testkit::{wait_until, within};
+use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
+
+const WITH_SCHEMA: [Upstream; 2] = [Upstream::Identity, Upstream::Session];
+
+async fn migrate(services: &Services) {
+    for service in WITH_SCHEMA {
+        let status = services.migrate(service, "status").await;
+        assert_eq!(status.status.code(), Some(1), "the schema is not migrated yet: {status:?}");
+        assert!(String::from_utf8(status.stderr).unwrap().contains("run `migrate up`"));
+        // A pod waits while the migration job runs.
+        let (waited, up) = tokio::join!(services.migrate(service, "wait"), services.migrate(service, "up"));
+        assert!(up.status.success(), "{up:?}");
+        assert!(waited.status.success(), "{waited:?}");
+        for verb in ["up", "status", "wait"] {
+            let output = services.migrate(service, verb).await;
+            assert_eq!(output.status.code(), Some(0), "{verb} of a migrated schema: {output:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_schema_one_version_ahead_is_accepted_and_two_versions_ahead_is_a_permanent_error() {
+    let services = Services::prepare().await;
+    for service in WITH_SCHEMA {
+        assert!(services.migrate(service, "up").await.status.success());
+        services.increase_schema_version(service).await;
+        assert!(services.migrate(service, "up").await.status.success());
+        services.increase_schema_version(service).await;
+        let rejected = services.migrate(service, "up").await;
+        assert_eq!(rejected.status.code(), Some(64), "a Job does not retry this code: {rejected:?}");
+        assert!(String::from_utf8(rejected.stderr).unwrap().contains("use a newer binary"));
+    }
+}
+
+#[tokio::test]
+async fn a_service_becomes_ready_after_its_schema_is_migrated() {
+    let services = Services::prepare().await;
+    let mut session = services.start(Upstream::Session);
+    wait_until("the service listens", async || {
+        session.process.expect_running();
+        tokio::net::TcpStream::connect(session.address).await.ok()
+    })
+    .await;
+    assert!(!session.is_ready().await);
+    assert!(services.migrate(Upstream::Session, "up").await.status.success());
+    session.wait_until_ready().await;
+}
+
+#[tokio::test]
+async fn separate_services_behind_a_proxy_work_as_one_system() {
+    let services = Services::prepare().await;
+    migrate(&services).await;
+    let mut running = ALL_SERVICES.map(|service| services.start(service));
+    for running in &mut running {
+        running.wait_until_ready().await;
+    }
+    let proxy = services.start_proxy().await;
+    // A ready service must be able to handle requests.
+    api_client(&proxy.base_url).get("/health").await.expect::<Value>(200);
+
+    let ada = ApiUser::create_acme(&proxy.base_url, &services.platform_token, "ada@acme.example").await;
+    let second_session = ApiUser::log_in(&proxy.base_url, "acme", "ada@acme.example").await;
+
+    let transport = HttpTransport::new(HttpTransportConfig {
+        api_key: Some(Secret::new(&ada.token)),
+        ..HttpTransportConfig::new(&proxy.base_url)
+    });
+    transport.connect().await.unwrap();
+    let sent = transport.send(&UdmEvent::new("s").with_event_id("single")).await;
+    assert!(sent.success, "{sent:?}");
+    let batch: Vec<_> = (0..100).map(|id| UdmEvent::new("s").with_event_id(format!("b{id}"))).collect();
+    let sent = transport.send_batch(&batch).await;
+    assert!(sent.success && sent.successful_events == 100, "{sent:?}");
+    let ids = EventStream::connect(&services.nats.url).await.message_ids().await;
+    assert_eq!((ids.len(), ids.values().max()), (101, Some(&1)));
+
+    let client = ada.client.clone().header("X-User-ID", &ada.user_id);
+    let sessions: Value = client.get("/auth/sessions").await.expect(200);
+    let items = sessions["items"].as_array().unwrap();
+    assert_eq!(items.len(), 2);
+    let id = items.iter().find(|session| session["current"] == false).unwrap()["id"].as_str().unwrap();
+    ada.client.delete(&format!("/auth/sessions/{id}")).await.expect_empty(204);
+    second_session.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    let event = json!({ "source_id": "s" });
+    second_session.client.post("/events", &event).await.expect_problem(401, "credential_invalid");
+    let logout = api_client(&proxy.base_url).header("X-Session-ID", &ada.token);
+    logout.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    let rejected = wait_until("ingest rejects the revoked session", async || {
+        transport.send(&UdmEvent::new("s")).await.error
+    });
+    assert_eq!(rejected.await.code.as_deref(), Some("credential_invalid"));
+
+    let problem = api_client(&proxy.base_url).get("/eventsource").await.expect_problem(404, "not_found");
+    assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", proxy.base_url));
+    // The proxy does not expose the internal API, which has its own listener.
+    let path = format!("{}/internal/v1/introspect", proxy.base_url);
+    assert_eq!(testkit::client::plain_http().post(path).send().await.unwrap().status(), 404);
+
+    for service in running {
+        let name = service.address;
+        let drain = service.stop_with_open_connection();
+        let status = within(std::time::Duration::from_secs(20), "a drain", drain).await;
+        assert_eq!(status.code(), Some(0), "{name}");
+    }
+}

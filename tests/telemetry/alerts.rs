@@ -1,0 +1,31 @@
+//! The alerts and dashboards of the chart, evaluated with the metrics of running services.
+
+use std::path::Path;
+use std::process::Command;
+
+use e2e::{ALL_SERVICES, ApiUser, Services, output_of, required_variable};
+use serde_json::json;
+
+#[tokio::test]
+async fn alerts_and_dashboards_use_existing_metrics_and_no_alert_fires_on_a_healthy_system() {
+    let services = Services::prepare().await;
+    services.migrate_all().await;
+    // Without a limit the metrics of the limiter do not exist.
+    let mut running =
+        ALL_SERVICES.map(|service| services.start_with(service, &[("SVC_LIMIT_LOGIN", "30/min")]));
+    for running in &mut running {
+        running.wait_until_ready().await;
+    }
+    let proxy = services.start_proxy().await;
+    let ada = ApiUser::create_acme(&proxy.base_url, &services.platform_token, "ada@acme.example").await;
+    for _ in 0..2 {
+        let event = json!({ "source_id": "fw", "event_id": "e1" });
+        assert_eq!(ada.client.post("/events", &event).await.status, 202);
+    }
+    let targets = ALL_SERVICES.map(|service| format!("{}={}", service.name(), services.admin(service)));
+    let mut command = Command::new(required_variable("SVC_TEST_PYTHON"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("chart/live.py")).args(targets);
+    let output = output_of(command).await;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+}
