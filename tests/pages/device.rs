@@ -99,7 +99,7 @@ async fn an_error_focuses_its_field_and_leaves_no_session() {
 
     login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{PASSWORD}{ENTER}")).await;
-    login.browser.wait_for_text("No device waits under this code.").await;
+    login.browser.wait_for_text("No pending device has this code. Check the code and enter it again.").await;
     assert_eq!(login.browser.focus().await, "code");
     assert_eq!(login.session_methods().await.len(), 1);
     login.browser.close().await;

@@ -1,33 +1,27 @@
-//! The use cases, one file each.
+//! The use cases, one file per noun.
 
-pub(crate) mod create_api_key;
-pub(crate) mod decide_device_grant;
-pub(crate) mod introspect;
-pub(crate) mod issue_session;
-pub(crate) mod list_api_keys;
-pub(crate) mod list_sessions;
-mod make_session;
-pub(crate) mod redeem_device_grant;
-pub(crate) mod revoke_api_key;
-pub(crate) mod revoke_session;
-pub(crate) mod start_device_grant;
-pub(crate) mod take_standing;
+mod account_status;
+pub(crate) mod api_keys;
+pub(crate) mod device_grants;
+pub(crate) mod introspection;
+mod sessions;
 
 use std::sync::Arc;
 
-use audit::AuditLog;
+use audit::{Actor, AuditLog};
 use authn::{CredentialVerifier, IntrospectionBatcher, ServiceSecret};
 use axum::extract::FromRef;
-use bus::InvalidationPublisher;
-use database::Database;
+use bus::{Invalidation, InvalidationPublisher};
+use database::{Database, TenantTx};
 use hashing::Entropy;
 use ratelimit::Limiter;
 use service::Clock;
+use tenancy::TenantScope;
 
-use crate::config::Limits;
+use crate::config::RateLimits;
 use crate::domain::session::Lifetimes;
 
-/// What every use case works with.
+/// The dependencies of the use cases.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) database: Database,
@@ -37,11 +31,24 @@ pub(crate) struct App {
     pub(crate) service_secret: ServiceSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
-    pub(crate) limits: Limits,
+    pub(crate) rate_limits: RateLimits,
     pub(crate) introspection: IntrospectionBatcher,
     pub(crate) invalidations: InvalidationPublisher,
-    /// The origin that people see, without a slash at its end.
+    /// The public origin, without a trailing slash.
     pub(crate) public_url: Arc<str>,
+}
+
+impl App {
+    /// Begins the unit of work of a use case.
+    async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<TenantTx, database::Error> {
+        self.database.begin(scope, actor, self.clock.now()).await
+    }
+
+    /// Publishes an invalidation once the transaction has committed.
+    fn invalidate(&self, tx: &mut TenantTx, invalidation: Invalidation) {
+        let publisher = self.invalidations.clone();
+        tx.after_commit(async move { publisher.publish([invalidation]) });
+    }
 }
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {

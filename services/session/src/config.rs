@@ -1,4 +1,4 @@
-//! Configuration of the session service.
+//! The configuration of the session service.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -39,18 +39,18 @@ service::variables! {
         /// Absolute lifetime of a session from a device login.
         pub(crate) device_max: Duration = lifetime("SVC_DEVICE_MAX", "30d"),
         pub(crate) proxies: TrustedProxies,
-        pub(crate) limits: Limits,
+        pub(crate) rate_limits: RateLimits,
     }
 }
 
 service::variables! {
-    /// Rate limits of the service.
+    /// Rate limits per client address.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Limits {
+    pub(crate) struct RateLimits {
         /// Start of device logins, and polls with an unknown device code.
         pub(crate) device: Limit = Limit::setting(ratelimit::DEVICE, "device"),
         /// All other routes.
-        pub(crate) other: Limit = Limit::setting(ratelimit::DEFAULT, "default"),
+        pub(crate) default: Limit = Limit::setting(ratelimit::DEFAULT, "default"),
     }
 }
 
@@ -71,7 +71,7 @@ impl Config {
     }
 }
 
-impl Limits {
+impl RateLimits {
     /// Limit of wrong user codes. It is off if the device limit is off.
     pub(crate) fn user_code(&self) -> Limit {
         Limit { name: "user_code", rate: self.device.rate.map(|_| WRONG_USER_CODES) }

@@ -1,11 +1,10 @@
-//! The routes of the context, a line each.
+//! The routes of the session context, one line each.
 
 mod api_keys;
-mod auth_device;
-mod auth_session;
-mod auth_sessions;
+mod device_grants;
 mod internal;
 mod oauth;
+mod sessions;
 
 use authn::internal_only;
 use axum::Router;
@@ -20,22 +19,22 @@ use crate::app::App;
 /// The public API.
 pub(crate) fn public(app: App) -> Router {
     Api::default()
-        .on(&routes::WHOAMI, auth_session::whoami)
-        .on(&routes::LIST_SESSIONS, auth_sessions::list)
-        .on(&routes::REVOKE_SESSIONS, auth_sessions::revoke_all)
-        .on(&routes::LOG_OUT, auth_sessions::logout)
-        .on(&routes::REVOKE_SESSION, auth_sessions::revoke)
+        .on(&routes::WHOAMI, sessions::whoami)
+        .on(&routes::LIST_SESSIONS, sessions::list)
+        .on(&routes::REVOKE_SESSIONS, sessions::revoke_all)
+        .on(&routes::LOG_OUT, sessions::log_out)
+        .on(&routes::REVOKE_SESSION, sessions::revoke)
         .on(&routes::CREATE_API_KEY, api_keys::create)
         .on(&routes::LIST_API_KEYS, api_keys::list)
         .on(&routes::REVOKE_API_KEY, api_keys::revoke)
-        .on(&routes::START_DEVICE, auth_device::start)
-        .on(&routes::REDEEM_DEVICE, auth_device::redeem)
-        .on(&routes::INSPECT_DEVICE, auth_device::inspect)
-        .on(&routes::DECIDE_DEVICE, auth_device::decide)
+        .on(&routes::START_DEVICE, device_grants::start)
+        .on(&routes::REDEEM_DEVICE, device_grants::redeem)
+        .on(&routes::INSPECT_DEVICE, device_grants::inspect)
+        .on(&routes::DECIDE_DEVICE, device_grants::decide)
         .with_state(app)
 }
 
-/// The internal API, behind the service token.
+/// The internal API. Every request needs the service token.
 pub(crate) fn internal(app: App) -> Router {
     Router::new()
         .route(ISSUE_SESSION, post(internal::issue))

@@ -1,5 +1,5 @@
-//! The session context: the only authority on bearer credentials. It owns sessions and a projection of each user's and
-//! tenant's standing, and answers one question: who stands behind this credential, now, and what may they do?
+//! The session context: it verifies all bearer credentials. It owns sessions, API keys and device grants, and a projection of
+//! account status, and determines the owner and the current permissions of a credential.
 
 mod app;
 mod config;

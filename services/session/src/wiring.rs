@@ -1,4 +1,4 @@
-//! The composition root: the only place that knows everything.
+//! The composition root: builds routers and tasks. The only module that depends on all others.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -21,10 +21,9 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
 use crate::app::App;
-use crate::app::introspect::LiveCredentials;
+use crate::app::introspection::CredentialLookup;
 use crate::config::Config;
-use crate::http;
-use crate::tasks::{expiry, purge, session_gauge};
+use crate::{http, tasks as periodic};
 
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
@@ -58,7 +57,7 @@ impl Program for Session {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, Session::NAME)?;
+        let database = Database::new(&config.database_url, Self::NAME)?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -70,41 +69,41 @@ impl Program for Session {
     }
 }
 
-/// What is injected.
+/// The injected dependencies.
 pub struct Parts {
     /// The context's database.
     pub database: Database,
-    /// Tells the time.
+    /// The source of the time.
     pub clock: Arc<dyn Clock>,
-    /// Gives random bytes.
+    /// The source of random bytes.
     pub entropy: Arc<dyn Entropy>,
-    /// Tracks background work.
+    /// The tracker of background tasks.
     pub tasks: Tasks,
 }
 
-/// Puts the context together and starts its background work.
+/// Builds the routers and starts the background tasks.
 ///
 /// # Errors
-/// The broker's address is malformed.
+/// The URL of the broker is malformed.
 pub fn build(
     config: Config,
     parts: Parts,
     telemetry: &Telemetry,
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
-    let database = database.measured(telemetry.metrics(), &tasks);
+    let metrics = telemetry.metrics();
+    let database = database.measured(metrics, &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry).with_trusted_proxies(&config.proxies);
-    let limiter = Limiter::new("session", database.clone(), Arc::clone(&clock), telemetry.metrics());
+    let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
-    broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
-    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
+    broker.metrics = metrics.shared(PublishMetrics::register);
+    // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
-    let publisher =
-        audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
-    telemetry.metrics().at_scrape(move || publisher.measure());
-    let credentials = LiveCredentials { database: database.clone(), clock: Arc::clone(&clock) };
+    let publisher = audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
+    metrics.at_scrape(move || publisher.measure());
+    let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
         database,
         clock,
@@ -113,18 +112,19 @@ pub fn build(
         service_secret: config.service_secret,
         audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
-        limits: config.limits,
-        introspection: IntrospectionBatcher::new(credentials, &tasks),
+        rate_limits: config.rate_limits,
+        introspection: IntrospectionBatcher::new(lookup, &tasks),
         invalidations,
         public_url: config.public_url.trim_end_matches('/').into(),
     };
-    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
-    tasks.spawn("expiry", expiry::run(app.clone(), tasks.clone()));
-    let live = Gauge::default();
-    telemetry.metrics().register(|registry| session_gauge::register(&live, registry));
-    tasks.spawn("session_gauge", session_gauge::run(app.clone(), live, tasks.clone()));
+    let active_sessions = Gauge::default();
+    metrics.register(|registry| periodic::register_active_sessions(&active_sessions, registry));
+    tasks.spawn("purge", periodic::purge(app.clone(), tasks.clone()));
+    tasks.spawn("expiry", periodic::audit_expired_sessions(app.clone(), tasks.clone()));
+    let count = periodic::count_active_sessions(app.clone(), active_sessions, tasks.clone());
+    tasks.spawn("active sessions", count);
     Ok(Routers {
-        public: edge.wrap(limiter.wrap(config.limits.other, http::public(app.clone()))),
+        public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()))),
         internal: Some(edge.wrap(http::internal(app))),
     })
 }

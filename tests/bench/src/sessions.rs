@@ -67,14 +67,14 @@ impl Sessions {
 impl Introspector for Sessions {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let asked: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
-        let rows = sqlx::query("select * from session.introspect($1, now())")
+        let rows = sqlx::query("select * from session.find_credentials($1)")
             .bind(asked)
             .fetch_all(&self.pool)
             .await
             .map_err(Unavailable::because)?;
         let mut answers = vec![None; digests.len()];
         for row in rows {
-            let place: i64 = row.try_get("place").map_err(Unavailable::because)?;
+            let place: i64 = row.try_get("position").map_err(Unavailable::because)?;
             let tenant_id: TenantId = row.try_get("tenant_id").map_err(Unavailable::because)?;
             let answer = usize::try_from(place - 1).ok().and_then(|place| answers.get_mut(place));
             if let Some(answer) = answer {

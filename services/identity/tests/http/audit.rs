@@ -121,8 +121,8 @@ async fn expired_sessions_are_audited() {
     system
         .run_sql(
             "update session.sessions set idle_expires_at = now() - interval '2 minutes';
-            update session.expiry_sweep set told_until = now() - interval '1 hour';
-            select session.tell_expired(now(), array[gen_random_uuid()])",
+            update session.expiry_sweep set audited_until = now() - interval '1 hour';
+            select session.audit_expired_sessions(now(), array[gen_random_uuid()])",
         )
         .await;
     let audited = of(&system, "audit.v1.acme.session.session_expired").await;

@@ -1,16 +1,16 @@
-//! An API key: a credential of a tenant's own program, with a life, scopes and, where wanted, a list of sources.
+//! API keys: credentials of a tenant's programs, with a lifetime, scopes and an optional list of sources.
 
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
-use contract::Scope;
 use contract::api_key::CreateApiKey;
+use contract::{Scope, TenantStatus};
 
-const MAX_NAME: usize = 100;
-/// Each look-up of the key carries them.
+const MAX_NAME_CHARS: usize = 100;
+/// Each introspection of the key carries its sources.
 const MAX_SOURCES: usize = 100;
-const DEFAULT_LIFE: TimeDelta = TimeDelta::days(90);
-const MAX_LIFE: TimeDelta = TimeDelta::days(365);
+const DEFAULT_LIFETIME: TimeDelta = TimeDelta::days(90);
+const MAX_LIFETIME: TimeDelta = TimeDelta::days(365);
 
-/// A key that is to be made. Its fields are what was asked for, checked.
+/// The validated fields of a key to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewApiKey {
     pub(crate) name: String,
@@ -19,46 +19,62 @@ pub(crate) struct NewApiKey {
     pub(crate) expires_at: DateTime<Utc>,
 }
 
-/// What is wrong with a key that was asked for.
+/// The invalid field of a request to create a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidApiKey {
-    #[error("a name has 1 to {MAX_NAME} characters, none of them a control character")]
+    #[error("must have 1 to {MAX_NAME_CHARS} characters and no control characters")]
     Name,
-    #[error("a key has a scope at least")]
+    #[error("must contain at least one scope")]
     Scopes,
     #[error(
-        "a key has at most {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, no control characters"
+        "must contain at most {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, without control characters"
     )]
     SourceIds,
-    #[error("a key ends in the future, at most {} days from now", MAX_LIFE.num_days())]
+    #[error("must be in the future, at most {} days from now", MAX_LIFETIME.num_days())]
     ExpiresAt,
 }
 
 impl NewApiKey {
-    /// Checks what was asked for. What is named twice counts once.
-    pub(crate) fn check(request: CreateApiKey, now: DateTime<Utc>) -> Result<Self, InvalidApiKey> {
+    /// Validates a request. Duplicate scopes and sources are removed.
+    pub(crate) fn validate(request: CreateApiKey, now: DateTime<Utc>) -> Result<Self, InvalidApiKey> {
         let name = request.name.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || name.chars().any(char::is_control) {
             return Err(InvalidApiKey::Name);
         }
-        let scopes = each_once(request.scopes);
+        let scopes = sorted_unique(request.scopes);
         if scopes.is_empty() {
             return Err(InvalidApiKey::Scopes);
         }
-        let source_ids = each_once(request.source_ids);
+        let source_ids = sorted_unique(request.source_ids);
         if source_ids.len() > MAX_SOURCES || !source_ids.iter().all(|id| udm::is_source_id(id)) {
             return Err(InvalidApiKey::SourceIds);
         }
-        // As precise as Postgres keeps it, so that what is answered is what is listed.
-        let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFE).trunc_subsecs(6);
-        if expires_at <= now || expires_at > now + MAX_LIFE {
+        // The precision of Postgres, so that the response equals the listed key.
+        let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFETIME).trunc_subsecs(6);
+        if expires_at <= now || expires_at > now + MAX_LIFETIME {
             return Err(InvalidApiKey::ExpiresAt);
         }
         Ok(Self { name: name.to_owned(), scopes, source_ids, expires_at })
     }
 }
 
-fn each_once<T: Ord>(mut items: Vec<T>) -> Vec<T> {
+/// The values that determine whether a key is active.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyLifecycle {
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) revoked_at: Option<DateTime<Utc>>,
+    /// A key of a suspended tenant is active again when the tenant is resumed.
+    pub(crate) tenant_status: TenantStatus,
+}
+
+impl KeyLifecycle {
+    /// Whether the key can be used at a time.
+    pub(crate) fn is_active(&self, now: DateTime<Utc>) -> bool {
+        self.revoked_at.is_none() && now < self.expires_at && self.tenant_status == TenantStatus::Active
+    }
+}
+
+fn sorted_unique<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items.sort_unstable();
     items.dedup();
     items
@@ -66,6 +82,8 @@ fn each_once<T: Ord>(mut items: Vec<T>) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -79,16 +97,16 @@ mod tests {
         }
     }
 
-    fn check(change: impl FnOnce(&mut CreateApiKey)) -> Result<NewApiKey, InvalidApiKey> {
+    fn validate(change: impl FnOnce(&mut CreateApiKey)) -> Result<NewApiKey, InvalidApiKey> {
         let mut request = request();
         change(&mut request);
-        NewApiKey::check(request, NOW)
+        NewApiKey::validate(request, NOW)
     }
 
     #[test]
-    fn a_key_lives_ninety_days_unless_told_and_a_year_at_most() {
-        assert_eq!(check(|_| ()).unwrap().expires_at, NOW + TimeDelta::days(90));
-        let until = |at| check(|request| request.expires_at = Some(at));
+    fn lifetime_is_ninety_days_by_default_and_one_year_at_most() {
+        assert_eq!(validate(|_| ()).unwrap().expires_at, NOW + TimeDelta::days(90));
+        let until = |at| validate(|request| request.expires_at = Some(at));
         assert_eq!(until(NOW + TimeDelta::days(365)).unwrap().expires_at, NOW + TimeDelta::days(365));
         for at in [NOW, NOW - TimeDelta::days(1), NOW + TimeDelta::days(365) + TimeDelta::microseconds(1)] {
             assert_eq!(until(at), Err(InvalidApiKey::ExpiresAt), "{at}");
@@ -96,30 +114,46 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_trimmed_and_bounded() {
-        assert_eq!(check(|request| request.name = " ü ".to_owned()).unwrap().name, "ü");
+    fn name_is_trimmed_and_limited() {
+        assert_eq!(validate(|request| request.name = " ü ".to_owned()).unwrap().name, "ü");
         for name in ["", "  ", "a\nb", &"x".repeat(101)] {
-            assert_eq!(check(|request| request.name = name.to_owned()), Err(InvalidApiKey::Name), "{name}");
+            assert_eq!(
+                validate(|request| request.name = name.to_owned()),
+                Err(InvalidApiKey::Name),
+                "{name}"
+            );
         }
     }
 
     #[test]
-    fn what_is_named_twice_counts_once_and_nothing_is_no_scope() {
-        let twice = check(|request| {
+    fn duplicates_are_removed_and_empty_scopes_rejected() {
+        let key = validate(|request| {
             request.scopes = vec![Scope::UsersRead, Scope::EventsWrite, Scope::UsersRead];
             request.source_ids = vec!["b".to_owned(), "a".to_owned(), "b".to_owned()];
         });
-        let twice = twice.unwrap();
-        assert_eq!(twice.scopes, [Scope::EventsWrite, Scope::UsersRead]);
-        assert_eq!(twice.source_ids, ["a", "b"]);
-        assert_eq!(check(|request| request.scopes = Vec::new()), Err(InvalidApiKey::Scopes));
+        let key = key.unwrap();
+        assert_eq!(key.scopes, [Scope::EventsWrite, Scope::UsersRead]);
+        assert_eq!(key.source_ids, ["a", "b"]);
+        assert_eq!(validate(|request| request.scopes = Vec::new()), Err(InvalidApiKey::Scopes));
     }
 
     #[test]
-    fn sources_are_ones_that_an_event_can_name() {
+    fn rejects_source_ids_that_no_event_can_have() {
         let many = (0..=MAX_SOURCES).map(|n| n.to_string()).collect();
         for bad in [vec![" ".to_owned()], vec!["a\u{7}".to_owned()], vec!["x".repeat(257)], many] {
-            assert_eq!(check(|request| request.source_ids = bad), Err(InvalidApiKey::SourceIds));
+            assert_eq!(validate(|request| request.source_ids = bad), Err(InvalidApiKey::SourceIds));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn key_is_active_until_it_expires_or_is_revoked(
+            now in 0_i64..10, expires in 0_i64..10, revoked in prop::option::of(0_i64..10), suspended: bool,
+        ) {
+            let at = |seconds| NOW + TimeDelta::seconds(seconds);
+            let tenant_status = if suspended { TenantStatus::Suspended } else { TenantStatus::Active };
+            let key = KeyLifecycle { expires_at: at(expires), revoked_at: revoked.map(at), tenant_status };
+            prop_assert_eq!(key.is_active(at(now)), now < expires && revoked.is_none() && !suspended);
         }
     }
 }

@@ -1,40 +1,40 @@
-//! A device grant's life (RFC 8628): pending until a person approves or denies it, approved until it is redeemed once; what
-//! is neither in time is expired.
+//! Device grants (RFC 8628): pending until a user approves or denies, approved until redeemed once. A pending or approved
+//! grant expires.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::device::{Decision, DeviceError};
 
-/// How long a device's codes are of use.
+/// The lifetime of the codes of a grant.
 pub(crate) const LIFETIME: TimeDelta = TimeDelta::minutes(10);
-/// Seconds that a device has to wait between two questions, at first.
-pub(crate) const INTERVAL: u32 = 5;
-/// A person who approves has shown their password within this time: a session that a device was given cannot beget another.
-const FRESH: TimeDelta = TimeDelta::minutes(10);
-/// So many characters of what a device calls itself are shown.
-const LONGEST_NAME: usize = 64;
+/// The initial minimum time between two polls.
+pub(crate) const INTERVAL_SECONDS: u32 = 5;
+/// Approval requires a password login within this time, so that a session from device login cannot approve another device.
+const APPROVAL_WINDOW: TimeDelta = TimeDelta::minutes(10);
+/// The characters of a client name that are kept.
+const MAX_NAME_CHARS: usize = 64;
 
-/// A grant, with what there is in its state. `T` is what an approval leaves.
+/// The state of a grant. `T` is the data of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceGrant<T> {
-    /// Nobody has decided.
+    /// No user has decided.
     Pending,
-    /// Somebody has let the device in, which has not asked since.
+    /// A user approved; the device has not polled since.
     Approved(T),
-    /// Somebody has denied it.
+    /// A user denied.
     Denied,
-    /// The device has its session.
+    /// The device has received its session.
     Redeemed,
-    /// Its time was over before it was redeemed or denied.
+    /// The grant was neither denied nor redeemed in time.
     Expired,
 }
 
-/// The grant waits for no decision.
+/// The grant cannot be decided: it is not pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the grant is decided or over")]
-pub(crate) struct NotPending;
+#[error("the device grant is not pending")]
+pub(crate) struct GrantNotPending;
 
 impl<T> DeviceGrant<T> {
-    /// The grant as it is at a time.
+    /// The state at a time.
     pub(crate) fn at(self, now: DateTime<Utc>, expires_at: DateTime<Utc>) -> Self {
         match self {
             Self::Pending | Self::Approved(_) if now >= expires_at => Self::Expired,
@@ -42,17 +42,16 @@ impl<T> DeviceGrant<T> {
         }
     }
 
-    /// A person decides.
-    pub(crate) fn decide(self, decision: Decision, approval: T) -> Result<Self, NotPending> {
+    /// Approves or denies a pending grant.
+    pub(crate) fn decide(self, decision: Decision, approval: T) -> Result<Self, GrantNotPending> {
         match (self, decision) {
             (Self::Pending, Decision::Approve) => Ok(Self::Approved(approval)),
             (Self::Pending, Decision::Deny) => Ok(Self::Denied),
-            _ => Err(NotPending),
+            _ => Err(GrantNotPending),
         }
     }
 
-    /// The device asks, perhaps earlier than it may: what it gets, or why it gets nothing. Being early matters only while
-    /// nobody has decided.
+    /// Returns the approval, or the error for the device. An early poll matters only while the grant is pending.
     pub(crate) fn redeem(self, early: bool) -> Result<T, DeviceError> {
         match self {
             Self::Pending if early => Err(DeviceError::SlowDown),
@@ -65,14 +64,14 @@ impl<T> DeviceGrant<T> {
     }
 }
 
-/// Whether a password was shown recently enough to let a device in.
-pub(crate) fn is_fresh(logged_in_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    now - logged_in_at <= FRESH
+/// Whether a password login is recent enough to approve a device.
+pub(crate) fn can_approve(logged_in_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    now - logged_in_at <= APPROVAL_WINDOW
 }
 
-/// What a device calls itself, fit to be shown: on one line, and not long.
-pub(crate) fn shown_name(name: &str) -> Option<String> {
-    let name: String = name.trim().chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
+/// The client name for display: without control characters, at most 64 characters. `None` if nothing is left.
+pub(crate) fn display_name(name: &str) -> Option<String> {
+    let name: String = name.trim().chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect();
     Some(name).filter(|name| !name.is_empty())
 }
 
@@ -83,38 +82,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_and_loses_what_would_break_its_line() {
-        assert_eq!(shown_name(" a\n\u{1b}[2Jtv "), Some("a[2Jtv".to_owned()));
-        assert_eq!(shown_name(" \u{7} "), None);
-        assert_eq!(shown_name(&"ä".repeat(100)).unwrap().chars().count(), LONGEST_NAME);
+    fn display_name_is_truncated_and_has_no_control_characters() {
+        assert_eq!(display_name(" a\n\u{1b}[2Jtv "), Some("a[2Jtv".to_owned()));
+        assert_eq!(display_name(" \u{7} "), None);
+        assert_eq!(display_name(&"ä".repeat(100)).unwrap().chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
-    fn a_login_is_fresh_for_ten_minutes() {
+    fn approval_requires_a_login_within_ten_minutes() {
         let then = DateTime::UNIX_EPOCH;
-        assert!(is_fresh(then, then + TimeDelta::minutes(10)));
-        assert!(!is_fresh(then, then + TimeDelta::minutes(10) + TimeDelta::microseconds(1)));
+        assert!(can_approve(then, then + TimeDelta::minutes(10)));
+        assert!(!can_approve(then, then + TimeDelta::minutes(10) + TimeDelta::microseconds(1)));
     }
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Wait(i64),
         Decide(Decision),
-        Ask { early: bool },
+        Poll { early: bool },
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0_i64..400).prop_map(Step::Wait),
             prop_oneof![Just(Decision::Approve), Just(Decision::Deny)].prop_map(Step::Decide),
-            any::<bool>().prop_map(|early| Step::Ask { early }),
+            any::<bool>().prop_map(|early| Step::Poll { early }),
         ];
         prop::collection::vec(step, 0..30)
     }
 
     proptest! {
         #[test]
-        fn a_grant_is_decided_once_redeemed_once_and_never_late(steps in steps()) {
+        fn grant_is_decided_and_redeemed_at_most_once_before_it_expires(steps in steps()) {
             let start = DateTime::UNIX_EPOCH;
             let (mut now, expires_at) = (start, start + LIFETIME);
             let mut grant = DeviceGrant::Pending;
@@ -132,7 +131,7 @@ mod tests {
                             prop_assert_ne!(before, DeviceGrant::Pending);
                         }
                     }
-                    Step::Ask { early } => match before.redeem(early) {
+                    Step::Poll { early } => match before.redeem(early) {
                         Ok(approval) => {
                             prop_assert_eq!(&decisions, &[(Decision::Approve, approval)]);
                             prop_assert!(now < expires_at);

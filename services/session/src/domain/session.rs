@@ -1,27 +1,29 @@
-//! A session's life: made under a standing, used, and over when its time is.
+//! Sessions: active until they are revoked or expire by idle timeout or absolute lifetime.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::SessionMethod;
-use tenancy::TenantId;
+use tenancy::SessionId;
 
-use super::standing::Standing;
+use super::account_status::{AccountStatus, AccountVersions};
 
-/// A session that is to be made.
+/// A recorded use is at least this old before the next one is recorded: one write per minute, however busy a session is.
+const TOUCH_INTERVAL: TimeDelta = TimeDelta::minutes(1);
+
+/// A session to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSession {
-    pub(crate) tenant_id: TenantId,
-    pub(crate) standing: Standing,
+    pub(crate) versions: AccountVersions,
     pub(crate) method: SessionMethod,
-    /// Where its user's client is.
+    /// The address of the client.
     pub(crate) ip: Option<IpAddr>,
-    /// What that client calls itself.
+    /// The `User-Agent` of the client.
     pub(crate) user_agent: Option<String>,
 }
 
-/// How long sessions live, by how they were made.
+/// The configured idle timeouts and absolute lifetimes of sessions, by login method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     pub(crate) password_idle: Duration,
@@ -30,41 +32,101 @@ pub(crate) struct Lifetimes {
     pub(crate) device_max: Duration,
 }
 
-/// When a session ends.
+/// The state of a session at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expiry {
-    /// How long it may be idle.
-    pub(crate) idle: TimeDelta,
-    /// When it ends if it is not used from now on.
-    pub(crate) idle_expires_at: DateTime<Utc>,
-    /// When it ends in any case.
-    pub(crate) expires_at: DateTime<Utc>,
+pub(crate) enum SessionState {
+    /// The session can be used.
+    Active,
+    /// A user revoked the session.
+    Revoked,
+    /// The idle timeout or the absolute lifetime has passed.
+    Expired,
 }
 
-impl Lifetimes {
-    /// The end of a session that is made now.
-    pub(crate) fn expiry(&self, method: SessionMethod, now: DateTime<Utc>) -> Expiry {
-        let (idle, max) = match method {
-            SessionMethod::Password => (self.password_idle, self.password_max),
-            SessionMethod::Device => (self.device_idle, self.device_max),
-        };
-        // Bounded by the configuration to 30 days, which fits.
-        let delta = |duration| TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
-        let expires_at = now + delta(max);
-        Expiry { idle: delta(idle), idle_expires_at: expires_at.min(now + delta(idle)), expires_at }
+/// A session with all values that determine whether it is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) created_under: AccountVersions,
+    pub(crate) lifecycle: SessionLifecycle,
+}
+
+impl Session {
+    /// Whether the session can be used: it is active, and the account status permits it.
+    pub(crate) fn is_active(&self, account: &AccountStatus, now: DateTime<Utc>) -> bool {
+        self.lifecycle.state(now) == SessionState::Active
+            && account.permits_session(self.id, &self.created_under)
     }
 }
 
-/// A use is noted when the last noted one is this long ago: one write a minute, however busy the session is.
-const NOTE_USE_AFTER: TimeDelta = TimeDelta::minutes(1);
+/// The times that determine the state of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionLifecycle {
+    pub(crate) last_seen_at: DateTime<Utc>,
+    pub(crate) idle_timeout: TimeDelta,
+    /// When the session expires if it is not used again.
+    pub(crate) idle_expires_at: DateTime<Utc>,
+    /// The end of the absolute lifetime.
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) revoked_at: Option<DateTime<Utc>>,
+}
 
-/// Whether a use that happens now is to be noted: the first one is.
-pub(crate) fn is_use_worth_noting(last_seen_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
-    last_seen_at.is_none_or(|seen| now - seen >= NOTE_USE_AFTER)
+impl SessionLifecycle {
+    /// The lifecycle of a session that is created now.
+    pub(crate) fn start(lifetimes: &Lifetimes, method: SessionMethod, now: DateTime<Utc>) -> Self {
+        let (idle, max) = match method {
+            SessionMethod::Password => (lifetimes.password_idle, lifetimes.password_max),
+            SessionMethod::Device => (lifetimes.device_idle, lifetimes.device_max),
+        };
+        // The configuration limits both to 30 days, which fits.
+        let delta = |duration| TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
+        let (idle_timeout, expires_at) = (delta(idle), now + delta(max));
+        Self {
+            last_seen_at: now,
+            idle_timeout,
+            idle_expires_at: expires_at.min(now + idle_timeout),
+            expires_at,
+            revoked_at: None,
+        }
+    }
+
+    /// The state at a time.
+    pub(crate) fn state(&self, now: DateTime<Utc>) -> SessionState {
+        if self.revoked_at.is_some() {
+            SessionState::Revoked
+        } else if now >= self.idle_expires_at || now >= self.expires_at {
+            SessionState::Expired
+        } else {
+            SessionState::Active
+        }
+    }
+
+    /// Records a use of an active session and restarts its idle timeout. Returns `None` if there is nothing to record:
+    /// the session is not active, or the last recorded use is less than a minute ago.
+    pub(crate) fn touch(self, now: DateTime<Utc>) -> Option<Self> {
+        let is_due = self.state(now) == SessionState::Active && is_use_due(Some(self.last_seen_at), now);
+        is_due.then(|| Self {
+            last_seen_at: now,
+            idle_expires_at: self.expires_at.min(now + self.idle_timeout),
+            ..self
+        })
+    }
+
+    /// Revokes the session. Returns `None` if it is revoked already; an expired session can still be revoked.
+    pub(crate) fn revoke(self, now: DateTime<Utc>) -> Option<Self> {
+        (self.state(now) != SessionState::Revoked).then_some(Self { revoked_at: Some(now), ..self })
+    }
+}
+
+/// Whether a use of a credential is recorded: the first one is, and then at most one per minute.
+pub(crate) fn is_use_due(last_used_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
+    last_used_at.is_none_or(|last| now - last >= TOUCH_INTERVAL)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const LIFETIMES: Lifetimes = Lifetimes {
@@ -74,23 +136,84 @@ mod tests {
         device_max: Duration::from_hours(24),
     };
 
-    #[test]
-    fn a_session_ends_idle_or_absolutely_whichever_comes_first() {
+    fn start() -> (SessionLifecycle, DateTime<Utc>) {
         let now = DateTime::UNIX_EPOCH;
-        let password = LIFETIMES.expiry(SessionMethod::Password, now);
-        assert_eq!(password.idle_expires_at, now + TimeDelta::hours(1));
-        assert_eq!(password.expires_at, now + TimeDelta::hours(12));
-        let device = LIFETIMES.expiry(SessionMethod::Device, now);
+        (SessionLifecycle::start(&LIFETIMES, SessionMethod::Password, now), now)
+    }
+
+    #[test]
+    fn session_expires_by_idle_timeout_or_absolute_lifetime() {
+        let (session, now) = start();
+        assert_eq!(session.idle_expires_at, now + TimeDelta::hours(1));
+        assert_eq!(session.expires_at, now + TimeDelta::hours(12));
+        assert_eq!(session.state(now + TimeDelta::minutes(59)), SessionState::Active);
+        assert_eq!(session.state(now + TimeDelta::hours(1)), SessionState::Expired);
+    }
+
+    #[test]
+    fn idle_timeout_ends_with_the_absolute_lifetime() {
+        let device = SessionLifecycle::start(&LIFETIMES, SessionMethod::Device, DateTime::UNIX_EPOCH);
         assert_eq!(device.idle_expires_at, device.expires_at);
     }
 
     #[test]
-    fn a_use_is_noted_once_a_minute() {
+    fn use_is_recorded_once_per_minute() {
         let seen = DateTime::UNIX_EPOCH;
-        assert!(!is_use_worth_noting(Some(seen), seen + TimeDelta::seconds(59)));
-        assert!(is_use_worth_noting(Some(seen), seen + TimeDelta::seconds(60)));
-        // A clock that was set back notes nothing until it has caught up.
-        assert!(!is_use_worth_noting(Some(seen), seen - TimeDelta::hours(1)));
-        assert!(is_use_worth_noting(None, seen));
+        assert!(is_use_due(None, seen));
+        assert!(!is_use_due(Some(seen), seen + TimeDelta::seconds(59)));
+        assert!(is_use_due(Some(seen), seen + TimeDelta::seconds(60)));
+        // After the clock is set back, no use is recorded until it has caught up.
+        assert!(!is_use_due(Some(seen), seen - TimeDelta::hours(1)));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Wait(i64),
+        Touch,
+        Revoke,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => prop_oneof![0_i64..120, 1_800_i64..4_000].prop_map(Step::Wait),
+            4 => Just(Step::Touch),
+            1 => Just(Step::Revoke),
+        ];
+        prop::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn inactive_session_never_becomes_active_again(steps in steps()) {
+            let (mut session, created_at) = start();
+            let mut now = created_at;
+            let mut state = session.state(now);
+            for step in steps {
+                match step {
+                    Step::Wait(seconds) => now += TimeDelta::seconds(seconds),
+                    Step::Touch => {
+                        let was_active = session.state(now) == SessionState::Active;
+                        if let Some(touched) = session.touch(now) {
+                            prop_assert!(was_active && now - session.last_seen_at >= TOUCH_INTERVAL);
+                            prop_assert!(touched.idle_expires_at >= session.idle_expires_at);
+                            prop_assert!(touched.idle_expires_at <= touched.expires_at);
+                            session = touched;
+                        }
+                    }
+                    Step::Revoke => {
+                        let was_revoked = session.state(now) == SessionState::Revoked;
+                        let revoked = session.revoke(now);
+                        prop_assert_eq!(revoked.is_none(), was_revoked);
+                        session = revoked.unwrap_or(session);
+                        prop_assert_eq!(session.state(now), SessionState::Revoked);
+                    }
+                }
+                let next = session.state(now);
+                prop_assert!(state == SessionState::Active || next != SessionState::Active);
+                prop_assert!(state != SessionState::Revoked || next == SessionState::Revoked);
+                prop_assert!(next != SessionState::Active || now < created_at + TimeDelta::hours(12));
+                state = next;
+            }
+        }
     }
 }

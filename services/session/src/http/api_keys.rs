@@ -1,4 +1,4 @@
-//! `/api-keys`: the tenant's keys, for its administrators.
+//! `/api-keys`: the tenant's API keys, for its administrators.
 
 use authn::Admin;
 use axum::Json;
@@ -16,7 +16,7 @@ use tenancy::KeyId;
 
 use crate::app::App;
 
-/// `POST`: the one answer that holds the key itself.
+/// `POST /api-keys`: the only response that contains the key itself.
 pub(super) async fn create(
     State(app): State<App>,
     Admin(admin): Admin,
@@ -26,7 +26,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(key)).into_response())
 }
 
-/// `GET`: those that live.
+/// `GET /api-keys`: the active keys.
 pub(super) async fn list(
     State(app): State<App>,
     Admin(admin): Admin,
@@ -35,7 +35,7 @@ pub(super) async fn list(
     Ok(Json(app.list_api_keys(&admin, &paging).await?))
 }
 
-/// `DELETE …/{key_id}`.
+/// `DELETE /api-keys/{key_id}`.
 pub(super) async fn revoke(
     State(app): State<App>,
     Admin(admin): Admin,

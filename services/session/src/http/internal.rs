@@ -1,4 +1,4 @@
-//! The internal API: identity issues, everybody introspects.
+//! The internal API: identity issues sessions and sends account status, every service introspects credentials.
 
 use std::sync::Arc;
 
@@ -16,36 +16,34 @@ use service::http::path::Id;
 use tenancy::{TenantId, UserId};
 
 use crate::app::App;
-use crate::app::issue_session::IssueError;
 
-/// `POST /internal/v1/sessions`: 201, or 409 when the standing behind the login is over.
+/// `POST /internal/v1/sessions`: 201, or 409 if the account status of the login is outdated or forbids a session.
 pub(super) async fn issue(
     State(app): State<App>,
     JsonBody(request): JsonBody<IssueSession, 65_536>,
-) -> Response {
-    match app.issue_session(request).await {
-        Ok(session) => (StatusCode::CREATED, Json(session)).into_response(),
-        Err(IssueError::Overtaken) => StatusCode::CONFLICT.into_response(),
-        Err(IssueError::Database(error)) => Problem::from(error).into_response(),
-    }
+) -> Result<Response, Problem> {
+    Ok(match app.issue_session(request).await? {
+        Some(session) => (StatusCode::CREATED, Json(session)).into_response(),
+        None => StatusCode::CONFLICT.into_response(),
+    })
 }
 
-/// `POST /internal/v1/introspect`: one answer a digest.
+/// `POST /internal/v1/introspect`: one result per digest.
 pub(super) async fn introspect(
     State(app): State<App>,
-    JsonBody(question): JsonBody<Introspect, 65_536>,
+    JsonBody(request): JsonBody<Introspect, 65_536>,
 ) -> Result<Json<Introspected>, Problem> {
     let digests: Option<Vec<TokenDigest>> =
-        question.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
+        request.digests.iter().map(|hex| TokenDigest::from_hex(hex)).collect();
     let digests =
         digests.filter(|digests| digests.len() <= MAX_BATCH).ok_or(ProblemKind::ValidationFailed)?;
     let subjects = app.introspection.introspect_all(digests).await?;
     Ok(Json(Introspected {
-        subjects: subjects.into_iter().map(|known| known.map(Arc::unwrap_or_clone)).collect(),
+        subjects: subjects.into_iter().map(|subject| subject.map(Arc::unwrap_or_clone)).collect(),
     }))
 }
 
-/// `PUT /internal/v1/subjects/{user_id}`: 204, also when something newer is known.
+/// `PUT /internal/v1/subjects/{user_id}`: 204, also if the stored version is newer.
 pub(super) async fn put_subject(
     State(app): State<App>,
     Id(user_id): Id<UserId>,
@@ -54,11 +52,11 @@ pub(super) async fn put_subject(
     if record.user_id != user_id {
         return Err(ProblemKind::ValidationFailed.into());
     }
-    app.take_subject(&record).await?;
+    app.apply_subject_status(&record).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `PUT /internal/v1/tenants/{tenant_id}`: 204, also when something newer is known.
+/// `PUT /internal/v1/tenants/{tenant_id}`: 204, also if the stored version is newer.
 pub(super) async fn put_tenant(
     State(app): State<App>,
     Id(tenant_id): Id<TenantId>,
@@ -67,6 +65,6 @@ pub(super) async fn put_tenant(
     if record.tenant_id != tenant_id {
         return Err(ProblemKind::ValidationFailed.into());
     }
-    app.take_tenant(&record).await?;
+    app.apply_tenant_status(&record).await?;
     Ok(StatusCode::NO_CONTENT)
 }

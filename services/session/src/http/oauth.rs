@@ -1,5 +1,5 @@
-//! What the routes for devices take and refuse in the manner of OAuth, so that any client of RFC 8628 can use them: forms as
-//! well as JSON, and errors as RFC 6749 (section 5.2) has them.
+//! OAuth requests and errors of the device routes, for any client of RFC 8628: bodies as forms or JSON, errors as in RFC 6749,
+//! section 5.2.
 
 use axum::Json;
 use axum::extract::{FromRequest, Request};
@@ -11,29 +11,29 @@ use serde::de::DeserializeOwned;
 use service::Problem;
 use service::http::{HeaderError, body};
 
-/// A body is small.
-const MOST: usize = 8192;
+const MAX_BODY_BYTES: usize = 8192;
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// For answers about credentials, good or bad (RFC 6749, section 5.1).
-pub(super) const NOT_STORED: [(HeaderName, &str); 2] = [(CACHE_CONTROL, "no-store"), (PRAGMA, "no-cache")];
+/// Required on responses about credentials (RFC 6749, section 5.1).
+pub(super) const NO_STORE: [(HeaderName, &str); 2] = [(CACHE_CONTROL, "no-store"), (PRAGMA, "no-cache")];
 
-/// A form, or the same as JSON; nothing at all is an empty form. What stands in it twice is refused, what nobody knows
+/// A form, or the same fields as JSON. An empty body is an empty form. Repeated parameters are rejected, unknown ones are
 /// ignored (RFC 8628, section 3.1).
 pub(super) struct OAuthBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
-    type Rejection = Refused;
+    type Rejection = OAuthError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, OAuthError> {
         let is_json = body::is_json(request.headers());
         let is_form = body::media_type(request.headers())
             .is_none_or(|media_type| media_type.eq_ignore_ascii_case(FORM));
         if !is_json && !is_form {
             return Err(invalid_request(format!("Send Content-Type: {FORM} or application/json.")));
         }
-        let bytes = body::read(request, MOST).await?;
-        // The parsers' own words could repeat a secret. A list would be taken for the fields in their order.
+        let bytes = body::read(request, MAX_BODY_BYTES).await?;
+        // The errors of the parsers are not returned, because they could quote a secret. serde would accept a JSON array as
+        // the fields in order, so only an object is parsed.
         let parsed = if is_json {
             serde_json::from_slice(&bytes).ok().filter(|_| bytes.trim_ascii_start().starts_with(b"{"))
         } else {
@@ -43,44 +43,44 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
     }
 }
 
-/// An answer other than the one that was hoped for.
-pub(super) enum Refused {
-    /// In OAuth's words.
-    OAuth(DeviceErrorResponse),
-    /// As everywhere else: what no device can do anything about.
+/// An error response of a device route.
+pub(super) enum OAuthError {
+    /// An error that RFC 6749 or RFC 8628 defines.
+    Device(DeviceErrorResponse),
+    /// Any other error, as a problem document.
     Problem(Problem),
 }
 
-/// The request is at fault, in a way that the words say.
-pub(super) fn invalid_request(description: impl Into<String>) -> Refused {
-    Refused::OAuth(DeviceErrorResponse {
+/// The error `invalid_request` with a description.
+pub(super) fn invalid_request(description: impl Into<String>) -> OAuthError {
+    OAuthError::Device(DeviceErrorResponse {
         error: DeviceError::InvalidRequest,
         error_description: description.into(),
     })
 }
 
-impl From<DeviceError> for Refused {
+impl From<DeviceError> for OAuthError {
     fn from(error: DeviceError) -> Self {
-        Self::OAuth(error.into())
+        Self::Device(error.into())
     }
 }
 
-impl From<HeaderError> for Refused {
-    fn from(fault: HeaderError) -> Self {
-        invalid_request(fault.to_string())
+impl From<HeaderError> for OAuthError {
+    fn from(error: HeaderError) -> Self {
+        invalid_request(error.to_string())
     }
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for OAuthError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for OAuthError {
     fn into_response(self) -> Response {
         match self {
-            Self::OAuth(refusal) => (StatusCode::BAD_REQUEST, NOT_STORED, Json(refusal)).into_response(),
+            Self::Device(error) => (StatusCode::BAD_REQUEST, NO_STORE, Json(error)).into_response(),
             Self::Problem(problem) => problem.into_response(),
         }
     }

@@ -1,22 +1,20 @@
-//! API keys. Only the digest of a key is ever written.
+//! API keys. Only the digest of a key is stored.
 
 use chrono::{DateTime, Utc};
 use contract::Scope;
 use contract::api_key::ApiKey;
-use database::{Database, Error, TenantTx};
+use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
-use tenancy::{KeyId, TenantId};
+use tenancy::KeyId;
 
 use crate::domain::api_key::NewApiKey;
 
-/// Writes a new key.
+/// Inserts a key.
 pub(crate) async fn insert(
     tx: &mut TenantTx,
-    tenant_id: &TenantId,
     key_id: KeyId,
     digest: TokenDigest,
     key: &NewApiKey,
-    now: DateTime<Utc>,
 ) -> Result<(), Error> {
     let scopes: Vec<String> = key.scopes.iter().map(ToString::to_string).collect();
     sqlx::query!(
@@ -25,12 +23,12 @@ pub(crate) async fn insert(
             (key_id, tenant_id, name, digest, scopes, source_ids, created_at, expires_at)
         values ($1, $2, $3, $4, $5, $6, $7, $8)",
         key_id.0,
-        tenant_id.as_str(),
+        tx.tenant_id().as_str(),
         key.name,
         digest.as_bytes(),
         &scopes,
         &key.source_ids,
-        now,
+        tx.now(),
         key.expires_at,
     )
     .execute(tx.connection())
@@ -38,71 +36,70 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// The tenant's live keys after a given one, oldest first.
-pub(crate) async fn list(
-    tx: &mut TenantTx,
-    after: Option<KeyId>,
-    limit: i64,
-    now: DateTime<Utc>,
-) -> Result<Vec<ApiKey>, Error> {
+/// Returns the tenant's active keys after a given one, oldest first.
+pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) -> Result<Vec<ApiKey>, Error> {
     let rows = sqlx::query!(
-        "-- api_key.list
-        select key_id, name, scopes, source_ids, created_at, expires_at, last_used_at
+        r#"-- api_key.list
+        select
+            key_id as "key_id: KeyId",
+            name,
+            scopes,
+            source_ids,
+            created_at,
+            expires_at,
+            last_used_at
         from session.api_keys
         where ($1::uuid is null or key_id > $1)
             and revoked_at is null
             and expires_at > $3
         order by key_id
-        limit $2",
+        limit $2"#,
         after.map(|id| id.0),
         limit,
-        now
+        tx.now()
     )
     .fetch_all(tx.connection())
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| ApiKey {
-            id: KeyId(row.key_id),
-            name: row.name,
-            scopes: scopes_of(&row.scopes),
-            source_ids: row.source_ids,
-            created_at: row.created_at,
-            expires_at: row.expires_at,
-            last_used_at: row.last_used_at,
-            key: None,
+    rows.into_iter()
+        .map(|row| {
+            Ok(ApiKey {
+                id: row.key_id,
+                name: row.name,
+                scopes: parse_scopes(&row.scopes)?,
+                source_ids: row.source_ids,
+                created_at: row.created_at,
+                expires_at: row.expires_at,
+                last_used_at: row.last_used_at,
+                key: None,
+            })
         })
-        .collect())
+        .collect()
 }
 
-/// How many keys of the tenant live.
-pub(crate) async fn count_live(tx: &mut TenantTx, now: DateTime<Utc>) -> Result<i64, Error> {
-    let live = sqlx::query_scalar!(
-        r#"-- api_key.count_live
-        select count(*) as "count!"
+/// Returns the number of active keys of the tenant.
+pub(crate) async fn count_active(tx: &mut TenantTx) -> Result<i64, Error> {
+    let active = sqlx::query_scalar!(
+        r#"-- api_key.count_active
+        select count(*) as "active!"
         from session.api_keys
         where revoked_at is null and expires_at > $1"#,
-        now
+        tx.now()
     )
     .fetch_one(tx.connection())
     .await?;
-    Ok(live)
+    Ok(active)
 }
 
-/// A key that is revoked.
+/// The result of a revocation.
 pub(crate) struct RevokedKey {
-    /// It lived until now.
+    /// Whether the key was not revoked before.
     pub(crate) newly: bool,
-    /// The digest of the key in hex.
+    /// The digest of the key, in hex.
     pub(crate) digest: String,
 }
 
-/// Revokes a key by its id; `None` when there is no such key.
-pub(crate) async fn mark_revoked(
-    tx: &mut TenantTx,
-    key_id: KeyId,
-    now: DateTime<Utc>,
-) -> Result<Option<RevokedKey>, Error> {
+/// Revokes a key. Returns `None` if the tenant has no such key.
+pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Option<RevokedKey>, Error> {
     let key = sqlx::query_as!(
         RevokedKey,
         r#"-- api_key.mark_revoked
@@ -111,26 +108,31 @@ pub(crate) async fn mark_revoked(
         where key_id = $1
         returning revoked_at = $2 as "newly!", encode(digest, 'hex') as "digest!""#,
         key_id.0,
-        now
+        tx.now()
     )
     .fetch_optional(tx.connection())
     .await?;
     Ok(key)
 }
 
-/// Deletes keys that were over before a time; tells how many, at most `limit`.
+/// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.
 pub(crate) async fn delete_before(
     database: &Database,
     before: DateTime<Utc>,
     limit: i32,
 ) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!("select session.purge_keys($1, $2)", before, limit)
-        .fetch_one(database.pool())
-        .await?;
-    Ok(deleted.unwrap_or(0))
+    let deleted = sqlx::query_scalar!(
+        r#"-- api_key.delete_before
+        select session.purge_api_keys($1, $2) as "deleted!""#,
+        before,
+        limit
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(deleted)
 }
 
-/// A constraint of the table keeps unknown scopes out; should one come all the same, it gives nothing.
-pub(super) fn scopes_of(texts: &[String]) -> Vec<Scope> {
-    texts.iter().filter_map(|text| text.parse().ok()).collect()
+/// Parses stored scopes.
+pub(super) fn parse_scopes(texts: &[String]) -> Result<Vec<Scope>, Error> {
+    texts.iter().map(|text| decode("api_keys.scopes", text)).collect()
 }

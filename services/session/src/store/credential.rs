@@ -1,122 +1,222 @@
-//! Look-up of credentials by their digests, whatever their kind, and the note that they were used.
+//! Lookup of sessions and API keys by digest, and the times of their last use.
 
-use chrono::{DateTime, Utc};
-use contract::Role;
+use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
+use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error};
 use hashing::TokenDigest;
+use sqlx::types::Text;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 use uuid::Uuid;
 
-use super::api_key::scopes_of;
-use super::session::method_from_str;
+use super::api_key::parse_scopes;
+use super::session::parse_method;
+use super::unexpected_null;
+use crate::domain::account_status::{AccountStatus, AccountVersions};
+use crate::domain::api_key::KeyLifecycle;
+use crate::domain::session::{Session, SessionLifecycle};
 
-/// A credential that is live.
-pub(crate) struct Live {
-    /// Which of the digests that were asked it answers, from 1.
-    pub(crate) place: i64,
-    /// The last noted use.
-    pub(crate) last_seen_at: Option<DateTime<Utc>>,
+/// A stored credential, in any state.
+pub(crate) struct StoredCredential {
+    /// The index of its digest in the request.
+    pub(crate) index: usize,
     pub(crate) subject: Subject,
+    pub(crate) state: CredentialState,
 }
 
-/// The row of either kind; what only the other kind has is absent.
+/// The values that determine whether a credential is active.
+pub(crate) enum CredentialState {
+    Session { session: Session, account: AccountStatus },
+    ApiKey { key_id: KeyId, lifecycle: KeyLifecycle, last_used_at: Option<DateTime<Utc>> },
+}
+
+/// A row of `session.find_credentials`. Columns of the other kind of credential are null.
 struct Row {
-    place: i64,
+    position: i64,
     tenant_id: TenantId,
-    created_at: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
-    last_seen_at: Option<DateTime<Utc>>,
+    tenant_status: Text<TenantStatus>,
+    tenant_session_version: i64,
     events_per_second: Option<i32>,
     bytes_per_second: Option<i32>,
+    created_at: DateTime<Utc>,
+    last_used_at: Option<DateTime<Utc>>,
+    expires_at: DateTime<Utc>,
+    revoked_at: Option<DateTime<Utc>>,
     session_id: Option<SessionId>,
     user_id: Option<UserId>,
-    role: Option<String>,
+    role: Option<Text<Role>>,
+    user_status: Option<Text<UserStatus>>,
+    user_credential_version: Option<i64>,
+    kept_session_id: Option<SessionId>,
     method: Option<String>,
+    credential_version: Option<i64>,
+    session_version: Option<i64>,
+    idle_seconds: Option<i32>,
     idle_expires_at: Option<DateTime<Utc>>,
     key_id: Option<KeyId>,
     scopes: Option<Vec<String>>,
     source_ids: Option<Vec<String>>,
 }
 
-/// The live credentials behind these digests.
-pub(crate) async fn introspect(
+/// Returns the credentials with these digests.
+pub(crate) async fn find(
     database: &Database,
     digests: &[TokenDigest],
-    now: DateTime<Utc>,
-) -> Result<Vec<Live>, Error> {
+) -> Result<Vec<StoredCredential>, Error> {
     let digests: Vec<Vec<u8>> = digests.iter().map(|digest| digest.as_bytes().to_vec()).collect();
     let rows = sqlx::query_as!(
         Row,
-        r#"-- credential.introspect
+        r#"-- credential.find
         select
-            place as "place!",
+            "position" as "position!",
             tenant_id as "tenant_id!: TenantId",
-            created_at as "created_at!",
-            expires_at as "expires_at!",
-            last_seen_at,
+            tenant_status as "tenant_status!: Text<TenantStatus>",
+            tenant_session_version as "tenant_session_version!",
             events_per_second,
             bytes_per_second,
+            created_at as "created_at!",
+            last_used_at,
+            expires_at as "expires_at!",
+            revoked_at,
             session_id as "session_id: SessionId",
             user_id as "user_id: UserId",
-            role,
+            role as "role: Text<Role>",
+            user_status as "user_status: Text<UserStatus>",
+            user_credential_version,
+            kept_session_id as "kept_session_id: SessionId",
             method,
+            credential_version,
+            session_version,
+            idle_seconds,
             idle_expires_at,
             key_id as "key_id: KeyId",
             scopes,
             source_ids
-        from session.introspect($1, $2)"#,
-        &digests,
-        now
+        from session.find_credentials($1)"#,
+        &digests
     )
     .fetch_all(database.pool())
     .await?;
-    Ok(rows.into_iter().filter_map(live).collect())
+    rows.into_iter().map(Row::decode).collect()
 }
 
-/// Notes that these credentials were used now; writes nothing when there are none.
-pub(crate) async fn touch(
-    database: &Database,
-    used: &[&Credential],
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    let (mut sessions, mut keys) = (Vec::<Uuid>::new(), Vec::<Uuid>::new());
-    for credential in used {
-        match credential {
-            Credential::Session { session_id, .. } => sessions.push(session_id.0),
-            Credential::ApiKey { key_id, .. } => keys.push(key_id.0),
-        }
+impl Row {
+    fn decode(self) -> Result<StoredCredential, Error> {
+        let index = usize::try_from(self.position - 1).map_err(|error| Error::corrupt("position", error))?;
+        let quota = Quota {
+            events_per_second: self.events_per_second.map(i32::cast_unsigned),
+            bytes_per_second: self.bytes_per_second.map(i32::cast_unsigned),
+        };
+        let (tenant_id, expires_at) = (self.tenant_id.clone(), self.expires_at);
+        let (credential, state) = match self.key_id {
+            Some(key_id) => self.decode_key(key_id)?,
+            None => self.decode_session()?,
+        };
+        let subject = Subject { credential, tenant_id, quota, expires_at };
+        Ok(StoredCredential { index, subject, state })
     }
-    if !sessions.is_empty() {
-        sqlx::query!("select session.touch($1, $2)", &sessions, now).execute(database.pool()).await?;
+
+    fn decode_session(self) -> Result<(Credential, CredentialState), Error> {
+        let session_id = self.session_id.ok_or_else(|| unexpected_null("session_id"))?;
+        let user_id = self.user_id.ok_or_else(|| unexpected_null("user_id"))?;
+        let role = self.role.ok_or_else(|| unexpected_null("role"))?.0;
+        let idle_expires_at = self.idle_expires_at.ok_or_else(|| unexpected_null("idle_expires_at"))?;
+        let versions = |credential_version: Option<i64>, session_version: Option<i64>| {
+            Ok::<_, Error>(AccountVersions {
+                user_id,
+                credential_version: credential_version
+                    .ok_or_else(|| unexpected_null("credential_version"))?,
+                session_version: session_version.ok_or_else(|| unexpected_null("session_version"))?,
+            })
+        };
+        let session = Session {
+            id: session_id,
+            created_under: versions(self.credential_version, self.session_version)?,
+            lifecycle: SessionLifecycle {
+                last_seen_at: self.last_used_at.ok_or_else(|| unexpected_null("last_used_at"))?,
+                idle_timeout: TimeDelta::seconds(
+                    self.idle_seconds.ok_or_else(|| unexpected_null("idle_seconds"))?.into(),
+                ),
+                idle_expires_at,
+                expires_at: self.expires_at,
+                revoked_at: self.revoked_at,
+            },
+        };
+        let account = AccountStatus {
+            versions: versions(self.user_credential_version, Some(self.tenant_session_version))?,
+            role,
+            user_status: self.user_status.ok_or_else(|| unexpected_null("user_status"))?.0,
+            tenant_status: self.tenant_status.0,
+            kept_session_id: self.kept_session_id,
+        };
+        let credential = Credential::Session {
+            session_id,
+            user_id,
+            role,
+            method: parse_method(&self.method.ok_or_else(|| unexpected_null("method"))?)?,
+            created_at: self.created_at,
+            idle_expires_at,
+        };
+        Ok((credential, CredentialState::Session { session, account }))
     }
-    if !keys.is_empty() {
-        sqlx::query!("select session.touch_keys($1, $2)", &keys, now).execute(database.pool()).await?;
+
+    fn decode_key(self, key_id: KeyId) -> Result<(Credential, CredentialState), Error> {
+        let scopes = parse_scopes(&self.scopes.ok_or_else(|| unexpected_null("scopes"))?)?;
+        let source_ids = self.source_ids.ok_or_else(|| unexpected_null("source_ids"))?;
+        let lifecycle = KeyLifecycle {
+            expires_at: self.expires_at,
+            revoked_at: self.revoked_at,
+            tenant_status: self.tenant_status.0,
+        };
+        let state = CredentialState::ApiKey { key_id, lifecycle, last_used_at: self.last_used_at };
+        Ok((Credential::ApiKey { key_id, scopes, source_ids }, state))
+    }
+}
+
+/// The uses of credentials to record.
+#[derive(Default)]
+pub(crate) struct Uses {
+    session_ids: Vec<Uuid>,
+    idle_expires_at: Vec<DateTime<Utc>>,
+    key_ids: Vec<Uuid>,
+}
+
+impl Uses {
+    /// Adds the use of a session.
+    pub(crate) fn add_session(&mut self, session_id: SessionId, touched: &SessionLifecycle) {
+        self.session_ids.push(session_id.0);
+        self.idle_expires_at.push(touched.idle_expires_at);
+    }
+
+    /// Adds the use of an API key.
+    pub(crate) fn add_key(&mut self, key_id: KeyId) {
+        self.key_ids.push(key_id.0);
+    }
+}
+
+/// Saves the uses of credentials. Runs no statement if the list is empty.
+pub(crate) async fn save_uses(database: &Database, uses: &Uses, now: DateTime<Utc>) -> Result<(), Error> {
+    if !uses.session_ids.is_empty() {
+        sqlx::query!(
+            "-- credential.save_uses
+            select session.touch_sessions($1, $2, $3)",
+            &uses.session_ids,
+            &uses.idle_expires_at,
+            now
+        )
+        .execute(database.pool())
+        .await?;
+    }
+    if !uses.key_ids.is_empty() {
+        sqlx::query!(
+            "-- credential.save_uses
+            select session.touch_api_keys($1, $2)",
+            &uses.key_ids,
+            now
+        )
+        .execute(database.pool())
+        .await?;
     }
     Ok(())
-}
-
-fn live(row: Row) -> Option<Live> {
-    let (place, last_seen_at) = (row.place, row.last_seen_at);
-    let quota = Quota {
-        events_per_second: row.events_per_second.map(i32::cast_unsigned),
-        bytes_per_second: row.bytes_per_second.map(i32::cast_unsigned),
-    };
-    let credential = match row.key_id {
-        Some(key_id) => {
-            Credential::ApiKey { key_id, scopes: scopes_of(&row.scopes?), source_ids: row.source_ids? }
-        }
-        None => Credential::Session {
-            session_id: row.session_id?,
-            user_id: row.user_id?,
-            // A constraint of the table keeps unknown roles out; should one come all the same, it may do least.
-            role: row.role?.parse().unwrap_or(Role::Member),
-            method: method_from_str(&row.method?),
-            created_at: row.created_at,
-            idle_expires_at: row.idle_expires_at?,
-        },
-    };
-    let subject = Subject { credential, tenant_id: row.tenant_id, quota, expires_at: row.expires_at };
-    Some(Live { place, last_seen_at, subject })
 }

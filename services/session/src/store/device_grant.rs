@@ -1,64 +1,65 @@
-//! Device grants. Only the digest of a device code is ever written.
+//! Device grants and wrong user codes. Only the digest of a device code is stored.
 
 use chrono::{DateTime, Utc};
 use contract::device::DeviceRequest;
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{TenantId, UserId};
-use uuid::Uuid;
+use tenancy::{DeviceGrantId, TenantId, UserId};
 
+use super::unexpected_null;
+use crate::domain::account_status::AccountVersions;
 use crate::domain::device_grant::DeviceGrant;
-use crate::domain::standing::Standing;
 use crate::domain::user_code::UserCode;
 
-/// A grant that begins.
+/// A grant to be inserted.
 pub(crate) struct NewGrant<'a> {
     pub(crate) tenant_id: &'a TenantId,
     pub(crate) digest: TokenDigest,
     pub(crate) user_code: UserCode,
-    pub(crate) asking: &'a DeviceRequest,
+    pub(crate) request: &'a DeviceRequest,
     pub(crate) interval_seconds: u32,
     pub(crate) expires_at: DateTime<Utc>,
 }
 
-/// Writes a new grant. Tells whether its user code was free in the tenant.
+/// Inserts a grant. Returns false if its user code is taken in the tenant.
 pub(crate) async fn insert(database: &Database, grant: &NewGrant<'_>) -> Result<bool, Error> {
-    let free = sqlx::query_scalar!(
-        "select session.start_device_grant($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        Uuid::now_v7(),
+    let inserted = sqlx::query_scalar!(
+        r#"-- device_grant.insert
+        select session.start_device_grant($1, $2, $3, $4, $5, $6, $7, $8, $9) as "inserted!""#,
+        DeviceGrantId::generate().0,
         grant.tenant_id.as_str(),
         grant.digest.as_bytes(),
         grant.user_code.letters(),
-        grant.asking.client_name,
-        grant.asking.ip,
+        grant.request.client_name,
+        grant.request.ip,
         grant.interval_seconds.cast_signed(),
-        grant.asking.created_at,
+        grant.request.created_at,
         grant.expires_at,
     )
     .fetch_one(database.pool())
     .await?;
-    Ok(free == Some(true))
+    Ok(inserted)
 }
 
-/// A grant whose device asks.
-pub(crate) struct Polled {
-    pub(crate) grant_id: Uuid,
+/// A grant that a device polls.
+pub(crate) struct PolledGrant {
+    pub(crate) grant_id: DeviceGrantId,
     pub(crate) tenant_id: TenantId,
-    pub(crate) grant: DeviceGrant<Standing>,
-    /// Whether it should have waited longer; it has to, from now on.
+    pub(crate) grant: DeviceGrant<AccountVersions>,
+    /// Whether the poll came before the interval passed. The stored interval is longer from now on.
     pub(crate) early: bool,
 }
 
-/// Notes that the device with this code asks now.
+/// Records a poll and returns the grant with this device code.
 pub(crate) async fn poll(
     database: &Database,
     digest: TokenDigest,
     now: DateTime<Utc>,
-) -> Result<Option<Polled>, Error> {
+) -> Result<Option<PolledGrant>, Error> {
     let row = sqlx::query!(
         r#"-- device_grant.poll
         select
-            grant_id as "grant_id!",
+            grant_id as "grant_id!: DeviceGrantId",
             tenant_id as "tenant_id!: TenantId",
             status as "status!",
             expires_at as "expires_at!",
@@ -72,41 +73,43 @@ pub(crate) async fn poll(
     )
     .fetch_optional(database.pool())
     .await?;
-    Ok(row.map(|row| {
-        let approval = row.user_id.zip(row.credential_version).zip(row.session_version);
-        let standing = approval.map(|((user_id, credential_version), session_version)| Standing {
-            user_id,
-            credential_version,
-            session_version,
-        });
-        Polled {
-            grant_id: row.grant_id,
-            tenant_id: row.tenant_id,
-            grant: of_row(&row.status, standing).at(now, row.expires_at),
-            early: row.early,
-        }
+    let Some(row) = row else { return Ok(None) };
+    let approval = approval(row.user_id, row.credential_version, row.session_version);
+    Ok(Some(PolledGrant {
+        grant_id: row.grant_id,
+        tenant_id: row.tenant_id,
+        grant: parse_grant(&row.status, approval)?.at(now, row.expires_at),
+        early: row.early,
     }))
 }
 
-/// A grant that a person looks at, locked until they are done.
-pub(crate) struct Found {
-    pub(crate) grant_id: Uuid,
-    /// The first hex digits of the device code's digest, as an audit event names a credential.
+/// A grant that a user inspects or decides.
+pub(crate) struct StoredGrant {
+    pub(crate) grant_id: DeviceGrantId,
+    /// The first hex digits of the device code's digest, which identify the credential in audit events.
     pub(crate) credential: String,
-    pub(crate) grant: DeviceGrant<Standing>,
-    pub(crate) asking: DeviceRequest,
+    pub(crate) grant: DeviceGrant<AccountVersions>,
+    pub(crate) request: DeviceRequest,
 }
 
-/// The grant under a user code.
-pub(crate) async fn find(
+/// Returns the grant with this user code, and locks its row.
+pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     user_code: UserCode,
-    now: DateTime<Utc>,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<StoredGrant>, Error> {
     let row = sqlx::query!(
-        r#"-- device_grant.find
+        r#"-- device_grant.find_for_update
         select
-            grant_id, left(encode(digest, 'hex'), 8) as "credential!", client_name, ip, created_at, expires_at, status
+            grant_id as "grant_id: DeviceGrantId",
+            left(encode(digest, 'hex'), 8) as "credential!",
+            client_name,
+            ip,
+            created_at,
+            expires_at,
+            status,
+            user_id as "user_id: UserId",
+            credential_version,
+            session_version
         from session.device_grants
         where user_code = $1
         for update"#,
@@ -114,29 +117,30 @@ pub(crate) async fn find(
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| Found {
+    let Some(row) = row else { return Ok(None) };
+    let approval = approval(row.user_id, row.credential_version, row.session_version);
+    Ok(Some(StoredGrant {
         grant_id: row.grant_id,
         credential: row.credential,
-        // Whoever types a code learns no more of a grant than whether it waits for them.
-        grant: of_row(&row.status, None).at(now, row.expires_at),
-        asking: DeviceRequest { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
+        grant: parse_grant(&row.status, approval)?.at(tx.now(), row.expires_at),
+        request: DeviceRequest { client_name: row.client_name, ip: row.ip, created_at: row.created_at },
     }))
 }
 
-/// Moves a grant on, from the only state that leads there. Tells whether it was in that state.
+/// Saves a grant if the stored grant is in the state from which it was derived. Returns whether it was.
 pub(crate) async fn save(
     tx: &mut TenantTx,
-    grant_id: Uuid,
-    grant: DeviceGrant<Standing>,
+    grant_id: DeviceGrantId,
+    grant: DeviceGrant<AccountVersions>,
 ) -> Result<bool, Error> {
-    let (from, to, standing) = match grant {
-        DeviceGrant::Approved(standing) => ("pending", "approved", Some(standing)),
+    let (from, to, approval) = match grant {
+        DeviceGrant::Approved(versions) => ("pending", "approved", Some(versions)),
         DeviceGrant::Denied => ("pending", "denied", None),
         DeviceGrant::Redeemed => ("approved", "redeemed", None),
-        // Where a grant begins, and what time makes of it: neither is a move.
+        // The initial state, and a state that is not stored.
         DeviceGrant::Pending | DeviceGrant::Expired => return Ok(false),
     };
-    let moved = sqlx::query_scalar!(
+    let saved = sqlx::query_scalar!(
         "-- device_grant.save
         update session.device_grants
         set status = $3,
@@ -145,19 +149,19 @@ pub(crate) async fn save(
             session_version = coalesce($6, session_version)
         where grant_id = $1 and status = $2
         returning grant_id",
-        grant_id,
+        grant_id.0,
         from,
         to,
-        standing.map(|standing| standing.user_id.0),
-        standing.map(|standing| standing.credential_version),
-        standing.map(|standing| standing.session_version),
+        approval.map(|versions| versions.user_id.0),
+        approval.map(|versions| versions.credential_version),
+        approval.map(|versions| versions.session_version),
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(moved.is_some())
+    Ok(saved.is_some())
 }
 
-/// Denies the grants that a user has approved and no device has redeemed.
+/// Denies the grants that a user approved and no device has redeemed.
 pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
     sqlx::query!(
         "-- device_grant.deny_approved
@@ -171,24 +175,80 @@ pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<
     Ok(())
 }
 
-/// Deletes grants and wrong codes that were over before a time; tells how many of the more numerous kind, at most `limit`.
+/// Records that a user entered a wrong user code.
+pub(crate) async fn insert_wrong_code(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- device_grant.insert_wrong_code
+        insert into session.wrong_user_codes (tenant_id, user_id, entered_at) values ($1, $2, $3)",
+        tx.tenant_id().as_str(),
+        user_id.0,
+        tx.now()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Returns when a user entered wrong codes after a time, oldest first.
+pub(crate) async fn list_wrong_codes(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    after: DateTime<Utc>,
+) -> Result<Vec<DateTime<Utc>>, Error> {
+    Ok(sqlx::query_scalar!(
+        "-- device_grant.list_wrong_codes
+        select entered_at
+        from session.wrong_user_codes
+        where user_id = $1 and entered_at > $2
+        order by entered_at",
+        user_id.0,
+        after
+    )
+    .fetch_all(tx.connection())
+    .await?)
+}
+
+/// Deletes grants that expired and wrong codes that were entered before a time, at most `limit` of each. Returns the larger of
+/// the two numbers.
 pub(crate) async fn delete_before(
     database: &Database,
     before: DateTime<Utc>,
     limit: i32,
 ) -> Result<i64, Error> {
-    let deleted = sqlx::query_scalar!("select session.purge_device_grants($1, $2)", before, limit)
-        .fetch_one(database.pool())
-        .await?;
-    Ok(deleted.unwrap_or(0))
+    let deleted = sqlx::query_scalar!(
+        r#"-- device_grant.delete_before
+        select session.purge_device_grants($1, $2) as "deleted!""#,
+        before,
+        limit
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(deleted)
 }
 
-/// A constraint of the table keeps other words out, and sees to it that an approved grant names its standing.
-fn of_row(status: &str, standing: Option<Standing>) -> DeviceGrant<Standing> {
-    match (status, standing) {
-        ("pending", _) => DeviceGrant::Pending,
-        ("approved", Some(standing)) => DeviceGrant::Approved(standing),
-        ("denied", _) => DeviceGrant::Denied,
-        _ => DeviceGrant::Redeemed,
+fn approval(
+    user_id: Option<UserId>,
+    credential_version: Option<i64>,
+    session_version: Option<i64>,
+) -> Option<AccountVersions> {
+    Some(AccountVersions {
+        user_id: user_id?,
+        credential_version: credential_version?,
+        session_version: session_version?,
+    })
+}
+
+fn parse_grant(
+    status: &str,
+    approval: Option<AccountVersions>,
+) -> Result<DeviceGrant<AccountVersions>, Error> {
+    match status {
+        "pending" => Ok(DeviceGrant::Pending),
+        "approved" => {
+            approval.map(DeviceGrant::Approved).ok_or_else(|| unexpected_null("device_grants.user_id"))
+        }
+        "denied" => Ok(DeviceGrant::Denied),
+        "redeemed" => Ok(DeviceGrant::Redeemed),
+        _ => Err(Error::corrupt("device_grants.status", format!("unknown status {status:?}"))),
     }
 }

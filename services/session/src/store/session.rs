@@ -1,23 +1,30 @@
-//! Sessions. Only the digest of a token is ever written.
+//! Sessions. Only the digest of a token is stored.
 
-use chrono::{DateTime, Utc};
-use contract::session::{Session, SessionMethod};
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::session::SessionMethod;
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{SessionId, TenantId, UserId};
 use uuid::Uuid;
 
-use crate::domain::session::{Expiry, NewSession};
+use crate::domain::account_status::AccountVersions;
+use crate::domain::session::{NewSession, Session, SessionLifecycle};
 
-/// Writes a new session.
+/// A session with the digest of its token.
+pub(crate) struct StoredSession {
+    pub(crate) session: Session,
+    /// The digest of the token, in hex.
+    pub(crate) digest: String,
+}
+
+/// Inserts a session.
 pub(crate) async fn insert(
     tx: &mut TenantTx,
-    session_id: SessionId,
+    new: &NewSession,
+    session: &Session,
     digest: TokenDigest,
-    session: &NewSession,
-    expiry: &Expiry,
-    now: DateTime<Utc>,
 ) -> Result<(), Error> {
+    let Session { id, created_under, lifecycle } = session;
     sqlx::query!(
         "-- session.insert
         insert into session.sessions (
@@ -25,81 +32,110 @@ pub(crate) async fn insert(
             created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
         )
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13)",
-        session_id.0,
-        session.tenant_id.as_str(),
-        session.standing.user_id.0,
+        id.0,
+        tx.tenant_id().as_str(),
+        created_under.user_id.0,
         digest.as_bytes(),
-        method_as_str(session.method),
-        session.standing.credential_version,
-        session.standing.session_version,
-        session.ip.map(|ip| ip.to_string()),
-        session.user_agent,
-        now,
-        i32::try_from(expiry.idle.num_seconds()).unwrap_or(i32::MAX),
-        expiry.idle_expires_at,
-        expiry.expires_at,
+        method_as_str(new.method),
+        created_under.credential_version,
+        created_under.session_version,
+        new.ip.map(|ip| ip.to_string()),
+        new.user_agent,
+        lifecycle.last_seen_at,
+        i32::try_from(lifecycle.idle_timeout.num_seconds()).unwrap_or(i32::MAX),
+        lifecycle.idle_expires_at,
+        lifecycle.expires_at,
     )
     .execute(tx.connection())
     .await?;
     Ok(())
 }
 
-/// The session with this token, live or over: its id, tenant and user.
+/// Returns the id, tenant and user of the session with this token, in any state.
 pub(crate) async fn find_by_digest(
     database: &Database,
     digest: TokenDigest,
 ) -> Result<Option<(SessionId, TenantId, UserId)>, Error> {
-    let found = sqlx::query!(
+    let row = sqlx::query!(
         r#"-- session.find_by_digest
         select
             session_id as "session_id!: SessionId", tenant_id as "tenant_id!: TenantId", user_id as "user_id!: UserId"
-        from session.find_session($1)"#,
+        from session.find_session_by_digest($1)"#,
         digest.as_bytes()
     )
     .fetch_optional(database.pool())
     .await?;
-    Ok(found.map(|row| (row.session_id, row.tenant_id, row.user_id)))
+    Ok(row.map(|row| (row.session_id, row.tenant_id, row.user_id)))
 }
 
-/// A session that is revoked.
-pub(crate) struct RevokedSession {
-    /// The digest of its token, in hex.
-    pub(crate) digest: String,
-    pub(crate) user_id: UserId,
-    /// Whether it was not before.
-    pub(crate) newly: bool,
-}
-
-/// Revokes a session by its listed id, for its owner, or for anybody of the tenant without one. It is returned, if it
-/// is there.
-pub(crate) async fn mark_revoked(
+/// Returns the session with this id, in any state, and locks its row.
+pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     session_id: SessionId,
-    owner: Option<UserId>,
-    now: DateTime<Utc>,
-) -> Result<Option<RevokedSession>, Error> {
-    let revoked = sqlx::query_as!(
-        RevokedSession,
-        r#"-- session.mark_revoked
-        update session.sessions
-        set revoked_at = coalesce(revoked_at, $3)
-        where session_id = $1 and ($2::uuid is null or user_id = $2)
-        returning encode(digest, 'hex') as "digest!", user_id as "user_id: UserId", (revoked_at = $3) as "newly!""#,
-        session_id.0,
-        owner.map(|id| id.0),
-        now
+) -> Result<Option<StoredSession>, Error> {
+    let row = sqlx::query!(
+        r#"-- session.find_for_update
+        select
+            user_id as "user_id: UserId",
+            credential_version,
+            session_version,
+            encode(digest, 'hex') as "digest!",
+            last_seen_at,
+            idle_seconds,
+            idle_expires_at,
+            expires_at,
+            revoked_at
+        from session.sessions
+        where session_id = $1
+        for no key update"#,
+        session_id.0
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(revoked)
+    Ok(row.map(|row| StoredSession {
+        session: Session {
+            id: session_id,
+            created_under: AccountVersions {
+                user_id: row.user_id,
+                credential_version: row.credential_version,
+                session_version: row.session_version,
+            },
+            lifecycle: SessionLifecycle {
+                last_seen_at: row.last_seen_at,
+                idle_timeout: TimeDelta::seconds(row.idle_seconds.into()),
+                idle_expires_at: row.idle_expires_at,
+                expires_at: row.expires_at,
+                revoked_at: row.revoked_at,
+            },
+        },
+        digest: row.digest,
+    }))
 }
 
-/// Revokes all sessions of a user, but the one that stays, if any.
+/// Saves the time of revocation.
+pub(crate) async fn save_revocation(
+    tx: &mut TenantTx,
+    session_id: SessionId,
+    lifecycle: &SessionLifecycle,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.save_revocation
+        update session.sessions
+        set revoked_at = $2
+        where session_id = $1",
+        session_id.0,
+        lifecycle.revoked_at
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Revokes all sessions of a user except `kept`.
 pub(crate) async fn mark_all_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
-    stays: Option<SessionId>,
-    now: DateTime<Utc>,
+    kept: Option<SessionId>,
 ) -> Result<(), Error> {
     sqlx::query!(
         "-- session.mark_all_revoked
@@ -107,20 +143,20 @@ pub(crate) async fn mark_all_revoked(
         set revoked_at = $3
         where user_id = $1 and revoked_at is null and ($2::uuid is null or session_id <> $2)",
         user_id.0,
-        stays.map(|id| id.0),
-        now
+        kept.map(|id| id.0),
+        tx.now()
     )
     .execute(tx.connection())
     .await?;
     Ok(())
 }
 
-/// Revokes a user's live sessions beyond the most recently used ones. Returns the digests of their tokens in hex.
+/// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their tokens, in
+/// hex.
 pub(crate) async fn mark_surplus_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
-    most: i64,
-    now: DateTime<Utc>,
+    max: i64,
 ) -> Result<Vec<String>, Error> {
     let digests = sqlx::query_scalar!(
         r#"-- session.mark_surplus_revoked
@@ -134,58 +170,32 @@ pub(crate) async fn mark_surplus_revoked(
         )
         returning encode(digest, 'hex') as "digest!""#,
         user_id.0,
-        most,
-        now
+        max,
+        tx.now()
     )
     .fetch_all(tx.connection())
     .await?;
     Ok(digests)
 }
 
-/// Deletes sessions that were over before a time; tells how many, at most `limit`.
-pub(crate) async fn delete_before(
-    database: &Database,
-    before: DateTime<Utc>,
-    limit: i32,
-) -> Result<i64, Error> {
-    let deleted =
-        sqlx::query_scalar!("select session.purge($1, $2)", before, limit).fetch_one(database.pool()).await?;
-    Ok(deleted.unwrap_or(0))
-}
-
-/// Tells the audit of sessions that ran out, at most as many as there are ids for outbox rows; tells how many.
-pub(crate) async fn tell_expired(
-    database: &Database,
-    outbox_ids: &[Uuid],
-    now: DateTime<Utc>,
-) -> Result<usize, Error> {
-    let told = sqlx::query_scalar!("select session.tell_expired($1, $2)", now, outbox_ids)
-        .fetch_one(database.pool())
-        .await?;
-    Ok(told.and_then(|told| told.try_into().ok()).unwrap_or(0))
-}
-
-/// How many sessions of all tenants live.
-///
-/// # Errors
-/// The database is not available.
-pub(crate) async fn count_live(database: &Database, now: DateTime<Utc>) -> Result<i64, Error> {
-    let live = sqlx::query_scalar!("select session.count_live($1)", now).fetch_one(database.pool()).await?;
-    Ok(live.unwrap_or(0))
-}
-
-/// A user's live sessions after a given one, oldest first.
+/// Returns a user's active sessions after a given one, oldest first.
 pub(crate) async fn list(
     tx: &mut TenantTx,
     user_id: UserId,
     after: Option<SessionId>,
     limit: i64,
-    now: DateTime<Utc>,
-) -> Result<Vec<Session>, Error> {
+) -> Result<Vec<contract::session::Session>, Error> {
     let rows = sqlx::query!(
-        "-- session.list
+        r#"-- session.list
         select
-            session_id, created_at, last_seen_at, expires_at, idle_expires_at, method, ip, user_agent
+            session_id as "session_id: SessionId",
+            created_at,
+            last_seen_at,
+            expires_at,
+            idle_expires_at,
+            method,
+            ip,
+            user_agent
         from session.sessions
         join session.subjects using (user_id)
         join session.tenants on tenants.tenant_id = sessions.tenant_id
@@ -201,31 +211,78 @@ pub(crate) async fn list(
                 or subjects.kept_session_id = sessions.session_id
             )
         order by session_id
-        limit $3",
+        limit $3"#,
         user_id.0,
         after.map(|id| id.0),
         limit,
-        now
+        tx.now()
     )
     .fetch_all(tx.connection())
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Session {
-            id: SessionId(row.session_id),
-            created_at: row.created_at,
-            last_seen_at: row.last_seen_at,
-            expires_at: row.expires_at,
-            idle_expires_at: row.idle_expires_at,
-            method: method_from_str(&row.method),
-            ip: row.ip,
-            user_agent: row.user_agent,
-            current: false,
+    rows.into_iter()
+        .map(|row| {
+            Ok(contract::session::Session {
+                id: row.session_id,
+                created_at: row.created_at,
+                last_seen_at: row.last_seen_at,
+                expires_at: row.expires_at,
+                idle_expires_at: row.idle_expires_at,
+                method: parse_method(&row.method)?,
+                ip: row.ip,
+                user_agent: row.user_agent,
+                current: false,
+            })
         })
-        .collect())
+        .collect()
 }
 
-/// As the column holds it.
+/// Deletes at most `limit` sessions of all tenants that became inactive before a time. Returns the number deleted.
+pub(crate) async fn delete_before(
+    database: &Database,
+    before: DateTime<Utc>,
+    limit: i32,
+) -> Result<i64, Error> {
+    let deleted = sqlx::query_scalar!(
+        r#"-- session.delete_before
+        select session.purge_sessions($1, $2) as "deleted!""#,
+        before,
+        limit
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(deleted)
+}
+
+/// Writes audit events for sessions of all tenants that have expired, at most one per outbox id. Returns the number written.
+pub(crate) async fn audit_expired(
+    database: &Database,
+    outbox_ids: &[Uuid],
+    now: DateTime<Utc>,
+) -> Result<i64, Error> {
+    let audited = sqlx::query_scalar!(
+        r#"-- session.audit_expired
+        select session.audit_expired_sessions($1, $2) as "audited!""#,
+        now,
+        outbox_ids
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(audited)
+}
+
+/// Returns the number of active sessions of all tenants.
+pub(crate) async fn count_active(database: &Database, now: DateTime<Utc>) -> Result<i64, Error> {
+    let active = sqlx::query_scalar!(
+        r#"-- session.count_active
+        select session.count_active_sessions($1) as "active!""#,
+        now
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(active)
+}
+
+/// The stored form of a login method.
 pub(crate) const fn method_as_str(method: SessionMethod) -> &'static str {
     match method {
         SessionMethod::Password => "password",
@@ -233,7 +290,11 @@ pub(crate) const fn method_as_str(method: SessionMethod) -> &'static str {
     }
 }
 
-/// A constraint of the table keeps anything else out.
-pub(crate) fn method_from_str(text: &str) -> SessionMethod {
-    if text == "device" { SessionMethod::Device } else { SessionMethod::Password }
+/// Parses the stored form of a login method.
+pub(super) fn parse_method(text: &str) -> Result<SessionMethod, Error> {
+    match text {
+        "password" => Ok(SessionMethod::Password),
+        "device" => Ok(SessionMethod::Device),
+        _ => Err(Error::corrupt("sessions.method", format!("unknown login method {text:?}"))),
+    }
 }

@@ -1,0 +1,536 @@
+-- The schema of the session context: sessions, API keys, device grants, and a projection of account status.
+--
+-- Roles and the schema itself are created outside the migrations (deploy/postgres). Row-level security confines the
+-- runtime role `svc_session` to one tenant. It is forced for the owner too. The `_migrator` policies exempt the owner, so
+-- that the `security definer` functions at the end can read rows of all tenants.
+
+-- Account status: identity is the source of both tables. An older version never overwrites a newer one.
+
+create table session.tenants (
+    tenant_id text primary key,
+    status text not null,
+    session_version bigint not null,
+    events_per_second integer,
+    bytes_per_second integer,
+    producers jsonb not null,
+    version bigint not null,
+    constraint tenants_status_check check (status in ('active', 'suspended'))
+);
+
+create table session.subjects (
+    user_id uuid primary key,
+    tenant_id text not null,
+    role text not null,
+    status text not null,
+    credential_version bigint not null,
+    -- The session that stays active although its credential version is older.
+    kept_session_id uuid,
+    version bigint not null,
+    constraint subjects_role_check check (role in ('member', 'admin')),
+    constraint subjects_status_check check (status in ('invited', 'active', 'disabled'))
+);
+
+create table session.sessions (
+    session_id uuid primary key,
+    tenant_id text not null constraint sessions_tenant_id_fkey references session.tenants,
+    user_id uuid not null constraint sessions_user_id_fkey references session.subjects,
+    -- SHA-256 of the token. The token itself is never stored.
+    digest bytea not null,
+    method text not null,
+    -- The account versions under which the session was created.
+    credential_version bigint not null,
+    session_version bigint not null,
+    ip text,
+    user_agent text,
+    created_at timestamptz not null,
+    last_seen_at timestamptz not null,
+    -- The idle timeout, and the time at which it expires if the session is not used again.
+    idle_seconds integer not null,
+    idle_expires_at timestamptz not null,
+    -- The end of the absolute lifetime.
+    expires_at timestamptz not null,
+    revoked_at timestamptz,
+    constraint sessions_digest_key unique (digest),
+    constraint sessions_method_check check (method in ('password', 'device'))
+);
+create index sessions_user_idx on session.sessions (user_id, session_id);
+-- The time from which a session is expired or revoked, for the purge, the expiry sweep and the count of active sessions.
+create index sessions_inactive_from_idx on session.sessions
+    (least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')));
+
+create table session.api_keys (
+    key_id uuid primary key,
+    tenant_id text not null constraint api_keys_tenant_id_fkey references session.tenants,
+    name text not null,
+    -- SHA-256 of the key. The key itself is never stored.
+    digest bytea not null,
+    scopes text[] not null,
+    -- The sources that the key may send events for; empty for all.
+    source_ids text[] not null,
+    created_at timestamptz not null,
+    expires_at timestamptz not null,
+    last_used_at timestamptz,
+    revoked_at timestamptz,
+    constraint api_keys_digest_key unique (digest),
+    constraint api_keys_scopes_check check (
+        scopes <@ array['events:write', 'events:read', 'users:read', 'users:write'] and cardinality(scopes) > 0
+    )
+);
+create index api_keys_tenant_idx on session.api_keys (tenant_id, key_id);
+create index api_keys_inactive_from_idx on session.api_keys
+    (least(expires_at, coalesce(revoked_at, 'infinity')));
+
+-- Device login (RFC 8628). There is no foreign key to tenants or users: a device can name a tenant that does not exist. It
+-- gets the same response, and its grant expires like one that no user has decided.
+create table session.device_grants (
+    grant_id uuid primary key,
+    tenant_id text not null,
+    -- SHA-256 of the device code. The code itself is never stored.
+    digest bytea not null,
+    -- Eight letters without the hyphen. They grant nothing by themselves.
+    user_code text not null,
+    client_name text,
+    ip text,
+    created_at timestamptz not null,
+    expires_at timestamptz not null,
+    -- `expired` is not stored: it follows from `expires_at` for a pending or approved grant.
+    status text not null default 'pending',
+    -- The minimum time between two polls, and the time of the last poll.
+    interval_seconds integer not null,
+    polled_at timestamptz,
+    -- The user who approved, and the account versions under which the session is created.
+    user_id uuid,
+    credential_version bigint,
+    session_version bigint,
+    constraint device_grants_digest_key unique (digest),
+    constraint device_grants_user_code_key unique (tenant_id, user_code),
+    constraint device_grants_status_check check (status in ('pending', 'approved', 'denied', 'redeemed')),
+    constraint device_grants_approval_check check (
+        (status in ('approved', 'redeemed'))
+        = (user_id is not null and credential_version is not null and session_version is not null)
+    )
+);
+create index device_grants_expires_at_idx on session.device_grants (expires_at);
+
+-- Wrong user codes that a user entered, to limit guessing.
+create table session.wrong_user_codes (
+    tenant_id text not null,
+    user_id uuid not null,
+    entered_at timestamptz not null
+);
+create index wrong_user_codes_user_idx on session.wrong_user_codes (user_id, entered_at);
+create index wrong_user_codes_entered_at_idx on session.wrong_user_codes (entered_at);
+
+-- Messages that leave the database after the transaction that wrote them (libs/database): audit events.
+create table session.outbox (
+    outbox_id uuid primary key,
+    tenant_id text not null,
+    kind text not null,
+    payload jsonb not null,
+    created_at timestamptz not null,
+    due_at timestamptz not null,
+    attempts integer not null default 0,
+    -- Identifies the claim of a relay.
+    fence uuid,
+    dead_lettered_at timestamptz,
+    last_error text
+);
+create index outbox_due_idx on session.outbox (due_at) where dead_lettered_at is null;
+
+-- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
+-- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
+create unlogged table session.limits (
+    limit_name text not null,
+    -- An IPv4 address, an IPv6 /64 network, or another subject of a limit.
+    subject text not null,
+    -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
+    theoretical_arrival_at timestamptz not null,
+    -- Whether the last request was allowed.
+    allowed boolean not null,
+    constraint limits_pkey primary key (limit_name, subject)
+)
+-- No index on the time, and free space in each page, so that updates are HOT.
+with (fillfactor = 50);
+
+-- The progress of the expiry sweep, in one row. A sweep locks the row, so each expired session is audited once by one
+-- replica.
+create table session.expiry_sweep (
+    one_row boolean primary key default true,
+    audited_until timestamptz not null,
+    -- The last audited session among those that expired at `audited_until`.
+    audited_session_id uuid not null,
+    constraint expiry_sweep_one_row_check check (one_row)
+);
+insert into session.expiry_sweep (audited_until, audited_session_id)
+values (now(), 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+
+-- Row-level security: the runtime role reads and writes rows of the tenant that `svc.tenant_id` names.
+do $$
+declare
+    name text;
+begin
+    foreach name in array array[
+        'tenants', 'subjects', 'sessions', 'api_keys', 'device_grants', 'wrong_user_codes', 'outbox', 'expiry_sweep'
+    ]
+    loop
+        execute format('alter table session.%I enable row level security', name);
+        execute format('alter table session.%I force row level security', name);
+        execute format('create policy %I on session.%I to svc_session_migrator using (true)', name || '_migrator', name);
+        -- The expiry sweep is used by a `security definer` function only.
+        continue when name = 'expiry_sweep';
+        execute format(
+            $policy$create policy %I on session.%I to svc_session
+                using (tenant_id = current_setting('svc.tenant_id', true))$policy$,
+            name || '_tenant', name
+        );
+    end loop;
+end
+$$;
+
+grant select, insert, update on
+    session.tenants, session.subjects, session.sessions, session.api_keys
+to svc_session;
+grant select, update on session.device_grants to svc_session;
+grant select, insert on session.wrong_user_codes to svc_session;
+grant insert on session.outbox to svc_session;
+grant select, insert, update, delete on session.limits to svc_session;
+grant select on session.schema_migrations to svc_session;
+
+-- Functions that access rows of all tenants. Each comment gives the reason. Only the runtime role can execute them.
+
+-- Introspection: the digest of a credential determines its tenant. Returns each known credential with the account status
+-- that it depends on; the caller decides whether it is active. Columns of the other kind of credential are null. In
+-- plpgsql, because a function in SQL is planned at every call, which takes three times as long as the lookup.
+create function session.find_credentials(in_digests bytea[])
+returns table (
+    "position" bigint,
+    tenant_id text,
+    tenant_status text,
+    tenant_session_version bigint,
+    events_per_second integer,
+    bytes_per_second integer,
+    created_at timestamptz,
+    last_used_at timestamptz,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    session_id uuid,
+    user_id uuid,
+    role text,
+    user_status text,
+    user_credential_version bigint,
+    kept_session_id uuid,
+    method text,
+    credential_version bigint,
+    session_version bigint,
+    idle_seconds integer,
+    idle_expires_at timestamptz,
+    key_id uuid,
+    scopes text[],
+    source_ids text[]
+)
+language plpgsql stable security definer set search_path = '' as $$
+begin
+    return query
+    select
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
+        tenants.events_per_second, tenants.bytes_per_second,
+        sessions.created_at, sessions.last_seen_at, sessions.expires_at, sessions.revoked_at,
+        sessions.session_id, sessions.user_id, subjects.role, subjects.status, subjects.credential_version,
+        subjects.kept_session_id, sessions.method, sessions.credential_version, sessions.session_version,
+        sessions.idle_seconds, sessions.idle_expires_at,
+        null::uuid, null::text[], null::text[]
+    from unnest(in_digests) with ordinality as requested (digest, "position")
+    join session.sessions on sessions.digest = requested.digest
+    join session.subjects on subjects.user_id = sessions.user_id
+    join session.tenants on tenants.tenant_id = sessions.tenant_id
+    union all
+    select
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
+        tenants.events_per_second, tenants.bytes_per_second,
+        api_keys.created_at, api_keys.last_used_at, api_keys.expires_at, api_keys.revoked_at,
+        null, null, null, null, null, null, null, null, null, null, null,
+        api_keys.key_id, api_keys.scopes, api_keys.source_ids
+    from unnest(in_digests) with ordinality as requested (digest, "position")
+    join session.api_keys on api_keys.digest = requested.digest
+    join session.tenants on tenants.tenant_id = api_keys.tenant_id;
+end
+$$;
+
+-- Introspection: records the use of sessions and extends their idle timeouts, at most once per minute and session. The
+-- condition is repeated because several processes can use a session at once. Rows that another process updates are skipped.
+create function session.touch_sessions(in_session_ids uuid[], in_idle_expires_at timestamptz[], in_now timestamptz)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    update session.sessions
+    set last_seen_at = in_now, idle_expires_at = used.idle_expires_at
+    from (
+        select sessions.session_id, requested.idle_expires_at
+        from unnest(in_session_ids, in_idle_expires_at) as requested (session_id, idle_expires_at)
+        join session.sessions on sessions.session_id = requested.session_id
+        where sessions.revoked_at is null and sessions.last_seen_at <= in_now - interval '1 minute'
+        for no key update of sessions skip locked
+    ) as used
+    where sessions.session_id = used.session_id
+$$;
+
+-- Introspection: records the use of API keys, at most once per minute and key.
+create function session.touch_api_keys(in_key_ids uuid[], in_now timestamptz)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    update session.api_keys
+    set last_used_at = in_now
+    where key_id in (
+        select used.key_id from session.api_keys as used
+        where used.key_id = any(in_key_ids)
+            and (used.last_used_at is null or used.last_used_at <= in_now - interval '1 minute')
+        for no key update skip locked
+    )
+$$;
+
+-- Logout: the raw token is the proof, and its digest determines the tenant. The session is then revoked and audited in a
+-- transaction of that tenant.
+create function session.find_session_by_digest(in_digest bytea)
+returns table (session_id uuid, tenant_id text, user_id uuid)
+language sql stable security definer set search_path = '' as $$
+    select session_id, tenant_id, user_id from session.sessions where digest = in_digest
+$$;
+
+-- Device login, start: the tenant comes from an unverified header. Returns false if the user code is taken.
+create function session.start_device_grant(
+    in_grant_id uuid,
+    in_tenant_id text,
+    in_digest bytea,
+    in_user_code text,
+    in_client_name text,
+    in_ip text,
+    in_interval_seconds integer,
+    in_now timestamptz,
+    in_expires_at timestamptz
+)
+returns boolean
+language sql volatile security definer set search_path = '' as $$
+    with started as (
+        insert into session.device_grants
+            (grant_id, tenant_id, digest, user_code, client_name, ip, interval_seconds, created_at, expires_at)
+        values (
+            in_grant_id, in_tenant_id, in_digest, in_user_code, in_client_name, in_ip, in_interval_seconds, in_now,
+            in_expires_at
+        )
+        on conflict on constraint device_grants_user_code_key do nothing
+        returning 1
+    )
+    select exists (select from started)
+$$;
+
+-- Device login, poll: the digest of the device code determines the tenant. An early poll lengthens the interval by five
+-- seconds permanently. One statement, so that of two concurrent polls at most one is on time.
+create function session.poll_device_grant(in_digest bytea, in_now timestamptz)
+returns table (
+    grant_id uuid,
+    tenant_id text,
+    status text,
+    expires_at timestamptz,
+    early boolean,
+    user_id uuid,
+    credential_version bigint,
+    session_version bigint
+)
+language sql volatile security definer set search_path = '' as $$
+    with before as (
+        select grants.grant_id,
+            coalesce(in_now < grants.polled_at + make_interval(secs => grants.interval_seconds), false) as early
+        from session.device_grants as grants
+        where grants.digest = in_digest
+        for update
+    )
+    update session.device_grants as grants
+    set polled_at = in_now,
+        interval_seconds = grants.interval_seconds + case when before.early then 5 else 0 end
+    from before
+    where grants.grant_id = before.grant_id
+    returning grants.grant_id, grants.tenant_id, grants.status, grants.expires_at, before.early,
+        grants.user_id, grants.credential_version, grants.session_version
+$$;
+
+-- Purge: deletes rows that have been inactive since before a time, in small batches. Several replicas can purge at once:
+-- each skips rows that another one has locked.
+create function session.purge_sessions(in_before timestamptz, in_limit integer)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with purged as (
+        delete from session.sessions
+        where session_id in (
+            select inactive.session_id from session.sessions as inactive
+            where least(inactive.expires_at, inactive.idle_expires_at, coalesce(inactive.revoked_at, 'infinity'))
+                < in_before
+            limit in_limit
+            for update skip locked
+        )
+        returning 1
+    )
+    select count(*) from purged
+$$;
+
+create function session.purge_api_keys(in_before timestamptz, in_limit integer)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with purged as (
+        delete from session.api_keys
+        where key_id in (
+            select inactive.key_id from session.api_keys as inactive
+            where least(inactive.expires_at, coalesce(inactive.revoked_at, 'infinity')) < in_before
+            limit in_limit
+            for update skip locked
+        )
+        returning 1
+    )
+    select count(*) from purged
+$$;
+
+create function session.purge_device_grants(in_before timestamptz, in_limit integer)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with purged_codes as (
+        delete from session.wrong_user_codes
+        where ctid in (
+            select old.ctid from session.wrong_user_codes as old
+            where old.entered_at < in_before
+            limit in_limit
+            for update skip locked
+        )
+        returning 1
+    ), purged_grants as (
+        delete from session.device_grants
+        where grant_id in (
+            select expired.grant_id from session.device_grants as expired
+            where expired.expires_at < in_before
+            limit in_limit
+            for update skip locked
+        )
+        returning 1
+    )
+    select greatest((select count(*) from purged_codes), (select count(*) from purged_grants))
+$$;
+
+-- Expiry sweep: writes an audit event (libs/audit) for each session that expired since the last sweep, at most as many as
+-- there are ids. Returns the number of events; 0 while another replica sweeps. Revoked sessions are audited by the request
+-- that revokes them.
+create function session.audit_expired_sessions(in_now timestamptz, in_outbox_ids uuid[])
+returns bigint
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    -- The clocks of replicas differ: a session that expired by one clock may have just been used by another.
+    expired_by constant timestamptz := in_now - interval '1 minute';
+    sweep session.expiry_sweep;
+    expired record;
+    audited bigint := 0;
+begin
+    select * into sweep from session.expiry_sweep for update skip locked;
+    if sweep.audited_until is null or sweep.audited_until >= expired_by then
+        return 0;
+    end if;
+    for expired in
+        select
+            sessions.*,
+            least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')) as expired_at
+        from session.sessions
+        -- In this form the condition uses `sessions_inactive_from_idx`.
+        where least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')) <= expired_by
+            and (
+                least(sessions.expires_at, sessions.idle_expires_at, coalesce(sessions.revoked_at, 'infinity')),
+                sessions.session_id
+            ) > (sweep.audited_until, sweep.audited_session_id)
+            and sessions.revoked_at is null
+        order by expired_at, sessions.session_id
+        limit cardinality(in_outbox_ids)
+    loop
+        audited := audited + 1;
+        insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        values (
+            in_outbox_ids[audited],
+            expired.tenant_id,
+            'audit',
+            jsonb_build_object(
+                'tenant_exists', true,
+                'name', 'session_expired',
+                'occurred_at', expired.expired_at,
+                'event', jsonb_build_object(
+                    'event', 'session_expired',
+                    'actor', jsonb_build_object('type', 'system'),
+                    'about', case when expired.idle_expires_at < expired.expires_at then 'idle' else 'absolute' end,
+                    'user_id', expired.user_id,
+                    'session_id', expired.session_id,
+                    'credential', left(encode(expired.digest, 'hex'), 8)
+                )
+            ),
+            in_now,
+            in_now
+        );
+        sweep.audited_until := expired.expired_at;
+        sweep.audited_session_id := expired.session_id;
+    end loop;
+    if audited < cardinality(in_outbox_ids) then
+        sweep.audited_until := expired_by;
+        sweep.audited_session_id := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    end if;
+    update session.expiry_sweep
+    set audited_until = sweep.audited_until, audited_session_id = sweep.audited_session_id;
+    return audited;
+end
+$$;
+
+-- Metrics: a number only. Uses the index on inactive sessions, so the cost follows the number of active sessions.
+create function session.count_active_sessions(in_now timestamptz)
+returns bigint
+language sql stable security definer set search_path = '' as $$
+    select count(*) from session.sessions
+    where least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')) > in_now
+$$;
+
+-- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease.
+create function session.outbox_claim(
+    in_fence uuid, in_now timestamptz, in_lease_until timestamptz, in_limit integer, in_kinds text[]
+)
+returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
+language sql volatile security definer set search_path = '' as $$
+    update session.outbox
+    set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
+    where outbox.outbox_id in (
+        select due.outbox_id from session.outbox as due
+        where due.dead_lettered_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
+        order by due.due_at
+        limit in_limit
+        for update skip locked
+    )
+    returning outbox.outbox_id, outbox.tenant_id, outbox.kind, outbox.payload, outbox.attempts, outbox.fence
+$$;
+
+-- Outbox: records the outcome of a delivery. A relay that has lost its lease changes nothing.
+create function session.outbox_settle(
+    in_outbox_id uuid, in_fence uuid, in_state text, in_due_at timestamptz, in_error text, in_now timestamptz
+)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    delete from session.outbox
+    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
+    update session.outbox
+    set due_at = coalesce(in_due_at, due_at),
+        dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
+        last_error = in_error
+    where outbox_id = in_outbox_id and fence = in_fence
+$$;
+
+-- Outbox: metrics of the relay.
+create function session.outbox_stats(in_now timestamptz)
+returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
+language sql stable security definer set search_path = '' as $$
+    select
+        -- Never negative: the clocks of two processes differ.
+        greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (where dead_lettered_at is null)), 0)),
+        count(*) filter (where dead_lettered_at is null),
+        count(*) filter (where dead_lettered_at is not null)
+    from session.outbox
+$$;
+
+revoke execute on all functions in schema session from public;
+grant execute on all functions in schema session to svc_session;

@@ -1,0 +1,51 @@
+//! Account status from identity. Records can arrive late, repeated and out of order: an older version changes nothing. Each
+//! change publishes an invalidation, because other services cache the status.
+
+use audit::Actor;
+use bus::Invalidation;
+use contract::internal::{SubjectRecord, TenantRecord};
+use database::TenantTx;
+use tenancy::TenantScope;
+
+use super::App;
+use crate::store::account_status;
+
+impl App {
+    /// Applies the status of a user, if it is newer than the stored one.
+    pub(crate) async fn apply_subject_status(&self, record: &SubjectRecord) -> Result<(), database::Error> {
+        let scope = TenantScope::of_outbox(record.tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        self.apply_subject(&mut tx, record).await?;
+        tx.commit().await
+    }
+
+    /// Applies the status of a tenant, if it is newer than the stored one.
+    pub(crate) async fn apply_tenant_status(&self, record: &TenantRecord) -> Result<(), database::Error> {
+        let scope = TenantScope::of_outbox(record.tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        self.apply_tenant(&mut tx, record).await?;
+        tx.commit().await
+    }
+
+    pub(super) async fn apply_subject(
+        &self,
+        tx: &mut TenantTx,
+        record: &SubjectRecord,
+    ) -> Result<(), database::Error> {
+        if account_status::apply_subject(tx, record).await? {
+            self.invalidate(tx, Invalidation::User(record.user_id));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn apply_tenant(
+        &self,
+        tx: &mut TenantTx,
+        record: &TenantRecord,
+    ) -> Result<(), database::Error> {
+        if account_status::apply_tenant(tx, record).await? {
+            self.invalidate(tx, Invalidation::Tenant(record.tenant_id.clone()));
+        }
+        Ok(())
+    }
+}

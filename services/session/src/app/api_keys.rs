@@ -1,0 +1,96 @@
+//! API keys: create, list, revoke. Only administrators of the tenant do so.
+
+use audit::{AuditEvent, EventName};
+use authn::Caller;
+use bus::Invalidation;
+use contract::api_key::{ApiKey, CreateApiKey};
+use contract::{Page, ProblemKind, Secret};
+use hashing::{RawToken, TokenKind};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::KeyId;
+
+use super::App;
+use crate::domain::api_key::{InvalidApiKey, NewApiKey};
+use crate::store::{account_status, api_key};
+
+/// The maximum number of active keys of a tenant. It exceeds any number of programs and limits the storage of one tenant.
+const MAX_KEYS: i64 = 1000;
+
+impl From<InvalidApiKey> for Problem {
+    fn from(error: InvalidApiKey) -> Self {
+        let pointer = match error {
+            InvalidApiKey::Name => "/name",
+            InvalidApiKey::Scopes => "/scopes",
+            InvalidApiKey::SourceIds => "/source_ids",
+            InvalidApiKey::ExpiresAt => "/expires_at",
+        };
+        Self::new(ProblemKind::ValidationFailed).field(pointer, "invalid", error.to_string())
+    }
+}
+
+impl App {
+    /// Creates a key. The returned key is the only one that contains the secret.
+    pub(crate) async fn create_api_key(
+        &self,
+        admin: &Caller,
+        request: CreateApiKey,
+    ) -> Result<ApiKey, Problem> {
+        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let key = NewApiKey::validate(request, tx.now())?;
+        let (id, token) = (KeyId::generate(), RawToken::generate(TokenKind::ApiKey, &*self.entropy));
+        // Locks the tenant, so that concurrent requests cannot exceed the maximum.
+        account_status::lock_tenant(&mut tx).await?;
+        if api_key::count_active(&mut tx).await? >= MAX_KEYS {
+            return Err(Problem::new(ProblemKind::TooManyApiKeys).detail(format!(
+                "The tenant has {MAX_KEYS} active API keys. Revoke a key, or wait until one expires."
+            )));
+        }
+        api_key::insert(&mut tx, id, token.digest(), &key).await?;
+        let event = AuditEvent {
+            about: Some("api_key"),
+            key_id: Some(id),
+            ..AuditEvent::of(EventName::AuthnTokenCreated).credential(&token.digest())
+        };
+        self.audit.record(&mut tx, event);
+        let created_at = tx.now();
+        tx.commit().await?;
+        Ok(ApiKey {
+            id,
+            name: key.name,
+            scopes: key.scopes,
+            source_ids: key.source_ids,
+            created_at,
+            expires_at: key.expires_at,
+            last_used_at: None,
+            key: Some(Secret::new(token.expose())),
+        })
+    }
+
+    /// Returns a page of the active keys.
+    pub(crate) async fn list_api_keys(
+        &self,
+        admin: &Caller,
+        paging: &Paging<KeyId>,
+    ) -> Result<Page<ApiKey>, Problem> {
+        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let keys = api_key::list(&mut tx, paging.after, paging.rows()).await?;
+        Ok(paging.page(keys, |key| key.id))
+    }
+
+    /// Revokes a key. Repeating it has no effect.
+    pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
+        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;
+        if key.newly {
+            let event = AuditEvent {
+                about: Some("api_key"),
+                key_id: Some(key_id),
+                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+            };
+            self.audit.record(&mut tx, event);
+        }
+        self.invalidate(&mut tx, Invalidation::Credential(key.digest));
+        Ok(tx.commit().await?)
+    }
+}

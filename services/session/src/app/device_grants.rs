@@ -1,0 +1,282 @@
+//! Device grants (RFC 8628): a device starts a grant and polls it; a user inspects it and approves or denies.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use audit::{Actor, AuditEvent, EventName};
+use authn::Caller;
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::device::{
+    DecideDevice, Decision, DeviceCodes, DeviceError, DeviceRequest, DeviceSession, InspectDevice,
+    StartDevice,
+};
+use contract::internal::Credential;
+use contract::session::SessionMethod;
+use contract::{ProblemKind, Secret};
+use database::TenantTx;
+use hashing::{RawToken, TokenKind};
+use ratelimit::{RateLimitError, source};
+use service::Problem;
+use tenancy::{SessionId, TenantId, TenantScope, UserId};
+
+use super::App;
+use crate::domain::account_status::AccountVersions;
+use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, can_approve, display_name};
+use crate::domain::session::NewSession;
+use crate::domain::user_code::UserCode;
+use crate::store::device_grant::{self, NewGrant, StoredGrant};
+use crate::store::{account_status, session};
+
+/// A user can enter this many wrong codes within [`WRONG_CODE_WINDOW`].
+const MAX_WRONG_CODES: usize = 10;
+const WRONG_CODE_WINDOW: TimeDelta = TimeDelta::hours(1);
+
+/// The client of a device that polls.
+pub(crate) struct Device {
+    pub(crate) ip: IpAddr,
+    pub(crate) user_agent: Option<String>,
+}
+
+/// Why a device gets no session.
+#[derive(Debug)]
+pub(crate) enum RedeemError {
+    /// An error that RFC 8628 defines.
+    Device(DeviceError),
+    /// Any other error.
+    Problem(Problem),
+}
+
+impl From<database::Error> for RedeemError {
+    fn from(error: database::Error) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+impl From<RateLimitError> for RedeemError {
+    fn from(error: RateLimitError) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+/// A pending grant and the user who decides. Both rows are locked.
+struct PendingGrant {
+    tx: TenantTx,
+    stored: StoredGrant,
+    user: AccountVersions,
+}
+
+impl App {
+    /// Starts a grant. An unknown tenant gets the same response; its grant is never approved.
+    pub(crate) async fn start_device_grant(
+        &self,
+        tenant_id: &TenantId,
+        request: &StartDevice,
+        ip: IpAddr,
+    ) -> Result<DeviceCodes, Problem> {
+        self.limiter.count(&self.rate_limits.device, &source(ip)).await?;
+        let now = self.clock.now();
+        let device_code = RawToken::generate(TokenKind::DeviceCode, &*self.entropy);
+        let name = |text: &Option<String>| text.as_deref().and_then(display_name);
+        let request = DeviceRequest {
+            client_name: name(&request.client_name).or_else(|| name(&request.client_id)),
+            ip: Some(ip.to_string()),
+            created_at: now,
+        };
+        let user_code = loop {
+            let user_code = UserCode::generate(&*self.entropy);
+            let grant = NewGrant {
+                tenant_id,
+                digest: device_code.digest(),
+                user_code,
+                request: &request,
+                interval_seconds: INTERVAL_SECONDS,
+                expires_at: now + LIFETIME,
+            };
+            // The code is taken with a probability of about one in billions; then another one is generated.
+            if device_grant::insert(&self.database, &grant).await? {
+                break user_code;
+            }
+        };
+        let page = format!("{}/api/v1/pages/device", self.public_url);
+        Ok(DeviceCodes {
+            device_code: Secret::new(device_code.expose()),
+            user_code: user_code.to_string(),
+            verification_uri_complete: format!("{page}#user_code={user_code}&tenant={tenant_id}"),
+            verification_uri: page,
+            expires_in: LIFETIME.num_seconds().unsigned_abs(),
+            interval: INTERVAL_SECONDS.into(),
+        })
+    }
+
+    /// Redeems an approved grant. Of concurrent polls, one gets the session. The session is created under the account versions
+    /// at the approval, so an approval has no effect after a password change, disable or suspension.
+    pub(crate) async fn redeem_device_grant(
+        &self,
+        device_code: &str,
+        device: Device,
+    ) -> Result<DeviceSession, RedeemError> {
+        let invalid_grant = || RedeemError::Device(DeviceError::InvalidGrant);
+        let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant())?;
+        let now = self.clock.now();
+        let Some(polled) = device_grant::poll(&self.database, device_code.digest(), now).await? else {
+            self.limiter.count(&self.rate_limits.device, &source(device.ip)).await?;
+            return Err(invalid_grant());
+        };
+        let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
+
+        let (scope, user_id) = (TenantScope::of_token(polled.tenant_id), versions.user_id);
+        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        let new = NewSession {
+            versions,
+            method: SessionMethod::Device,
+            ip: Some(device.ip),
+            user_agent: device.user_agent,
+        };
+        // Locks the user's row before the grant's row, in the order of a decision.
+        let session = self.create_session(&mut tx, &new).await?.ok_or_else(invalid_grant)?;
+        if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed).await? {
+            return Err(invalid_grant());
+        }
+        tx.commit().await?;
+
+        let scopes: Vec<_> = session.role.scopes().iter().map(|scope| scope.as_str()).collect();
+        Ok(DeviceSession {
+            access_token: session.session_id.clone(),
+            expires_in: (session.expires_at - now).num_seconds().unsigned_abs(),
+            scope: scopes.join(" "),
+            session,
+        })
+    }
+
+    /// Returns the request of the device with this user code.
+    pub(crate) async fn inspect_device_grant(
+        &self,
+        caller: &Caller,
+        request: &InspectDevice,
+        address: IpAddr,
+    ) -> Result<DeviceRequest, Problem> {
+        let (user_id, session_id) = require_session(caller)?;
+        let user_code = parse_user_code(&request.user_code)?;
+        let inspect = async {
+            let pending = self.find_pending_grant(caller, user_id, session_id, user_code).await?;
+            Ok(pending.stored.request)
+        };
+        self.limit_wrong_codes(address, inspect).await
+    }
+
+    /// Approves or denies a device as the caller. Approval requires a recent password login.
+    pub(crate) async fn decide_device_grant(
+        &self,
+        caller: &Caller,
+        request: &DecideDevice,
+        address: IpAddr,
+    ) -> Result<(), Problem> {
+        let (user_id, session_id) = require_session(caller)?;
+        if request.decision == Decision::Approve && !has_recent_password_login(caller, self.clock.now()) {
+            return Err(ProblemKind::ReauthenticationRequired.into());
+        }
+        let user_code = parse_user_code(&request.user_code)?;
+        let decide = async {
+            let PendingGrant { mut tx, stored, user } =
+                self.find_pending_grant(caller, user_id, session_id, user_code).await?;
+            let decided = stored.grant.decide(request.decision, user).map_err(|_| unknown_code())?;
+            device_grant::save(&mut tx, stored.grant_id, decided).await?;
+            let name = match request.decision {
+                Decision::Approve => EventName::AuthnTokenCreated,
+                Decision::Deny => EventName::AuthnTokenRevoked,
+            };
+            let event = AuditEvent {
+                about: Some("device_grant"),
+                user_id: Some(user_id),
+                credential: Some(stored.credential),
+                ip: Some(address),
+                ..AuditEvent::of(name)
+            };
+            self.audit.record(&mut tx, event);
+            Ok(tx.commit().await?)
+        };
+        self.limit_wrong_codes(address, decide).await
+    }
+
+    /// Counts wrong codes against the limit of an address. Counts before the lookup, so that concurrent guesses cannot exceed
+    /// the limit, and refunds the count unless the code was wrong.
+    async fn limit_wrong_codes<T>(
+        &self,
+        address: IpAddr,
+        enter: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let (limit, source) = (&self.rate_limits.user_code(), source(address));
+        self.limiter.count(limit, &source).await?;
+        let result = enter.await;
+        if result.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
+            // The decision is committed, so a failed refund does not change the result.
+            if let Err(error) = self.limiter.refund(limit, &source).await {
+                tracing::warn!(%error, "failed to refund rate limit for a correct user code");
+            }
+        }
+        result
+    }
+
+    /// Returns the pending grant with a user code that the caller entered. An unknown code, a code of another tenant and the
+    /// code of a decided grant are all wrong codes with the same response.
+    async fn find_pending_grant(
+        &self,
+        caller: &Caller,
+        user_id: UserId,
+        session_id: SessionId,
+        user_code: UserCode,
+    ) -> Result<PendingGrant, Problem> {
+        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        // Locks the user's row, so that wrong codes from several sessions of one user are counted one after the other.
+        let account = account_status::find_for_update(&mut tx, user_id).await?;
+        let session = session::find_for_update(&mut tx, session_id).await?;
+        let (Some(account), Some(found)) = (account, session) else {
+            return Err(ProblemKind::CredentialInvalid.into());
+        };
+        if !found.session.is_active(&account, tx.now()) {
+            return Err(ProblemKind::CredentialInvalid.into());
+        }
+        check_wrong_codes(&mut tx, user_id).await?;
+        let grant = device_grant::find_for_update(&mut tx, user_code).await?;
+        let Some(stored) = grant.filter(|stored| stored.grant == DeviceGrant::Pending) else {
+            device_grant::insert_wrong_code(&mut tx, user_id).await?;
+            tx.commit().await?;
+            return Err(unknown_code());
+        };
+        Ok(PendingGrant { tx, stored, user: account.versions })
+    }
+}
+
+/// The user and the session of the caller. API keys cannot decide.
+fn require_session(caller: &Caller) -> Result<(UserId, SessionId), Problem> {
+    Ok(caller.user_id().zip(caller.session_id()).ok_or(ProblemKind::Forbidden)?)
+}
+
+/// Parses a user code. Malformed input does not count as a wrong code, because it reveals nothing.
+fn parse_user_code(input: &str) -> Result<UserCode, Problem> {
+    input.parse().map_err(|_| unknown_code())
+}
+
+fn has_recent_password_login(caller: &Caller, now: DateTime<Utc>) -> bool {
+    matches!(
+        caller.subject().credential,
+        Credential::Session { method: SessionMethod::Password, created_at, .. } if can_approve(created_at, now)
+    )
+}
+
+/// Returns 429 if the user entered too many wrong codes.
+async fn check_wrong_codes(tx: &mut TenantTx, user_id: UserId) -> Result<(), Problem> {
+    let now = tx.now();
+    let wrong = device_grant::list_wrong_codes(tx, user_id, now - WRONG_CODE_WINDOW).await?;
+    // The limit ends when the oldest of the last ten codes leaves the window.
+    let Some(oldest) = wrong.iter().rev().nth(MAX_WRONG_CODES - 1) else { return Ok(()) };
+    let retry_after = (*oldest + WRONG_CODE_WINDOW - now).to_std().unwrap_or(Duration::ZERO);
+    Err(Problem::new(ProblemKind::RateLimited)
+        .detail("You entered too many wrong codes. Try again later.")
+        .retry_after(retry_after))
+}
+
+fn unknown_code() -> Problem {
+    Problem::new(ProblemKind::NotFound)
+        .detail("No pending device has this code. Check the code and enter it again.")
+}

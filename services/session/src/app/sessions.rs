@@ -1,0 +1,170 @@
+//! Sessions: issue, list, log out, revoke.
+
+use audit::{Actor, AuditEvent, EventName};
+use authn::Caller;
+use bus::Invalidation;
+use contract::internal::IssueSession;
+use contract::session::{IssuedSession, Session as ListedSession, TokenType};
+use contract::{Page, ProblemKind, Secret};
+use database::TenantTx;
+use hashing::{RawToken, TokenKind};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::{SessionId, TenantScope, UserId};
+
+use super::App;
+use crate::domain::account_status::AccountVersions;
+use crate::domain::session::{NewSession, Session, SessionLifecycle};
+use crate::store::session::StoredSession;
+use crate::store::{account_status, device_grant, session};
+
+/// The maximum number of active sessions of a user. A new session revokes the least recently used one.
+const MAX_SESSIONS: i64 = 50;
+
+impl App {
+    /// Applies both records if they are newer, then issues a session, in one transaction: the result does not depend on the
+    /// order in which records arrive. Returns `None` if the account status has changed since the login, or forbids a session.
+    pub(crate) async fn issue_session(
+        &self,
+        request: IssueSession,
+    ) -> Result<Option<IssuedSession>, database::Error> {
+        let IssueSession { subject, tenant, method, ip, user_agent } = request;
+        let (scope, user_id) = (TenantScope::of_outbox(tenant.tenant_id.clone()), subject.user_id);
+        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        self.apply_tenant(&mut tx, &tenant).await?;
+        self.apply_subject(&mut tx, &subject).await?;
+        let versions = AccountVersions {
+            user_id,
+            credential_version: subject.credential_version,
+            session_version: tenant.session_version,
+        };
+        let session = self.create_session(&mut tx, &NewSession { versions, method, ip, user_agent }).await?;
+        // Commits without a session too, to keep the records.
+        tx.commit().await?;
+        Ok(session)
+    }
+
+    /// Creates a session of the transaction's actor. Returns `None` if the account status does not permit it.
+    pub(super) async fn create_session(
+        &self,
+        tx: &mut TenantTx,
+        new: &NewSession,
+    ) -> Result<Option<IssuedSession>, database::Error> {
+        let user_id = new.versions.user_id;
+        let account = account_status::find_for_update(tx, user_id).await?;
+        let Some(account) = account.filter(|account| account.permits_new_session(&new.versions)) else {
+            return Ok(None);
+        };
+        let token = RawToken::generate(TokenKind::Session, &*self.entropy);
+        let session = Session {
+            id: SessionId::generate(),
+            created_under: new.versions,
+            lifecycle: SessionLifecycle::start(&self.lifetimes, new.method, tx.now()),
+        };
+        session::insert(tx, new, &session, token.digest()).await?;
+        for digest in session::mark_surplus_revoked(tx, user_id, MAX_SESSIONS).await? {
+            self.invalidate(tx, Invalidation::Credential(digest));
+        }
+        let event = AuditEvent {
+            about: Some(session::method_as_str(new.method)),
+            user_id: Some(user_id),
+            session_id: Some(session.id),
+            ip: new.ip,
+            ..AuditEvent::of(EventName::SessionCreated).credential(&token.digest())
+        };
+        self.audit.record(tx, event);
+        Ok(Some(IssuedSession {
+            session_id: Secret::new(token.expose()),
+            token_type: TokenType::Bearer,
+            user_id,
+            tenant_id: tx.tenant_id().clone(),
+            role: account.role,
+            expires_at: session.lifecycle.expires_at,
+            idle_expires_at: session.lifecycle.idle_expires_at,
+        }))
+    }
+
+    /// Returns a page of active sessions: the caller's own, or for an administrator those of any user of the tenant.
+    pub(crate) async fn list_sessions(
+        &self,
+        caller: &Caller,
+        user_id: UserId,
+        paging: &Paging<SessionId>,
+    ) -> Result<Page<ListedSession>, Problem> {
+        let user_id = caller.about(user_id)?;
+        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        if !account_status::has_subject(&mut tx, user_id).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        let mut sessions = session::list(&mut tx, user_id, paging.after, paging.rows()).await?;
+        for session in &mut sessions {
+            session.current = Some(session.id) == caller.session_id();
+        }
+        Ok(paging.page(sessions, |session| session.id))
+    }
+
+    /// Revokes the session with this raw token, which is the proof. Repeating it has no effect.
+    pub(crate) async fn log_out(&self, token: &str) -> Result<(), Problem> {
+        let token = RawToken::parse(TokenKind::Session, token).map_err(|_| ProblemKind::SessionNotFound)?;
+        let session = session::find_by_digest(&self.database, token.digest()).await?;
+        let (session_id, tenant_id, user_id) = session.ok_or(ProblemKind::SessionNotFound)?;
+        let mut tx = self.begin(&TenantScope::of_token(tenant_id), Actor::User { user_id }).await?;
+        if let Some(session) = session::find_for_update(&mut tx, session_id).await? {
+            self.revoke(&mut tx, session).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Revokes a session by its public id: one of the caller, or for an administrator any of the tenant.
+    pub(crate) async fn revoke_session(&self, caller: &Caller, session_id: SessionId) -> Result<(), Problem> {
+        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        let session = session::find_for_update(&mut tx, session_id).await?;
+        let is_own = |found: &StoredSession| caller.user_id() == Some(found.session.created_under.user_id);
+        let session = session.filter(|found| caller.is_admin() || is_own(found));
+        self.revoke(&mut tx, session.ok_or(ProblemKind::NotFound)?).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Revokes all sessions of a user: the caller, or for an administrator any user of the tenant. The current session can be
+    /// kept. Also denies approved device grants that no device has redeemed.
+    pub(crate) async fn revoke_all_sessions(
+        &self,
+        caller: &Caller,
+        user_id: UserId,
+        keep_current: bool,
+    ) -> Result<(), Problem> {
+        let user_id = caller.about(user_id)?;
+        let mut tx = self.begin(&caller.scope(), caller.into()).await?;
+        // Locks the user, so that no session is created meanwhile.
+        account_status::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let kept = caller.session_id().filter(|_| keep_current);
+        session::mark_all_revoked(&mut tx, user_id, kept).await?;
+        device_grant::deny_approved(&mut tx, user_id).await?;
+        let event = AuditEvent {
+            about: Some("all_sessions"),
+            user_id: Some(user_id),
+            ..AuditEvent::of(EventName::AuthnTokenRevoked)
+        };
+        self.audit.record(&mut tx, event);
+        self.invalidate(&mut tx, Invalidation::User(user_id));
+        Ok(tx.commit().await?)
+    }
+
+    /// Revokes a session. The first revocation is audited.
+    async fn revoke(&self, tx: &mut TenantTx, stored: StoredSession) -> Result<(), database::Error> {
+        let StoredSession { session, digest } = stored;
+        if let Some(revoked) = session.lifecycle.revoke(tx.now()) {
+            session::save_revocation(tx, session.id, &revoked).await?;
+            let event = AuditEvent {
+                about: Some("session"),
+                user_id: Some(session.created_under.user_id),
+                session_id: Some(session.id),
+                credential: digest.get(..8).map(str::to_owned),
+                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+            };
+            self.audit.record(tx, event);
+        }
+        self.invalidate(tx, Invalidation::Credential(digest));
+        Ok(())
+    }
+}

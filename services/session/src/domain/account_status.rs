@@ -1,0 +1,102 @@
+//! Account status: whether a user and their tenant are active, and the versions that invalidate older sessions.
+
+use contract::{Role, TenantStatus, UserStatus};
+use tenancy::{SessionId, UserId};
+
+/// The account versions under which a session is created.
+///
+/// identity increases `credential_version` when a password changes and `session_version` when a tenant is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AccountVersions {
+    pub(crate) user_id: UserId,
+    pub(crate) credential_version: i64,
+    pub(crate) session_version: i64,
+}
+
+/// The current status of a user and their tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AccountStatus {
+    pub(crate) versions: AccountVersions,
+    pub(crate) role: Role,
+    pub(crate) user_status: UserStatus,
+    pub(crate) tenant_status: TenantStatus,
+    /// The session that stays active although its credential version is older.
+    pub(crate) kept_session_id: Option<SessionId>,
+}
+
+impl AccountStatus {
+    /// Whether a session that is created under these versions is active.
+    pub(crate) fn permits_new_session(&self, versions: &AccountVersions) -> bool {
+        self.is_active() && self.versions == *versions
+    }
+
+    /// Whether an existing session that was created under these versions is still permitted.
+    pub(crate) fn permits_session(&self, session_id: SessionId, versions: &AccountVersions) -> bool {
+        self.is_active()
+            && self.versions.user_id == versions.user_id
+            && self.versions.session_version == versions.session_version
+            && (self.versions.credential_version == versions.credential_version
+                || self.kept_session_id == Some(session_id))
+    }
+
+    fn is_active(&self) -> bool {
+        self.user_status == UserStatus::Active && self.tenant_status == TenantStatus::Active
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn status(credential_version: i64, session_version: i64) -> AccountStatus {
+        AccountStatus {
+            versions: AccountVersions { user_id: UserId::generate(), credential_version, session_version },
+            role: Role::Member,
+            user_status: UserStatus::Active,
+            tenant_status: TenantStatus::Active,
+            kept_session_id: None,
+        }
+    }
+
+    #[test]
+    fn kept_session_survives_password_change_but_not_suspension() {
+        let session_id = SessionId::generate();
+        let before = status(1, 1);
+        let mut changed = AccountStatus { kept_session_id: Some(session_id), ..before };
+        changed.versions.credential_version = 2;
+        assert!(changed.permits_session(session_id, &before.versions));
+        assert!(!changed.permits_session(SessionId::generate(), &before.versions));
+        assert!(!changed.permits_new_session(&before.versions));
+        changed.versions.session_version = 2;
+        assert!(!changed.permits_session(session_id, &before.versions));
+    }
+
+    proptest! {
+        #[test]
+        fn without_a_kept_session_only_equal_versions_of_an_active_account_are_permitted(
+            credential_version in 0_i64..3, session_version in 0_i64..3,
+            created_credential in 0_i64..3, created_session in 0_i64..3,
+            user in 0_usize..3, tenant in 0_usize..2, same_user: bool,
+        ) {
+            let account = AccountStatus {
+                user_status: UserStatus::ALL[user],
+                tenant_status: TenantStatus::ALL[tenant],
+                ..status(credential_version, session_version)
+            };
+            let created_under = AccountVersions {
+                user_id: if same_user { account.versions.user_id } else { UserId::generate() },
+                credential_version: created_credential,
+                session_version: created_session,
+            };
+            let expected = same_user
+                && account.user_status == UserStatus::Active
+                && account.tenant_status == TenantStatus::Active
+                && credential_version == created_credential
+                && session_version == created_session;
+            prop_assert_eq!(account.permits_session(SessionId::generate(), &created_under), expected);
+            prop_assert_eq!(account.permits_new_session(&created_under), expected);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `/auth/session` and `/auth/sessions`: the caller's own credential, and the sessions of a user.
+
+use authn::Caller;
+use axum::Json;
+use axum::extract::{Query, State};
+use contract::Page;
+use contract::internal::Credential;
+use contract::session::{RevokeSessions, Session, SubjectType, Whoami};
+use http::StatusCode;
+use service::Problem;
+use service::http::page::Paging;
+use service::http::path::Id;
+use service::http::{SessionHeader, UserHeader};
+use tenancy::SessionId;
+
+use crate::app::App;
+
+/// `GET /auth/session`: any active credential.
+pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
+    let scopes = caller.scopes().to_vec();
+    let subject = caller.subject();
+    let (tenant_id, expires_at) = (subject.tenant_id.clone(), subject.expires_at);
+    Json(match &subject.credential {
+        Credential::Session { user_id, role, method, idle_expires_at, .. } => Whoami {
+            subject_type: SubjectType::User,
+            user_id: Some(*user_id),
+            key_id: None,
+            tenant_id,
+            role: Some(*role),
+            scopes,
+            method: Some(*method),
+            expires_at,
+            idle_expires_at: Some(*idle_expires_at),
+        },
+        Credential::ApiKey { key_id, .. } => Whoami {
+            subject_type: SubjectType::ApiKey,
+            user_id: None,
+            key_id: Some(*key_id),
+            tenant_id,
+            role: None,
+            scopes,
+            method: None,
+            expires_at,
+            idle_expires_at: None,
+        },
+    })
+}
+
+/// `GET /auth/sessions`: the caller's own sessions, or for an administrator those of any user of the tenant.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    UserHeader(user_id): UserHeader,
+    paging: Paging<SessionId>,
+) -> Result<Json<Page<Session>>, Problem> {
+    Ok(Json(app.list_sessions(&caller, user_id, &paging).await?))
+}
+
+/// `POST /auth/sessions/logout`: the raw token is the proof.
+pub(super) async fn log_out(
+    State(app): State<App>,
+    SessionHeader(token): SessionHeader,
+) -> Result<StatusCode, Problem> {
+    app.log_out(&token).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /auth/sessions/{session_id}`: its owner or an administrator.
+pub(super) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Id(session_id): Id<SessionId>,
+) -> Result<StatusCode, Problem> {
+    app.revoke_session(&caller, session_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /auth/sessions`: all sessions of the user that the header names.
+pub(super) async fn revoke_all(
+    State(app): State<App>,
+    caller: Caller,
+    UserHeader(user_id): UserHeader,
+    Query(RevokeSessions { keep_current }): Query<RevokeSessions>,
+) -> Result<StatusCode, Problem> {
+    app.revoke_all_sessions(&caller, user_id, keep_current).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,123 @@
+//! The projection of account status. An older version never overwrites a newer one.
+
+use contract::internal::{SubjectRecord, TenantRecord};
+use contract::{Role, TenantStatus, UserStatus};
+use database::{Error, TenantTx};
+use sqlx::types::{Json, Text};
+use tenancy::{SessionId, UserId};
+
+use crate::domain::account_status::{AccountStatus, AccountVersions};
+
+/// Saves the status of a tenant, unless the stored version is equal or newer. Returns whether the row changed.
+pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<bool, Error> {
+    let result = sqlx::query!(
+        "-- account_status.apply_tenant
+        insert into session.tenants as stored
+            (tenant_id, status, session_version, events_per_second, bytes_per_second, producers, version)
+        values ($1, $2, $3, $4, $5, $6, $7)
+        on conflict (tenant_id) do update set
+            status = excluded.status,
+            session_version = excluded.session_version,
+            events_per_second = excluded.events_per_second,
+            bytes_per_second = excluded.bytes_per_second,
+            producers = excluded.producers,
+            version = excluded.version
+        where excluded.version > stored.version",
+        record.tenant_id.as_str(),
+        record.status.as_str(),
+        record.session_version,
+        record.quota.events_per_second.map(u32::cast_signed),
+        record.quota.bytes_per_second.map(u32::cast_signed),
+        Json(&record.producers) as _,
+        record.version,
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(result.rows_affected() > 0)
+}
+
+/// Saves the status of a user, unless the stored version is equal or newer. Returns whether the row changed.
+pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> Result<bool, Error> {
+    let result = sqlx::query!(
+        "-- account_status.apply_subject
+        insert into session.subjects as stored
+            (user_id, tenant_id, role, status, credential_version, kept_session_id, version)
+        values ($1, $2, $3, $4, $5, $6, $7)
+        on conflict (user_id) do update set
+            role = excluded.role,
+            status = excluded.status,
+            credential_version = excluded.credential_version,
+            kept_session_id = excluded.kept_session_id,
+            version = excluded.version
+        where excluded.version > stored.version",
+        record.user_id.0,
+        record.tenant_id.as_str(),
+        record.role.as_str(),
+        record.status.as_str(),
+        record.credential_version,
+        record.kept_session_id.map(|id| id.0),
+        record.version,
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(result.rows_affected() > 0)
+}
+
+/// Returns the status of a user. Locks the user's row, so that concurrent changes of one user's sessions are serialized.
+pub(crate) async fn find_for_update(
+    tx: &mut TenantTx,
+    user_id: UserId,
+) -> Result<Option<AccountStatus>, Error> {
+    let row = sqlx::query!(
+        r#"-- account_status.find_for_update
+        select
+            subjects.credential_version,
+            tenants.session_version,
+            subjects.role as "role: Text<Role>",
+            subjects.status as "user_status: Text<UserStatus>",
+            tenants.status as "tenant_status: Text<TenantStatus>",
+            subjects.kept_session_id as "kept_session_id: SessionId"
+        from session.subjects
+        join session.tenants using (tenant_id)
+        where subjects.user_id = $1
+        for update of subjects"#,
+        user_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| AccountStatus {
+        versions: AccountVersions {
+            user_id,
+            credential_version: row.credential_version,
+            session_version: row.session_version,
+        },
+        role: row.role.0,
+        user_status: row.user_status.0,
+        tenant_status: row.tenant_status.0,
+        kept_session_id: row.kept_session_id,
+    }))
+}
+
+/// Locks the tenant's row. Sessions can still be created.
+pub(crate) async fn lock_tenant(tx: &mut TenantTx) -> Result<(), Error> {
+    sqlx::query!(
+        "-- account_status.lock_tenant
+        select from session.tenants where tenant_id = $1 for no key update",
+        tx.tenant_id().as_str()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Whether the tenant has a record of this user.
+pub(crate) async fn has_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
+    let exists = sqlx::query_scalar!(
+        r#"-- account_status.has_subject
+        select exists (select from session.subjects where user_id = $1) as "exists!""#,
+        user_id.0
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(exists)
+}

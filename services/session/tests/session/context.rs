@@ -1,0 +1,209 @@
+//! The session context alone: its two routers with a database of the test.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use chrono::{DateTime, TimeDelta, Utc};
+use contract::identity::Quota;
+use contract::internal::{
+    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, Subject, SubjectRecord, TenantRecord,
+    subject_path, tenant_path,
+};
+use contract::session::{IssuedSession, SessionMethod};
+use contract::{Role, TenantStatus, UserStatus};
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use serde::Serialize;
+use service::Tasks;
+use service::clock::ManualClock;
+use service::config::{Environment, Variables as _};
+use service::process::Routers;
+use service::telemetry::{Telemetry, TraceSettings};
+use tenancy::{SessionId, TenantId, UserId};
+use testkit::{LIMITS_OFF, TestDatabase};
+use tower::ServiceExt as _;
+
+pub(crate) const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
+
+pub(crate) struct Context {
+    public: Router,
+    internal: Router,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) database: TestDatabase,
+    config: session::Config,
+}
+
+impl Context {
+    pub(crate) async fn start() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let environment = Environment::from_pairs([
+            ("SVC_DATABASE_URL", database.url("svc_session").as_str()),
+            ("SVC_SERVICE_TOKEN", SERVICE_TOKEN),
+            // No broker listens there; these tests do not need one.
+            ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+            // All requests of a test come from one address.
+            ("SVC_LIMIT_DEFAULT", "off"),
+        ]);
+        let environment = environment.with(LIMITS_OFF);
+        let config = session::Config::load(&environment).unwrap();
+        let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
+        let Routers { public, internal } = build(&config, &database, &clock);
+        Self { public, internal: internal.unwrap(), clock, database, config }
+    }
+
+    /// Starts another process on the same database.
+    pub(crate) fn start_replica(&self) -> Routers {
+        build(&self.config, &self.database, &self.clock)
+    }
+
+    /// Returns the number of rows of a table.
+    pub(crate) async fn count_rows(&self, table: &str) -> i64 {
+        let mut connection = self.database.superuser().await.unwrap();
+        let count = format!("select count(*) from session.{table}");
+        sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&mut connection).await.unwrap()
+    }
+
+    /// Posts to the internal API.
+    pub(crate) async fn post_internal(
+        &self,
+        path: &str,
+        token: &str,
+        body: &impl Serialize,
+    ) -> (StatusCode, Vec<u8>) {
+        request(&self.internal, Method::POST, path, token, serde_json::to_vec(body).unwrap()).await
+    }
+
+    /// Sends a request with a bearer token to the public API.
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        token: &RawToken,
+        body: impl Into<Body>,
+    ) -> (StatusCode, Vec<u8>) {
+        request(&self.public, method, path, token.expose(), body).await
+    }
+
+    /// Sends a request to the public API unchanged.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Vec<u8>> {
+        let (parts, body) = self.public.clone().oneshot(request).await.unwrap().into_parts();
+        Response::from_parts(parts, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    /// Sends the account status of a user, as identity does.
+    pub(crate) async fn apply_subject(&self, record: &SubjectRecord) {
+        self.put_record(&subject_path(record.user_id), record).await;
+    }
+
+    /// Sends the account status of a tenant, as identity does.
+    pub(crate) async fn apply_tenant(&self, record: &TenantRecord) {
+        self.put_record(&tenant_path(&record.tenant_id), record).await;
+    }
+
+    async fn put_record(&self, path: &str, record: &impl Serialize) {
+        let body = serde_json::to_vec(record).unwrap();
+        let (status, _) = request(&self.internal, Method::PUT, path, SERVICE_TOKEN, body).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+    }
+
+    /// Purges the sessions that became inactive before a time, as the task does.
+    pub(crate) async fn purge_sessions(&self, before: DateTime<Utc>) {
+        let database = self.database.pool("svc_session").unwrap();
+        let purge = sqlx::query("select session.purge_sessions($1, 10000)").bind(before);
+        purge.execute(database.pool()).await.unwrap();
+    }
+
+    /// Returns the ids of the stored sessions of a tenant, in order.
+    pub(crate) async fn sessions_of(&self, tenant_id: &TenantId) -> Vec<SessionId> {
+        let mut connection = self.database.superuser().await.unwrap();
+        let select = "select session_id from session.sessions where tenant_id = $1 order by session_id";
+        sqlx::query_scalar(select).bind(tenant_id.as_str()).fetch_all(&mut connection).await.unwrap()
+    }
+
+    /// Issues a session for a password login. Returns `None` if the account status forbids it.
+    pub(crate) async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
+        let request = IssueSession {
+            subject: subject.clone(),
+            tenant: tenant.clone(),
+            method: SessionMethod::Password,
+            ip: None,
+            user_agent: None,
+        };
+        let (status, body) = self.post_internal(ISSUE_SESSION, SERVICE_TOKEN, &request).await;
+        if status == StatusCode::CONFLICT {
+            return None;
+        }
+        assert_eq!(status, StatusCode::CREATED);
+        let session: IssuedSession = serde_json::from_slice(&body).unwrap();
+        Some(RawToken::parse(TokenKind::Session, session.session_id.expose()).unwrap())
+    }
+
+    /// Returns the subjects of the tokens that are active.
+    pub(crate) async fn introspect(&self, tokens: &[&RawToken]) -> Vec<Option<Subject>> {
+        let digests = tokens.iter().map(|token| token.digest().to_hex()).collect();
+        let (status, body) = self.post_internal(INTROSPECT, SERVICE_TOKEN, &Introspect { digests }).await;
+        assert_eq!(status, StatusCode::OK);
+        serde_json::from_slice::<Introspected>(&body).unwrap().subjects
+    }
+
+    /// Returns whether a token is active, and records its use.
+    pub(crate) async fn is_active(&self, token: &RawToken) -> bool {
+        self.introspect(&[token]).await[0].is_some()
+    }
+}
+
+fn build(config: &session::Config, database: &TestDatabase, clock: &Arc<ManualClock>) -> Routers {
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let parts = session::Parts {
+        database: database.pool("svc_session").unwrap(),
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        tasks: Tasks::default(),
+    };
+    session::build(config.clone(), parts, &telemetry).unwrap()
+}
+
+async fn request(
+    router: &Router,
+    method: Method,
+    path: &str,
+    token: &str,
+    body: impl Into<Body>,
+) -> (StatusCode, Vec<u8>) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .header("authorization", format!("Bearer {token}"))
+        .body(body.into())
+        .unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
+}
+
+/// The account status of an active tenant.
+pub(crate) fn tenant() -> TenantRecord {
+    TenantRecord {
+        tenant_id: "acme".parse::<TenantId>().unwrap(),
+        status: TenantStatus::Active,
+        session_version: 1,
+        quota: Quota::default(),
+        producers: Vec::new(),
+        version: 1,
+    }
+}
+
+/// The account status of a new active member.
+pub(crate) fn subject() -> SubjectRecord {
+    SubjectRecord {
+        user_id: UserId::generate(),
+        tenant_id: "acme".parse().unwrap(),
+        role: Role::Member,
+        status: UserStatus::Active,
+        credential_version: 1,
+        kept_session_id: None,
+        version: 1,
+    }
+}

@@ -1,0 +1,151 @@
+//! Sessions over time, and under changes of account status.
+
+use chrono::TimeDelta;
+use contract::internal::{Credential, INTROSPECT, Introspect, SubjectRecord, TenantRecord};
+use contract::{Role, TenantStatus, UserStatus};
+use hashing::{RawToken, SystemEntropy, TokenKind};
+use http::StatusCode;
+
+use crate::context::{Context, SERVICE_TOKEN, subject, tenant};
+
+#[tokio::test]
+async fn session_expires_after_the_idle_timeout_unless_it_is_used() {
+    let context = Context::start().await;
+    let token = context.issue(&subject(), &tenant()).await.unwrap();
+    for _ in 0..3 {
+        context.clock.advance(TimeDelta::minutes(59));
+        assert!(context.is_active(&token).await);
+    }
+    context.clock.advance(TimeDelta::minutes(60));
+    assert!(!context.is_active(&token).await);
+}
+
+#[tokio::test]
+async fn session_in_use_expires_at_the_end_of_its_absolute_lifetime() {
+    let context = Context::start().await;
+    let token = context.issue(&subject(), &tenant()).await.unwrap();
+    for _ in 0..23 {
+        context.clock.advance(TimeDelta::minutes(30));
+        assert!(context.is_active(&token).await);
+    }
+    context.clock.advance(TimeDelta::minutes(30));
+    assert!(!context.is_active(&token).await);
+}
+
+#[tokio::test]
+async fn password_change_invalidates_older_sessions() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let old = context.issue(&before, &tenant).await.unwrap();
+    let after = SubjectRecord { credential_version: 2, version: 2, ..before };
+    let new = context.issue(&after, &tenant).await.unwrap();
+    assert!(!context.is_active(&old).await && context.is_active(&new).await);
+}
+
+#[tokio::test]
+async fn login_that_overlaps_a_password_change_yields_no_session() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let after = SubjectRecord { credential_version: 2, version: 2, ..before.clone() };
+    let new = context.issue(&after, &tenant).await.unwrap();
+    assert!(context.issue(&before, &tenant).await.is_none());
+    assert!(context.is_active(&new).await);
+}
+
+#[tokio::test]
+async fn issues_no_session_for_a_disabled_user_or_a_suspended_tenant() {
+    let context = Context::start().await;
+    let disabled = SubjectRecord { status: UserStatus::Disabled, ..subject() };
+    assert!(context.issue(&disabled, &tenant()).await.is_none());
+    let user = subject();
+    let token = context.issue(&user, &tenant()).await.unwrap();
+    let suspended =
+        TenantRecord { status: TenantStatus::Suspended, session_version: 2, version: 2, ..tenant() };
+    assert!(context.issue(&user, &suspended).await.is_none());
+    assert!(!context.is_active(&token).await, "the record of the rejected login was applied");
+    let resumed = TenantRecord { status: TenantStatus::Active, version: 3, ..suspended };
+    let new = context.issue(&user, &resumed).await.unwrap();
+    assert!(context.is_active(&new).await && !context.is_active(&token).await);
+}
+
+#[tokio::test]
+async fn demoted_administrator_is_a_member_at_the_next_introspection() {
+    let context = Context::start().await;
+    let admin = SubjectRecord { role: Role::Admin, ..subject() };
+    let token = context.issue(&admin, &tenant()).await.unwrap();
+    let member = SubjectRecord { role: Role::Member, version: 2, ..admin };
+    context.issue(&member, &tenant()).await.unwrap();
+    let subject = context.introspect(&[&token]).await.remove(0).unwrap();
+    assert!(matches!(subject.credential, Credential::Session { role: Role::Member, .. }));
+}
+
+#[tokio::test]
+async fn introspection_returns_subjects_in_the_order_of_the_request() {
+    let context = Context::start().await;
+    let (first, second) = (subject(), subject());
+    let a = context.issue(&first, &tenant()).await.unwrap();
+    let b = context.issue(&second, &tenant()).await.unwrap();
+    let unknown = RawToken::generate(TokenKind::Session, &SystemEntropy);
+    let users = context.introspect(&[&b, &unknown, &a, &b]).await.into_iter().map(|subject| {
+        match subject?.credential {
+            Credential::Session { user_id, .. } => Some(user_id),
+            Credential::ApiKey { .. } => None,
+        }
+    });
+    assert_eq!(
+        users.collect::<Vec<_>>(),
+        [Some(second.user_id), None, Some(first.user_id), Some(second.user_id)]
+    );
+}
+
+#[tokio::test]
+async fn internal_api_requires_the_service_token_and_valid_digests() {
+    let context = Context::start().await;
+    let request = Introspect { digests: Vec::new() };
+    for token in ["", "another token of thirty-two characters or more"] {
+        let (status, _) = context.post_internal(INTROSPECT, token, &request).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED);
+    }
+    let too_many = Introspect { digests: vec!["0".repeat(64); 257] };
+    assert_eq!(
+        context.post_internal(INTROSPECT, SERVICE_TOKEN, &too_many).await.0,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+    let malformed = Introspect { digests: vec!["no digest".to_owned()] };
+    assert_eq!(
+        context.post_internal(INTROSPECT, SERVICE_TOKEN, &malformed).await.0,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+}
+
+#[tokio::test]
+async fn fifty_first_session_revokes_the_least_recently_used() {
+    let context = Context::start().await;
+    let user = subject();
+    let first = context.issue(&user, &tenant()).await.unwrap();
+    let second = context.issue(&user, &tenant()).await.unwrap();
+    context.clock.advance(TimeDelta::minutes(2));
+    assert!(context.is_active(&first).await, "this records a use");
+    for _ in 0..49 {
+        context.issue(&user, &tenant()).await.unwrap();
+    }
+    assert!(context.is_active(&first).await && !context.is_active(&second).await);
+    let other_user = context.issue(&subject(), &tenant()).await.unwrap();
+    assert!(context.is_active(&other_user).await);
+}
+
+#[tokio::test]
+async fn purges_sessions_that_expired_a_day_ago() {
+    let context = Context::start().await;
+    let old = context.issue(&subject(), &tenant()).await.unwrap();
+    context.clock.advance(TimeDelta::hours(1) + TimeDelta::hours(24) + TimeDelta::seconds(1));
+    let new = context.issue(&subject(), &tenant()).await.unwrap();
+    assert_eq!(context.count_rows("sessions").await, 2);
+    // A process purges when it starts.
+    let _replica = context.start_replica();
+    testkit::wait_until("the old session is purged", async || {
+        (context.count_rows("sessions").await == 1).then_some(())
+    })
+    .await;
+    assert!(context.is_active(&new).await && !context.is_active(&old).await);
+}
