@@ -1,52 +1,54 @@
-//! Why an event was not accepted, or a connection not made.
+//! Errors of sending events and of connecting.
 
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Where it went wrong.
+/// Where an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The transport's own configuration cannot work; nothing was sent.
+    /// The configuration is invalid. Nothing was sent.
     Configuration,
-    /// The event is not one JSON object with at most one `event_id`, a string; it was not sent.
+    /// The event is not a JSON object with at most one `event_id` of type string. It was not sent.
     InvalidEvent,
-    /// No connection came about, or it broke before the whole answer was there.
+    /// The connection failed, or broke before the response was complete.
     Connection,
-    /// No answer came in time.
+    /// No response within the time limit.
     Timeout,
-    /// The service, or something before it, answered that it did not accept.
+    /// A response with an error status, from the service or from a proxy.
     Status,
-    /// An answer came that the service does not give.
+    /// A response that is not one of the service.
     Protocol,
 }
 
-/// A failure on the client's side of the API. After a send it says nothing more than that no acceptance is known:
-/// of [`Connection`](TransportErrorKind::Connection) and [`Timeout`](TransportErrorKind::Timeout) faults, the service may have accepted.
+/// An error of sending an event or of connecting.
+///
+/// After [`Connection`](TransportErrorKind::Connection) and [`Timeout`](TransportErrorKind::Timeout) errors, the service may
+/// have accepted the event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct TransportError {
-    /// Where it went wrong.
+    /// Where the error occurred.
     pub kind: TransportErrorKind,
-    /// HTTP status of the answer; of one event in a batch, that of the whole answer.
+    /// HTTP status; for an event of a batch, the status of the whole response.
     pub status: Option<u16>,
-    /// The service's code for the problem, the thing to key on: see [`contract::ProblemKind`].
+    /// Stable code of the service: see [`contract::ProblemKind`].
     pub code: Option<String>,
-    /// What happened and what to do, for people. Holds no credential.
+    /// What happened and what to do. Contains no credential.
     pub message: String,
-    /// Finds the request in the service's logs.
+    /// Id of the request in the service's logs.
     pub request_id: Option<String>,
-    /// Whether the same event, sent again unchanged, can be accepted later.
+    /// Whether the same event can be accepted later, unchanged.
     pub retryable: bool,
-    /// How long the service asked to wait before that. Serialised as `retry_after_ms`.
+    /// Delay before a retry that the service requested. Serialized as `retry_after_ms`.
     #[serde(rename = "retry_after_ms", serialize_with = "as_milliseconds")]
     pub retry_after: Option<Duration>,
 }
 
 impl TransportError {
-    /// An error without an answer. Connection faults and time-outs pass, so they are retryable; the others are not.
+    /// Error without a response. Connection errors and timeouts are retryable.
     pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -60,7 +62,7 @@ impl TransportError {
     }
 }
 
-#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
-fn as_milliseconds<S: Serializer>(wait: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn as_milliseconds<S: Serializer>(delay: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
 }

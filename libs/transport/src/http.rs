@@ -1,115 +1,131 @@
-//! The transport over HTTP. Faults that pass are retried with the same ids; whatever happens, each event has one result.
+//! Transport over HTTP. Retries temporary errors with the same event ids, and returns exactly one result per event.
 
-mod answer;
 mod batch;
-mod body;
-mod config;
+mod client;
 mod endpoint;
+mod response;
 mod retry;
-mod roots;
-mod session;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use contract::events::AcceptedEvent;
+use contract::routes;
 use rand::rngs::StdRng;
 use reqwest::Certificate;
 
-use self::body::Body;
-use self::retry::{Retries, SystemClock};
-use self::session::Session;
-use crate::{BatchSendResult, OutgoingEvent, SendResult, TraceContext, Transport, TransportError, UdmEvent};
+use self::client::{HttpClient, RequestBody, parse_root_certificates};
+use self::retry::{RetryState, SystemClock};
+use crate::{
+    BatchSendResult, OutgoingEvent, Secret, SendResult, TraceContext, Transport, TransportError, UdmEvent,
+};
 
-pub use config::HttpTransportConfig;
+pub use client::begin_trace;
 pub(crate) use retry::Clock;
+
+/// Configuration of an [`HttpTransport`]. Names and defaults are specified. `Debug` redacts the key.
+#[derive(Clone, Debug)]
+pub struct HttpTransportConfig {
+    /// Address of the service, `https://host[:port]`, with or without the prefix `/api/v1`.
+    pub endpoint: String,
+    /// API key or session token, sent as `Authorization: Bearer`.
+    pub api_key: Option<Secret>,
+    /// Time limit of one attempt in seconds. Default: 30.
+    pub timeout_sec: f64,
+    /// Maximum number of retries after the first attempt. Default: 3.
+    pub max_retries: u32,
+}
+
+impl HttpTransportConfig {
+    /// Default configuration for this endpoint.
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        Self { endpoint: endpoint.into(), api_key: None, timeout_sec: 30.0, max_retries: 3 }
+    }
+}
 
 /// Sends events to the service over HTTP.
 ///
-/// Connection faults, time-outs and the statuses 408, 429, 502, 503 and 504 are retried `max_retries` times with full
-/// jitter; of a batch, only the events that were refused for a passing cause go again. Long batches travel as several
-/// requests, one after the other.
+/// Connection errors, timeouts and the statuses 408, 429, 502, 503 and 504 are retried up to `max_retries` times with full
+/// jitter. Of a batch, only events with a retryable error are sent again. A long batch is sent as several sequential
+/// requests.
 pub struct HttpTransport {
     config: HttpTransportConfig,
-    /// The machine's when absent.
+    /// `None` means the system's certificates.
     roots: Option<Vec<Certificate>>,
-    /// One of its own for each request when absent.
+    /// `None` starts a new trace for each request.
     trace: Option<TraceContext>,
-    session: Mutex<Option<Session>>,
+    client: Mutex<Option<HttpClient>>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<StdRng>,
 }
 
 impl HttpTransport {
-    /// A transport for the service at the configuration's endpoint. Nothing is checked or opened before the first call.
+    /// Creates a transport. The first call validates the configuration and connects.
     pub fn new(config: HttpTransportConfig) -> Self {
         Self::with_clock(config, Arc::new(SystemClock), rand::make_rng())
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        Self {
-            config,
-            roots: None,
-            trace: None,
-            session: Mutex::default(),
-            clock,
-            jitter: Mutex::new(jitter),
-        }
+        Self { config, roots: None, trace: None, client: Mutex::default(), clock, jitter: Mutex::new(jitter) }
     }
 
-    /// The same transport, which trusts the certificates of this PEM text and no longer those of the machine: for a
-    /// service with a certificate authority of its own. The error is a
-    /// [`Configuration`](crate::TransportErrorKind::Configuration) fault: no certificate in it, or one that cannot be read.
+    /// Trusts these PEM certificates instead of the system's, for a service with a private certificate authority.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](crate::TransportErrorKind::Configuration) if the text contains no certificate or an invalid one.
     ///
     /// ```
     /// use transport::{HttpTransport, HttpTransportConfig, TransportErrorKind};
     ///
     /// let transport = HttpTransport::new(HttpTransportConfig::new("https://svc.example.com"));
-    /// let error = transport.with_root_certificates(b"no certificate").unwrap_err();
+    /// let error = transport.with_root_certificates(b"not a certificate").unwrap_err();
     /// assert_eq!(error.kind, TransportErrorKind::Configuration);
     /// ```
     pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self, TransportError> {
-        self.roots = Some(roots::parse(pem)?);
-        // What is open was made with other roots.
-        self.session = Mutex::default();
+        self.roots = Some(parse_root_certificates(pem)?);
+        // Discards a client with other certificates.
+        self.client = Mutex::default();
         Ok(self)
     }
 
-    /// The same transport, whose requests are children of this place in a trace. Otherwise each request begins a trace.
+    /// Makes all requests children of this span. Otherwise, each request starts a new trace.
     #[must_use]
     pub fn in_trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
-        self.session = Mutex::default();
+        self.client = Mutex::default();
         self
     }
 
-    /// Sends events that are JSON already, with the bytes that they have. Otherwise as [`send_batch`](Transport::send_batch).
+    /// Sends events that are JSON already, without changing their bytes. Otherwise like [`send_batch`](Transport::send_batch).
     pub async fn send_outgoing(&self, events: &[OutgoingEvent]) -> BatchSendResult {
         batch::deliver(self, events).await
     }
 
-    /// The open session, or a new one.
-    fn session(&self) -> Result<Session, TransportError> {
-        let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*held {
-            Some(session) => Ok(session.clone()),
-            None => Ok(held.insert(Session::open(&self.config, self.roots.as_deref(), self.trace)?).clone()),
+    /// Current client, or a new one.
+    fn client(&self) -> Result<HttpClient, TransportError> {
+        let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*current {
+            return Ok(client.clone());
         }
+        let client = HttpClient::new(&self.config, self.roots.as_deref(), self.trace)?;
+        Ok(current.insert(client).clone())
     }
 
-    fn retries(&self) -> Retries<'_> {
-        Retries::start(&*self.clock, &self.jitter, self.config.max_retries)
+    fn retry_state(&self) -> RetryState<'_> {
+        RetryState::new(&*self.clock, &self.jitter, self.config.max_retries)
     }
 
     async fn deliver(&self, event: &OutgoingEvent) -> Result<AcceptedEvent, TransportError> {
-        let session = self.session()?;
-        let body = Body::event(event).await;
-        let mut retries = self.retries();
+        let client = self.client()?;
+        let body = RequestBody::event(event).await;
+        let mut retries = self.retry_state();
         loop {
-            match session.post("/events", &body).await.and_then(|answer| answer.accepted()) {
+            let response = client.post(routes::SEND_EVENT.path, &body).await;
+            match response.and_then(|response| response.accepted_event()) {
                 Ok(accepted) => return Ok(accepted),
-                Err(error) => retries.pause_after(error).await?,
+                Err(error) => retries.pause_or_fail(error).await?,
             }
         }
     }
@@ -118,12 +134,12 @@ impl HttpTransport {
 #[async_trait]
 impl Transport for HttpTransport {
     async fn connect(&self) -> Result<(), TransportError> {
-        self.session()?.get("/health").await?.healthy()
+        self.client()?.get(routes::GET_HEALTH.path).await?.health()
     }
 
     async fn disconnect(&self) {
-        // The last clone of a session closes its connections: at once, or when the sends under way are done.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The connections close when the last clone is dropped, after the sends in progress.
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     async fn send(&self, event: &UdmEvent) -> SendResult {
@@ -144,18 +160,18 @@ impl Transport for HttpTransport {
 
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult {
         let outgoing: Vec<_> = events.iter().map(OutgoingEvent::try_from).collect();
-        let ready: Vec<_> = outgoing.iter().flatten().cloned().collect();
-        let sent = self.send_outgoing(&ready).await;
-        if ready.len() == events.len() {
+        let valid: Vec<_> = outgoing.iter().flatten().cloned().collect();
+        let sent = self.send_outgoing(&valid).await;
+        if valid.len() == events.len() {
             return sent;
         }
-        // An event that cannot leave holds up no other: its failure takes its place among their results.
+        // Inserts the errors of invalid events between the results of the others.
         let mut results = sent.results.into_iter();
-        let woven = events.iter().zip(outgoing).filter_map(|(event, outgoing)| match outgoing {
+        let merged = events.iter().zip(outgoing).filter_map(|(event, outgoing)| match outgoing {
             Ok(_) => results.next(),
             Err(error) => Some(SendResult::fail(event.event_id.clone().unwrap_or_default(), error)),
         });
-        BatchSendResult::from_results(woven.collect(), sent.batch_id, sent.response_time_ms)
+        BatchSendResult::from_results(merged.collect(), sent.batch_id, sent.response_time_ms)
     }
 
     async fn health_check(&self) -> bool {

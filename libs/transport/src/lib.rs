@@ -1,7 +1,7 @@
-//! Client side of event ingestion: sends UDM events to the service and says what became of each.
+//! Client library for event ingestion: sends UDM events to the service and returns a result for each.
 //!
-//! Every event leaves with an `event_id`, so sending it again is safe; each result carries that id. A failed send is a
-//! result, never a panic. [`HttpTransport`] is the real thing, [`MockTransport`] stands in for it in tests.
+//! Every event is sent with an `event_id`, so that a retry is safe. Each result contains the id. [`HttpTransport`] sends over
+//! HTTP; [`MockTransport`] replaces it in tests.
 //!
 //! ```no_run
 //! use transport::{HttpTransport, HttpTransportConfig, Secret, Transport, TransportError, UdmEvent};
@@ -12,14 +12,14 @@
 //!     let result = transport.send(&UdmEvent::new("firewall-7")).await;
 //!     match result.error {
 //!         None => println!("accepted as {:?}", result.server_event_id),
-//!         Some(error) => eprintln!("{} was not accepted: {error}", result.event_id),
+//!         Some(error) => eprintln!("{} was rejected: {error}", result.event_id),
 //!     }
 //!
 //!     let events = [UdmEvent::new("firewall-7"), UdmEvent::new("firewall-8").with_event_id("boot-42")];
 //!     let batch = transport.send_batch(&events).await;
 //!     println!("{} of {} accepted", batch.successful_events, batch.total_events);
 //!     for failed in batch.results.iter().filter(|result| !result.success) {
-//!         eprintln!("{} was not accepted: {:?}", failed.event_id, failed.error);
+//!         eprintln!("{} was rejected: {:?}", failed.event_id, failed.error);
 //!     }
 //!
 //!     println!("healthy: {}", transport.health_check().await);
@@ -36,7 +36,7 @@
 //! # }
 //! ```
 //!
-//! Code that takes a `&dyn Transport` is tested without a service:
+//! Code that takes a `&dyn Transport` can be tested without a service:
 //!
 //! ```
 //! use transport::{MockBehavior, MockTransport, Transport, UdmEvent};
@@ -57,28 +57,26 @@ mod outgoing;
 mod result;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 use async_trait::async_trait;
 
 pub use contract::{Secret, TraceContext};
 pub use error::{TransportError, TransportErrorKind};
-pub use http::{HttpTransport, HttpTransportConfig};
+pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
 pub use result::{BatchSendResult, SendResult};
-pub use trace::begin_trace;
 pub use udm::UdmEvent;
 
-/// Sends UDM events. One value serves many tasks at once.
+/// Sends UDM events. Can be shared by concurrent tasks.
 ///
-/// An event without an `event_id` gets one (`UUIDv7`) on the way out; the result carries it. To send an event again after
-/// a failure, give it the result's id first: then the service keeps it once, however often it arrives.
+/// An event without an `event_id` is sent with a new one (`UUIDv7`), which the result contains. To retry an event after a
+/// failed send, set the id of the result first, so that the service deduplicates it.
 ///
-/// Dropping the future of a send abandons it; what was under way may still have been accepted.
+/// Cancellation: dropping the future of a send cancels it, but the service may have accepted the events.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Establishes the connection, and makes sure that events can be accepted now. Sending without it connects by itself.
+    /// Connects and checks that the service accepts events. Optional: sending connects on demand.
     async fn connect(&self) -> Result<(), TransportError>;
 
     /// Closes the connection. A later call opens a new one.
@@ -87,9 +85,9 @@ pub trait Transport: Send + Sync {
     /// Sends one event.
     async fn send(&self, event: &UdmEvent) -> SendResult;
 
-    /// Sends a list of events of any length. There is one result per event, in the list's order; one that fails holds up no other.
+    /// Sends any number of events. Returns one result per event, in the same order. A failed event does not affect others.
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult;
 
-    /// Whether events can be accepted now.
+    /// Whether the service accepts events.
     async fn health_check(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! A transport without a service, for tests of code that sends events.
+//! A transport for tests, which needs no service.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,24 +11,24 @@ use crate::{
     BatchSendResult, SendResult, Transport, TransportError, TransportErrorKind, UdmEvent, new_event_id,
 };
 
-/// What a [`MockTransport`] answers. The default accepts everything at once.
+/// Behavior of a [`MockTransport`]. By default, it accepts all events immediately.
 #[derive(Clone, Debug, Default)]
 pub struct MockBehavior {
-    /// Every event fails.
+    /// All events fail.
     pub fail_all: bool,
-    /// This many events fail before the first that does not, counted over all calls.
+    /// Number of events that fail first, counted over all calls.
     pub fail_first: usize,
-    /// The events with these ids fail, however often they are sent.
+    /// Events with these ids always fail.
     pub fail_event_ids: HashSet<String>,
-    /// `connect` fails and `health_check` is false.
+    /// `connect` fails and `health_check` returns false.
     pub fail_connect: bool,
-    /// How long each call takes.
+    /// Duration of each call.
     pub latency: Duration,
-    /// What failures carry; a retryable connection fault when absent.
+    /// Error of failed calls. By default, a retryable connection error.
     pub error: Option<TransportError>,
 }
 
-/// Records every event, then answers as its behaviour says. It never retries.
+/// Records all events and responds as configured. Never retries.
 #[derive(Debug, Default)]
 pub struct MockTransport {
     behavior: MockBehavior,
@@ -36,12 +36,12 @@ pub struct MockTransport {
 }
 
 impl MockTransport {
-    /// A transport with this behaviour; without one it accepts everything.
+    /// Creates a transport. Without a behavior, it accepts all events.
     pub fn new(behavior: Option<MockBehavior>) -> Self {
         Self { behavior: behavior.unwrap_or_default(), sent_events: Mutex::default() }
     }
 
-    /// Every event passed to `send` and `send_batch` so far, in order, with the id that it was given, whether it failed or not.
+    /// All events passed to `send` and `send_batch` so far, in order and with their ids, including failed ones.
     pub fn sent_events(&self) -> Vec<UdmEvent> {
         self.sent().clone()
     }
@@ -53,15 +53,15 @@ impl MockTransport {
     fn record(&self, sent: &mut Vec<UdmEvent>, event: &UdmEvent) -> SendResult {
         let mut event = event.clone();
         let event_id = event.event_id.get_or_insert_with(new_event_id).clone();
-        let place = sent.len();
+        let index = sent.len();
         sent.push(event);
-        self.answer(place, event_id)
+        self.result(index, event_id)
     }
 
-    /// The answer to the event at this place of all that were sent.
-    fn answer(&self, place: usize, event_id: String) -> SendResult {
+    /// Result of the event with this index among all sent events.
+    fn result(&self, index: usize, event_id: String) -> SendResult {
         let MockBehavior { fail_all, fail_first, fail_event_ids, .. } = &self.behavior;
-        if *fail_all || place < *fail_first || fail_event_ids.contains(&event_id) {
+        if *fail_all || index < *fail_first || fail_event_ids.contains(&event_id) {
             return SendResult::fail(event_id, self.error());
         }
         let server_event_id = Uuid::new_v5(&Uuid::NAMESPACE_OID, event_id.as_bytes()).to_string();
@@ -70,11 +70,11 @@ impl MockTransport {
 
     fn error(&self) -> TransportError {
         self.behavior.error.clone().unwrap_or_else(|| {
-            TransportError::new(TransportErrorKind::Connection, "the mock transport was told to fail")
+            TransportError::new(TransportErrorKind::Connection, "the mock transport is configured to fail")
         })
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "the results' field is optional")]
+    #[expect(clippy::unnecessary_wraps, reason = "the field of the result is optional")]
     fn response_time(&self) -> Option<f64> {
         Some(self.behavior.latency.as_secs_f64() * 1000.0)
     }
@@ -95,7 +95,7 @@ impl Transport for MockTransport {
 
     async fn disconnect(&self) {}
 
-    // Both record before they wait: a caller that gives up has sent all the same.
+    // Events are recorded before the latency, so that a canceled call is recorded too.
 
     async fn send(&self, event: &UdmEvent) -> SendResult {
         let result = self.record(&mut self.sent(), event);
@@ -118,5 +118,71 @@ impl Transport for MockTransport {
     async fn health_check(&self) -> bool {
         self.wait().await;
         !self.behavior.fail_connect
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    fn mock(behavior: MockBehavior) -> MockTransport {
+        MockTransport::new(Some(behavior))
+    }
+
+    #[tokio::test]
+    async fn accepts_all_events_by_default() {
+        let transport = MockTransport::new(None);
+        assert!(transport.send(&UdmEvent::new("fw")).await.success);
+        assert!(transport.send_batch(&[UdmEvent::new("fw")]).await.success);
+    }
+
+    #[tokio::test]
+    async fn fail_all_fails_and_records_all_events() {
+        let error = TransportError::new(TransportErrorKind::Timeout, "configured");
+        let transport =
+            mock(MockBehavior { fail_all: true, error: Some(error.clone()), ..MockBehavior::default() });
+        let result = transport.send(&UdmEvent::new("a")).await;
+        assert!(!result.success);
+        assert_eq!(result.error, Some(error));
+        assert_eq!(transport.send_batch(&[UdmEvent::new("b"), UdmEvent::new("c")]).await.failed_events, 2);
+        let sources: Vec<_> = transport.sent_events().into_iter().map(|event| event.source_id).collect();
+        assert_eq!(sources, ["a", "b", "c"]);
+    }
+
+    #[tokio::test]
+    async fn fail_first_counts_over_all_calls() {
+        let transport = mock(MockBehavior { fail_first: 3, ..MockBehavior::default() });
+        let event = UdmEvent::new("fw");
+        assert!(!transport.send(&event).await.success);
+        let batch = transport.send_batch(&[event.clone(), event.clone(), event.clone()]).await;
+        assert_eq!(
+            batch.results.iter().map(|result| result.success).collect::<Vec<_>>(),
+            [false, false, true]
+        );
+        assert!(transport.send(&event).await.success);
+    }
+
+    #[tokio::test]
+    async fn records_complete_events() {
+        let transport = MockTransport::new(None);
+        let event = UdmEvent::new("fw").with_event_id("a").with_field("later", 1);
+        transport.send(&event).await;
+        assert_eq!(transport.sent_events(), [event]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_events_before_the_latency() {
+        let latency = Duration::from_secs(5);
+        let transport = mock(MockBehavior { latency, ..MockBehavior::default() });
+        let event = UdmEvent::new("fw");
+        let start = Instant::now();
+        assert_eq!(transport.send(&event).await.response_time_ms, Some(5000.0));
+        transport.send_batch(std::slice::from_ref(&event)).await;
+        assert_eq!(start.elapsed(), latency * 2);
+
+        assert!(timeout(latency / 2, transport.send(&event)).await.is_err());
+        assert_eq!(transport.sent_events().len(), 3);
     }
 }

@@ -1,29 +1,29 @@
-//! What became of an event, and of a batch: names, order and defaults are the specification's.
+//! Results of sending events. Names, order and defaults of the fields are specified.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::TransportError;
 
-/// What became of one event.
+/// Result of sending one event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SendResult {
-    /// The service has accepted the event.
+    /// Whether the service accepted the event.
     pub success: bool,
-    /// The id that the event was sent with.
+    /// Id that the event was sent with.
     pub event_id: String,
-    /// When this result came about.
+    /// Time of this result.
     pub timestamp: DateTime<Utc>,
-    /// Why it was not accepted.
+    /// Error, if the event was not accepted.
     pub error: Option<TransportError>,
-    /// Milliseconds from the call to the answer, retries included.
+    /// Milliseconds from the call to the response, including retries.
     pub response_time_ms: Option<f64>,
-    /// The service's own id of the event: the same at every retry.
+    /// Id that the service assigned; the same for every retry.
     pub server_event_id: Option<String>,
 }
 
 impl SendResult {
-    /// The event was accepted.
+    /// Result of an accepted event.
     pub fn ok(
         event_id: impl Into<String>,
         response_time_ms: Option<f64>,
@@ -39,7 +39,7 @@ impl SendResult {
         }
     }
 
-    /// The event was not accepted.
+    /// Result of an event that was not accepted.
     pub fn fail(event_id: impl Into<String>, error: TransportError) -> Self {
         Self {
             success: false,
@@ -52,27 +52,27 @@ impl SendResult {
     }
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BatchSendResult {
-    /// No event failed.
+    /// Whether all events were accepted.
     pub success: bool,
-    /// How many events the batch held.
+    /// Number of events.
     pub total_events: usize,
-    /// How many the service has accepted.
+    /// Number of accepted events.
     pub successful_events: usize,
-    /// How many it has not.
+    /// Number of events that were not accepted.
     pub failed_events: usize,
-    /// One result per event, in the batch's order.
+    /// One result per event, in the order of the batch.
     pub results: Vec<SendResult>,
-    /// The service's name for its first answer; there are more when the batch was split or sent again.
+    /// Id that the service assigned to the first request. A split or retried batch has more than one.
     pub batch_id: Option<String>,
-    /// Milliseconds from the call to the last answer.
+    /// Milliseconds from the call to the last response.
     pub response_time_ms: Option<f64>,
 }
 
 impl BatchSendResult {
-    /// Sums the results up, so that the totals always agree with them.
+    /// Computes the totals from the results.
     pub fn from_results(
         results: Vec<SendResult>,
         batch_id: Option<String>,
@@ -92,10 +92,7 @@ impl BatchSendResult {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the specification's default: results are made where no clock is at hand"
-)]
+#[expect(clippy::disallowed_methods, reason = "the specified default; constructors of results take no clock")]
 fn now() -> DateTime<Utc> {
     Utc::now()
 }

@@ -1,11 +1,9 @@
-//! Both transports against one suite, and the HTTP transport against a server that answers as scripted.
+//! A contract suite for both transports, and tests of the HTTP transport against a scripted server.
 
 mod batches;
-pub(crate) mod clock;
 mod conformance;
-mod faults;
-mod mock;
+mod errors;
 mod requests;
-mod server;
+mod retries;
+pub(crate) mod server;
 mod tls;
-mod waits;

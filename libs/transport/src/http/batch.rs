@@ -1,24 +1,24 @@
-//! Delivers a batch of any length: several requests where it must be, again what can be helped, one result per event.
+//! Delivery of a batch of any length: splits it into requests, retries retryable events, returns one result per event.
 //!
-//! The requests go one after the other, so the events of a source leave in order. A request that fails as a whole ends the
-//! batch, because the next would fail the same way: what was not sent yet fails with the same error.
+//! Requests are sequential, so that events are sent in order. If a request fails as a whole, the rest of the batch fails
+//! with the same error, because further requests would fail too.
 
 use std::ops::Range;
 use std::time::Instant;
 
 use contract::events::{BatchResponse, EventStatus};
+use contract::routes;
 use udm::MAX_BATCH_EVENTS;
 
 use super::HttpTransport;
-use super::answer::Answer;
-use super::body::Body;
-use super::retry::{Retries, milliseconds};
-use super::session::Session;
+use super::client::{HttpClient, RequestBody};
+use super::response::HttpResponse;
+use super::retry::{RetryState, milliseconds};
 use crate::{BatchSendResult, OutgoingEvent, SendResult, TransportError, TransportErrorKind};
 
-/// What the service takes in one request, beside the number of events.
+/// Maximum body size of the service, before compression.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
-/// What a list adds to its events.
+/// Bytes of a JSON list in addition to its items.
 const BRACKETS: usize = 2;
 const COMMA: usize = 1;
 
@@ -33,131 +33,132 @@ pub(super) async fn deliver(transport: &HttpTransport, events: &[OutgoingEvent])
         results: vec![None; events.len()],
         batch_id: None,
     };
-    let outcome = delivery.run().await;
-    delivery.finish(outcome)
+    let result = delivery.run().await;
+    delivery.finish(result)
 }
 
 struct Delivery<'a> {
     transport: &'a HttpTransport,
     events: &'a [OutgoingEvent],
     started: Instant,
-    /// Parallel to `events`; `None` while the outcome is open.
+    /// Parallel to `events`; `None` without a final result.
     results: Vec<Option<SendResult>>,
     batch_id: Option<String>,
 }
 
-/// Places in the batch whose events travel in one request.
-struct Part<'a> {
-    places: Vec<usize>,
-    retries: Retries<'a>,
+/// Events of one request, as indexes into the batch.
+struct Chunk<'a> {
+    indexes: Vec<usize>,
+    retries: RetryState<'a>,
 }
 
 impl<'a> Delivery<'a> {
     async fn run(&mut self) -> Result<(), TransportError> {
-        let session = self.transport.session()?;
-        for request in requests(self.events) {
-            // The next one is the last.
-            let mut parts = vec![Part { places: request.collect(), retries: self.transport.retries() }];
-            while let Some(part) = parts.pop() {
-                parts.extend(self.deliver_part(&session, part).await?);
+        let client = self.transport.client()?;
+        for range in split_into_requests(self.events) {
+            // A stack: the last chunk is sent next.
+            let mut chunks = vec![Chunk { indexes: range.collect(), retries: self.transport.retry_state() }];
+            while let Some(chunk) = chunks.pop() {
+                chunks.extend(self.deliver_chunk(&client, chunk).await?);
             }
         }
         Ok(())
     }
 
-    /// Sends a part until each of its events is accepted or given up. Gives back what it has to be split into, the later part
-    /// first.
-    async fn deliver_part(
+    /// Sends a chunk until each event has a final result. Returns the two halves, the later first, if the chunk is too large.
+    async fn deliver_chunk(
         &mut self,
-        session: &Session,
-        mut part: Part<'a>,
-    ) -> Result<Vec<Part<'a>>, TransportError> {
+        client: &HttpClient,
+        mut chunk: Chunk<'a>,
+    ) -> Result<Vec<Chunk<'a>>, TransportError> {
         loop {
-            let (answer, results) = match self.post(session, &mut part).await {
-                Ok(understood) => understood,
-                Err(error) if error.status == Some(413) => return Ok(self.halve(part, error)),
+            let (response, results) = match self.post(client, &mut chunk).await {
+                Ok(response) => response,
+                Err(error) if error.status == Some(413) => return Ok(self.halve(chunk, error)),
                 Err(error) => return Err(error),
             };
-            let passing = self.settle(&part.places, &answer, results);
-            let Some((_, first)) = passing.first() else {
+            let retryable = self.record(&chunk.indexes, &response, results);
+            let Some((_, first)) = retryable.first() else {
                 return Ok(Vec::new());
             };
-            part.places = passing.iter().map(|(place, _)| *place).collect();
-            if let Err(error) = part.retries.pause_after(first.clone()).await {
-                for (place, error) in passing {
-                    self.fail(place, error);
+            chunk.indexes = retryable.iter().map(|(index, _)| *index).collect();
+            if let Err(error) = chunk.retries.pause_or_fail(first.clone()).await {
+                for (index, error) in retryable {
+                    self.fail(index, error);
                 }
-                // Any other status than success says that all failed for one cause, which will meet the next part too.
-                return if answer.status.is_success() { Ok(Vec::new()) } else { Err(error) };
+                // Without a success status, all events failed for one cause, which affects the next chunk too.
+                return if response.status.is_success() { Ok(Vec::new()) } else { Err(error) };
             }
         }
     }
 
-    /// Posts a part until there is an answer for each of its events.
+    /// Posts a chunk until there is a result for each event.
     async fn post(
         &self,
-        session: &Session,
-        part: &mut Part<'a>,
-    ) -> Result<(Answer, BatchResponse), TransportError> {
-        let body = Body::list(part.places.iter().map(|place| &self.events[*place])).await;
+        client: &HttpClient,
+        chunk: &mut Chunk<'a>,
+    ) -> Result<(HttpResponse, BatchResponse), TransportError> {
+        let body = RequestBody::list(chunk.indexes.iter().map(|index| &self.events[*index])).await;
         loop {
-            part.retries.check_time()?;
-            let understood = session
-                .post("/events/batch", &body)
-                .await
-                .and_then(|answer| answer.batch(part.places.len()).map(|results| (answer, results)));
-            match understood {
-                Ok(understood) => return Ok(understood),
-                Err(error) => part.retries.pause_after(error).await?,
+            chunk.retries.check_deadline()?;
+            let response = client.post(routes::SEND_EVENTS.path, &body).await;
+            let parsed = response.and_then(|response| {
+                let results = response.batch_results(chunk.indexes.len())?;
+                Ok((response, results))
+            });
+            match parsed {
+                Ok(parsed) => return Ok(parsed),
+                Err(error) => chunk.retries.pause_or_fail(error).await?,
             }
         }
     }
 
-    /// Records what is final, and gives back what failed for a passing cause.
-    fn settle(
+    /// Records final results. Returns the retryable errors.
+    fn record(
         &mut self,
-        places: &[usize],
-        answer: &Answer,
+        indexes: &[usize],
+        response: &HttpResponse,
         results: BatchResponse,
     ) -> Vec<(usize, TransportError)> {
         self.batch_id.get_or_insert_with(|| results.batch_id.to_string());
         let response_time_ms = milliseconds(self.transport.clock.now() - self.started);
-        let mut passing = Vec::new();
-        for (&place, result) in places.iter().zip(results.results) {
+        let mut retryable = Vec::new();
+        for (&index, result) in indexes.iter().zip(results.results) {
             if result.status == EventStatus::Accepted {
                 let server_event_id = result.server_event_id.map(|id| id.to_string());
-                let event_id = self.events[place].event_id();
-                self.results[place] = Some(SendResult::ok(event_id, Some(response_time_ms), server_event_id));
+                let event_id = self.events[index].event_id();
+                self.results[index] = Some(SendResult::ok(event_id, Some(response_time_ms), server_event_id));
                 continue;
             }
-            let error = answer.event_error(&result);
+            let error = response.event_error(&result);
             if error.retryable {
-                passing.push((place, error));
+                retryable.push((index, error));
             } else {
-                self.fail(place, error);
+                self.fail(index, error);
             }
         }
-        passing
+        retryable
     }
 
-    /// Two parts of one that is too large, the later first. They share its time, and each has the retries that it had left.
-    fn halve(&mut self, mut part: Part<'a>, error: TransportError) -> Vec<Part<'a>> {
-        if let [place] = part.places[..] {
-            self.fail(place, error);
+    /// Splits a chunk that is too large. Returns the later half first. The halves keep the deadline and the remaining retries
+    /// of the chunk.
+    fn halve(&mut self, mut chunk: Chunk<'a>, error: TransportError) -> Vec<Chunk<'a>> {
+        if let [index] = chunk.indexes[..] {
+            self.fail(index, error);
             return Vec::new();
         }
-        let later = part.places.split_off(part.places.len() / 2);
-        vec![Part { places: later, retries: part.retries.clone() }, part]
+        let later = chunk.indexes.split_off(chunk.indexes.len() / 2);
+        vec![Chunk { indexes: later, retries: chunk.retries.clone() }, chunk]
     }
 
-    fn fail(&mut self, place: usize, error: TransportError) {
-        self.results[place] = Some(SendResult::fail(self.events[place].event_id(), error));
+    fn fail(&mut self, index: usize, error: TransportError) {
+        self.results[index] = Some(SendResult::fail(self.events[index].event_id(), error));
     }
 
-    /// What is still open was ended by the outcome.
-    fn finish(self, outcome: Result<(), TransportError>) -> BatchSendResult {
-        let error = outcome.err().unwrap_or_else(|| {
-            TransportError::new(TransportErrorKind::Protocol, "no answer said what became of the event")
+    /// Results of all events. Events without a result fail with the error of the delivery.
+    fn finish(self, delivered: Result<(), TransportError>) -> BatchSendResult {
+        let error = delivered.err().unwrap_or_else(|| {
+            TransportError::new(TransportErrorKind::Protocol, "the service returned no result for the event")
         });
         let results = self.results.into_iter().zip(self.events).map(|(result, event)| {
             result.unwrap_or_else(|| SendResult::fail(event.event_id(), error.clone()))
@@ -167,24 +168,25 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// As few requests as the service's limits allow. An event that is too large by itself goes alone: the service says so.
-fn requests(events: &[OutgoingEvent]) -> Vec<Range<usize>> {
-    let mut requests = Vec::new();
+/// Splits a batch into as few requests as the limits of the service allow. An event above the limit is sent alone, and the
+/// service rejects it.
+fn split_into_requests(events: &[OutgoingEvent]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
     let mut start = 0;
     let mut bytes = BRACKETS;
-    for (place, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         let needed = event.body().len() + COMMA;
-        if place > start && (place - start == MAX_BATCH_EVENTS || bytes + needed > MAX_BYTES) {
-            requests.push(start..place);
-            start = place;
+        if index > start && (index - start == MAX_BATCH_EVENTS || bytes + needed > MAX_BYTES) {
+            ranges.push(start..index);
+            start = index;
             bytes = BRACKETS;
         }
         bytes += needed;
     }
     if start < events.len() {
-        requests.push(start..events.len());
+        ranges.push(start..events.len());
     }
-    requests
+    ranges
 }
 
 #[cfg(test)]
@@ -201,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_small_events_are_one_request_and_one_more_makes_two() {
+    fn splits_after_a_thousand_events() {
         let events = vec![event_of(1); 1001];
-        assert_eq!(requests(&events[..1000]).len(), 1);
-        assert_eq!(requests(&events), [0..1000, 1000..1001]);
-        assert!(requests(&[]).is_empty());
+        assert_eq!(split_into_requests(&events[..1000]).len(), 1);
+        assert_eq!(split_into_requests(&events), [0..1000, 1000..1001]);
+        assert!(split_into_requests(&[]).is_empty());
     }
 
     proptest! {
@@ -216,7 +218,7 @@ mod tests {
         ) {
             let events: Vec<_> = sizes.iter().map(|bytes| event_of(*bytes)).collect();
             let mut next = 0;
-            for request in requests(&events) {
+            for request in split_into_requests(&events) {
                 prop_assert_eq!(request.start, next);
                 prop_assert!(!request.is_empty());
                 let bytes: usize = events[request.clone()].iter().map(|event| event.body().len() + 1).sum::<usize>() + 1;

@@ -1,11 +1,11 @@
-//! The address of the service, as people write it.
+//! Address of the service.
 
 use contract::API_PREFIX;
 use url::{Host, Url};
 
 use crate::{TransportError, TransportErrorKind};
 
-/// A checked address: http or https, a host, perhaps a path, nothing else.
+/// A validated address: http or https, host, optional port and path.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     url: Url,
@@ -13,25 +13,25 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the origin, also with a trailing slash, the API's prefix, or a path that a proxy puts before it.
+    /// Parses an address. Accepts a trailing slash, the prefix of the API, and a path prefix of a proxy.
     pub(super) fn parse(text: &str) -> Result<Self, TransportError> {
-        let url = Url::parse(text).map_err(|error| faulty(&format!("is not a URL ({error})")))?;
+        let url = Url::parse(text).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(faulty("is neither http nor https"));
+            return Err(invalid("must start with http:// or https://"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(faulty("holds a credential; set api_key instead"));
+            return Err(invalid("must not contain a credential; set api_key instead"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(faulty("holds a query or a fragment"));
+            return Err(invalid("must not contain a query or a fragment"));
         }
         let path = url.path().trim_end_matches('/');
         let path = path.strip_suffix(API_PREFIX).unwrap_or(path).trim_end_matches('/').to_owned();
         Ok(Self { url, path })
     }
 
-    /// The URL of a path of the API, given below its prefix.
-    pub(super) fn at(&self, path: &str) -> String {
+    /// URL of an API path, relative to its prefix.
+    pub(super) fn url(&self, path: &str) -> String {
         format!("{self}{API_PREFIX}{path}")
     }
 
@@ -39,7 +39,7 @@ impl Endpoint {
         self.url.scheme() == "https"
     }
 
-    /// Whether it is this machine, which no proxy can reach for us.
+    /// Whether the host is a loopback address, which a proxy cannot reach.
     pub(super) fn is_loopback(&self) -> bool {
         match self.url.host() {
             Some(Host::Domain(name)) => name == "localhost",
@@ -56,8 +56,8 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-fn faulty(what: &str) -> TransportError {
-    let message = format!("the endpoint {what}; it is the service's address, such as http://127.0.0.1:8080");
+fn invalid(reason: &str) -> TransportError {
+    let message = format!("the endpoint {reason} (example: http://127.0.0.1:8080)");
     TransportError::new(TransportErrorKind::Configuration, message)
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_however_it_is_written() {
+    fn parses_all_forms_of_an_address() {
         for (text, url) in [
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080/api/v1/events"),
             ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/api/v1/events"),
@@ -77,12 +77,12 @@ mod tests {
             ("https://example.org:443/svc/", "https://example.org/svc/api/v1/events"),
             ("https://[::1]:8443", "https://[::1]:8443/api/v1/events"),
         ] {
-            assert_eq!(Endpoint::parse(text).unwrap().at("/events"), url);
+            assert_eq!(Endpoint::parse(text).unwrap().url("/events"), url);
         }
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_not_repeated() {
+    fn rejects_invalid_addresses_without_repeating_credentials() {
         for text in [
             "",
             "127.0.0.1:8080",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_known_by_name_and_number() {
+    fn detects_loopback_by_name_and_address() {
         for (text, loopback) in [
             ("http://localhost:1", true),
             ("http://127.9.9.9", true),
@@ -113,14 +113,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writing_an_endpoint_and_reading_it_again_changes_nothing(text in "https?://[a-z]{1,9}(:[1-9][0-9]{3})?(/[a-z0-9]{1,4}){0,3}/{0,2}") {
+        fn parsing_a_formatted_endpoint_returns_the_same_endpoint(text in "https?://[a-z]{1,9}(:[1-9][0-9]{3})?(/[a-z0-9]{1,4}){0,3}/{0,2}") {
             let endpoint = Endpoint::parse(&text).unwrap();
-            let again = Endpoint::parse(&endpoint.at("")).unwrap();
-            prop_assert_eq!(endpoint.at("/x"), again.at("/x"));
+            let again = Endpoint::parse(&endpoint.url("")).unwrap();
+            prop_assert_eq!(endpoint.url("/x"), again.url("/x"));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".*") {
+        fn parser_accepts_any_text_without_panicking(text in ".*") {
             let _ = Endpoint::parse(&text);
         }
     }

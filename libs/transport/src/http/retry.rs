@@ -1,5 +1,4 @@
-//! When a failed request goes again: full jitter above the service's wish, and never so late that the service has forgotten
-//! the first attempt.
+//! Retry policy: full jitter on top of `Retry-After`, and no attempt after the service's deduplication window.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,23 +9,23 @@ use rand::rngs::StdRng;
 
 use crate::{TransportError, TransportErrorKind};
 
-/// Upper end of the first random pause; it doubles with each retry.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Where the doubling ends.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What `Retry-After` can ask for at most.
-const LONGEST_FLOOR: Duration = Duration::from_mins(1);
-/// No attempt starts later than this after the first. The service recognises a repeated event for 120 s.
-const LAST_START: Duration = Duration::from_secs(100);
+/// Maximum jitter of the first retry; doubles with each retry.
+const INITIAL_JITTER: Duration = Duration::from_millis(250);
+/// Upper limit of the jitter.
+const MAX_JITTER: Duration = Duration::from_secs(30);
+/// Upper limit of `Retry-After`.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// Latest start of an attempt after the first. The service deduplicates events for 120 s.
+const RETRY_DEADLINE: Duration = Duration::from_secs(100);
 
-/// Time as the retries see it, so that tests need not live through it.
+/// Time source of retries, which tests replace by virtual time.
 #[async_trait]
 pub(crate) trait Clock: Send + Sync {
     fn now(&self) -> Instant;
     async fn sleep(&self, pause: Duration);
 }
 
-/// The machine's own time.
+/// System time.
 pub(super) struct SystemClock;
 
 #[async_trait]
@@ -40,65 +39,65 @@ impl Clock for SystemClock {
     }
 }
 
-/// The attempts at one request, or at the parts that it was split into.
+/// Retries of one request, or of the chunks that it was split into.
 #[derive(Clone)]
-pub(super) struct Retries<'a> {
+pub(super) struct RetryState<'a> {
     clock: &'a dyn Clock,
     jitter: &'a Mutex<StdRng>,
-    first_start: Instant,
-    made: u32,
-    allowed: u32,
+    started: Instant,
+    retries: u32,
+    max_retries: u32,
 }
 
-impl<'a> Retries<'a> {
-    /// To be called when the first attempt starts.
-    pub(super) fn start(clock: &'a dyn Clock, jitter: &'a Mutex<StdRng>, allowed: u32) -> Self {
-        Self { clock, jitter, first_start: clock.now(), made: 0, allowed }
+impl<'a> RetryState<'a> {
+    /// Starts the deadline. Call before the first attempt.
+    pub(super) fn new(clock: &'a dyn Clock, jitter: &'a Mutex<StdRng>, max_retries: u32) -> Self {
+        Self { clock, jitter, started: clock.now(), retries: 0, max_retries }
     }
 
-    /// Waits until the next attempt may start. Gives the error back when there is to be none.
-    pub(super) async fn pause_after(&mut self, error: TransportError) -> Result<(), TransportError> {
-        if !error.retryable || self.made == self.allowed {
+    /// Waits until the next attempt. Returns the error if there is none.
+    pub(super) async fn pause_or_fail(&mut self, error: TransportError) -> Result<(), TransportError> {
+        if !error.retryable || self.retries == self.max_retries {
             return Err(error);
         }
         let pause = self.pause(error.retry_after);
-        if self.elapsed() + pause > LAST_START {
+        if self.elapsed() + pause > RETRY_DEADLINE {
             return Err(error);
         }
-        self.made += 1;
-        tracing::debug!(retry = self.made, ?pause, %error, "sending again after a pause");
+        self.retries += 1;
+        tracing::debug!(retry = self.retries, ?pause, %error, "request failed; retrying");
         self.clock.sleep(pause).await;
         Ok(())
     }
 
-    /// Whether it is too late for any attempt. Only what was split can find that it is: its parts take their turns.
-    pub(super) fn check_time(&self) -> Result<(), TransportError> {
-        if self.elapsed() <= LAST_START {
+    /// Returns an error after the deadline. Only chunks of a split request can miss it, because they are sent in turn.
+    pub(super) fn check_deadline(&self) -> Result<(), TransportError> {
+        if self.elapsed() <= RETRY_DEADLINE {
             return Ok(());
         }
         Err(TransportError::new(
             TransportErrorKind::Timeout,
-            "the batch took too long; send what failed again",
+            "the batch took too long; send the failed events again",
         ))
     }
 
     fn elapsed(&self) -> Duration {
-        self.clock.now() - self.first_start
+        self.clock.now() - self.started
     }
 
-    /// Jitter is added to the service's wish, lest all that heard the same wish come back at the same moment.
-    fn pause(&self, wish: Option<Duration>) -> Duration {
-        let floor = wish.unwrap_or_default().min(LONGEST_FLOOR);
+    /// Pause before the next attempt: `Retry-After` plus jitter, so that clients do not retry at the same time.
+    fn pause(&self, retry_after: Option<Duration>) -> Duration {
+        let floor = retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
-        floor + jitter.random_range(Duration::ZERO..=longest_jitter(self.made))
+        floor + jitter.random_range(Duration::ZERO..=max_jitter(self.retries))
     }
 }
 
-fn longest_jitter(retries_made: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(retries_made)).min(LONGEST_PAUSE)
+fn max_jitter(retries: u32) -> Duration {
+    INITIAL_JITTER.saturating_mul(2_u32.saturating_pow(retries)).min(MAX_JITTER)
 }
 
-/// A duration in the unit of the results.
+/// Duration in milliseconds.
 pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
@@ -109,57 +108,60 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
-    use crate::tests::clock::VirtualClock;
+    use crate::tests::server::VirtualClock;
 
     #[test]
-    fn the_jitter_doubles_up_to_thirty_seconds() {
+    fn jitter_doubles_up_to_thirty_seconds() {
         let seconds: Vec<_> =
-            [0, 1, 2, 6, 7, 40, u32::MAX].map(|made| longest_jitter(made).as_secs_f64()).into();
+            [0, 1, 2, 6, 7, 40, u32::MAX].map(|retries| max_jitter(retries).as_secs_f64()).into();
         assert_eq!(seconds, [0.25, 0.5, 1.0, 16.0, 30.0, 30.0, 30.0]);
     }
 
-    fn passing(retry_after: Option<Duration>) -> TransportError {
-        TransportError { retry_after, ..TransportError::new(TransportErrorKind::Connection, "gone") }
+    fn retryable_error(retry_after: Option<Duration>) -> TransportError {
+        TransportError {
+            retry_after,
+            ..TransportError::new(TransportErrorKind::Connection, "connection closed")
+        }
     }
 
     #[tokio::test]
-    async fn the_pauses_spread_over_the_whole_range() {
+    async fn pauses_spread_over_the_whole_range() {
         let clock = VirtualClock::default();
         let jitter = Mutex::new(StdRng::seed_from_u64(1));
         for _ in 0..1000 {
-            Retries::start(&clock, &jitter, 1).pause_after(passing(None)).await.unwrap();
+            RetryState::new(&clock, &jitter, 1).pause_or_fail(retryable_error(None)).await.unwrap();
         }
         let pauses = clock.pauses();
         let below = |limit| pauses.iter().filter(|pause| **pause < limit).count();
-        assert!((400..600).contains(&below(FIRST_PAUSE / 2)));
-        assert_eq!(below(FIRST_PAUSE + Duration::from_nanos(1)), 1000);
+        assert!((400..600).contains(&below(INITIAL_JITTER / 2)));
+        assert_eq!(below(INITIAL_JITTER + Duration::from_nanos(1)), 1000);
     }
 
     proptest! {
         #[test]
-        fn retries_keep_count_floor_and_deadline(
+        fn retries_respect_count_retry_after_and_deadline(
             seed: u64,
-            allowed in 0_u32..50,
+            max_retries in 0_u32..50,
             attempts in proptest::collection::vec((0_u64..40_000, proptest::option::of(0_u64..200_000)), 1..60),
         ) {
             let clock = VirtualClock::default();
             let jitter = Mutex::new(StdRng::seed_from_u64(seed));
-            let mut retries = Retries::start(&clock, &jitter, allowed);
+            let mut retries = RetryState::new(&clock, &jitter, max_retries);
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            for (took, wish) in attempts {
-                clock.advance(Duration::from_millis(took));
-                let wish = wish.map(Duration::from_millis);
+            for (duration, retry_after) in attempts {
+                clock.advance(Duration::from_millis(duration));
+                let retry_after = retry_after.map(Duration::from_millis);
                 let before = clock.pauses().len();
-                if runtime.block_on(retries.pause_after(passing(wish))).is_err() {
+                if runtime.block_on(retries.pause_or_fail(retryable_error(retry_after))).is_err() {
                     break;
                 }
                 let pause = *clock.pauses().last().unwrap();
-                prop_assert!(pause >= wish.unwrap_or_default().min(LONGEST_FLOOR));
-                prop_assert!(pause <= LONGEST_FLOOR + LONGEST_PAUSE);
+                prop_assert!(pause >= retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
+                prop_assert!(pause <= MAX_RETRY_AFTER + MAX_JITTER);
                 prop_assert_eq!(clock.pauses().len(), before + 1);
-                prop_assert!(retries.elapsed() <= LAST_START);
+                prop_assert!(retries.elapsed() <= RETRY_DEADLINE);
             }
-            prop_assert!(clock.pauses().len() <= allowed as usize);
+            prop_assert!(clock.pauses().len() <= max_retries as usize);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Batches that go well in part: what is sent again, what is split, and that the sums are always right.
+//! Partly accepted batches: retries, splitting and totals.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,7 +11,7 @@ fn events(ids: impl IntoIterator<Item = impl Into<String>>) -> Vec<UdmEvent> {
     ids.into_iter().map(|id| UdmEvent::new("fw").with_event_id(id)).collect()
 }
 
-fn outcomes(batch: &BatchSendResult) -> Vec<(&str, bool)> {
+fn summaries(batch: &BatchSendResult) -> Vec<(&str, bool)> {
     batch.results.iter().map(|result| (result.event_id.as_str(), result.success)).collect()
 }
 
@@ -20,13 +20,13 @@ fn ids_of(server: &Server) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn only_what_was_refused_for_a_passing_cause_goes_again() {
-    let first = Step::Refuse(207, vec![(1, true), (2, false), (4, true)]);
-    let second = Step::Refuse(207, vec![(1, true)]);
+async fn only_retryable_events_are_sent_again() {
+    let first = Step::Reject(207, vec![(1, true), (2, false), (4, true)]);
+    let second = Step::Reject(207, vec![(1, true)]);
     let server = Server::scripted([first, second]).await;
     let batch = server.transport().send_batch(&events(["a", "b", "c", "d", "e"])).await;
     assert_eq!(ids_of(&server), [vec!["a", "b", "c", "d", "e"], vec!["b", "e"], vec!["e"]]);
-    assert_eq!(outcomes(&batch), [("a", true), ("b", true), ("c", false), ("d", true), ("e", true)]);
+    assert_eq!(summaries(&batch), [("a", true), ("b", true), ("c", false), ("d", true), ("e", true)]);
     assert_eq!((batch.total_events, batch.successful_events, batch.failed_events), (5, 4, 1));
     assert_eq!(batch.batch_id, Some(Uuid::from_u128(1).to_string()));
     let error = batch.results[2].error.as_ref().unwrap();
@@ -35,39 +35,39 @@ async fn only_what_was_refused_for_a_passing_cause_goes_again() {
 }
 
 #[tokio::test]
-async fn what_stays_refused_is_given_up_with_its_own_error() {
-    let server = Server::scripted(vec![Step::Refuse(207, vec![(0, true)]); 9]).await;
+async fn event_rejected_by_every_attempt_fails_with_its_own_error() {
+    let server = Server::scripted(vec![Step::Reject(207, vec![(0, true)]); 9]).await;
     let batch = server.transport().send_batch(&events(["a", "b"])).await;
-    assert_eq!(outcomes(&batch), [("a", false), ("b", true)]);
+    assert_eq!(summaries(&batch), [("a", false), ("b", true)]);
     assert_eq!(server.requests().len(), 4);
     assert!(batch.results[0].error.as_ref().unwrap().retryable);
 }
 
 #[tokio::test]
-async fn a_fault_after_a_partial_success_takes_nothing_back() {
-    let script = [Step::Refuse(207, vec![(1, true)]), problem(401, "credential_invalid", None)];
+async fn error_after_a_partial_success_keeps_the_accepted_events() {
+    let script = [Step::Reject(207, vec![(1, true)]), problem(401, "credential_invalid", None)];
     let server = Server::scripted(script).await;
     let batch = server.transport().send_batch(&events(["a", "b"])).await;
-    assert_eq!(outcomes(&batch), [("a", true), ("b", false)]);
+    assert_eq!(summaries(&batch), [("a", true), ("b", false)]);
     assert_eq!(batch.results[1].error.as_ref().unwrap().code.as_deref(), Some("credential_invalid"));
 }
 
 #[tokio::test]
-async fn results_are_read_whatever_the_status_of_the_answer() {
-    let server = Server::scripted([Step::Refuse(422, vec![(0, false), (1, false)])]).await;
+async fn results_are_read_from_responses_with_any_status() {
+    let server = Server::scripted([Step::Reject(422, vec![(0, false), (1, false)])]).await;
     let batch = server.transport().send_batch(&events(["a", "b"])).await;
     assert_eq!(batch.failed_events, 2);
     let error = batch.results[1].error.as_ref().unwrap();
     assert_eq!((error.status, error.code.as_deref()), (Some(422), Some("some_code")));
     assert_eq!(server.requests().len(), 1);
 
-    let server = Server::scripted([Step::Refuse(503, vec![(0, true), (1, true)])]).await;
+    let server = Server::scripted([Step::Reject(503, vec![(0, true), (1, true)])]).await;
     assert!(server.transport().send_batch(&events(["a", "b"])).await.success);
 }
 
 #[tokio::test]
-async fn a_batch_that_is_too_large_is_halved_until_it_fits() {
-    let rules = Rules { most_events: Some(2), ..Rules::default() };
+async fn batch_that_is_too_large_is_halved_until_it_fits() {
+    let rules = Rules { max_events: Some(2), ..Rules::default() };
     let server = Server::with_rules(rules, []).await;
     let ids: Vec<_> = (0..7).map(|number| number.to_string()).collect();
     let batch = server.transport_with(|config| config.max_retries = 0).send_batch(&events(&ids)).await;
@@ -81,18 +81,18 @@ async fn a_batch_that_is_too_large_is_halved_until_it_fits() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_alone_fails_alone() {
+async fn event_above_the_limit_fails_alone() {
     let server = Server::scripted([]).await;
     let batch = server.transport().send_batch(&events(["a", "b", "huge", "c", "d"])).await;
-    assert_eq!(outcomes(&batch), [("a", true), ("b", true), ("huge", false), ("c", true), ("d", true)]);
+    assert_eq!(summaries(&batch), [("a", true), ("b", true), ("huge", false), ("c", true), ("d", true)]);
     assert_eq!(batch.results[2].error.as_ref().unwrap().status, Some(413));
 }
 
 #[tokio::test]
-async fn a_request_that_fails_as_a_whole_ends_the_batch() {
-    let given_up = Step::Refuse(503, (0..1000).map(|place| (place, true)).collect());
+async fn request_that_fails_as_a_whole_ends_the_batch() {
+    let all_rejected = Step::Reject(503, (0..1000).map(|place| (place, true)).collect());
     for (step, code) in
-        [(problem(401, "credential_invalid", None), "credential_invalid"), (given_up, "some_code")]
+        [(problem(401, "credential_invalid", None), "credential_invalid"), (all_rejected, "some_code")]
     {
         let server = Server::scripted([step]).await;
         let ids: Vec<_> = (0..1500).map(|number| number.to_string()).collect();
@@ -106,22 +106,22 @@ async fn a_request_that_fails_as_a_whole_ends_the_batch() {
 }
 
 #[tokio::test]
-async fn an_unlucky_request_does_not_end_the_batch_when_others_were_accepted_in_it() {
-    let server = Server::scripted([Step::Refuse(207, vec![(3, true)])]).await;
+async fn partly_accepted_request_does_not_end_the_batch() {
+    let server = Server::scripted([Step::Reject(207, vec![(3, true)])]).await;
     let ids: Vec<_> = (0..1500).map(|number| number.to_string()).collect();
     let batch = server.transport_with(|config| config.max_retries = 0).send_batch(&events(ids)).await;
     assert_eq!((batch.successful_events, batch.failed_events), (1499, 1));
 }
 
 #[tokio::test]
-async fn results_that_do_not_fit_the_batch_are_not_believed() {
+async fn results_that_do_not_match_the_batch_are_a_protocol_error() {
     let result = |index: usize| json!({"index": index, "status": "accepted"});
     for indexes in [vec![], vec![0], vec![0, 0], vec![0, 2], vec![0, 1, 2], vec![1, 2]] {
         let results: Vec<_> = indexes.iter().copied().map(result).collect();
         let body = json!({
             "batch_id": Uuid::nil(), "total_events": 2, "successful_events": 2, "failed_events": 0, "results": results,
         });
-        let server = Server::scripted([Step::Say(202, None, body.to_string())]).await;
+        let server = Server::scripted([Step::Respond(202, None, body.to_string())]).await;
         let batch = server.transport().send_batch(&events(["a", "b"])).await;
         assert_eq!(batch.failed_events, 2, "{indexes:?}");
         assert_eq!(batch.results[0].error.as_ref().unwrap().kind, TransportErrorKind::Protocol);
@@ -132,26 +132,26 @@ fn step() -> impl Strategy<Value = Step> {
     let places = proptest::collection::vec((0_usize..8, any::<bool>()), 0..8);
     prop_oneof![
         Just(Step::Accept),
-        Just(Step::BreakOff),
+        Just(Step::Disconnect),
         Just(problem(413, "batch_too_large", None)),
         Just(problem(503, "overloaded", Some(20_000))),
-        Just(Step::Say(502, None, "<html>".into())),
-        Just(Step::Take(std::time::Duration::from_secs(40))),
+        Just(Step::Respond(502, None, "<html>".into())),
+        Just(Step::Advance(std::time::Duration::from_secs(40))),
         (0_u8..20).prop_map(|one_in| if one_in == 0 {
-            Step::Say(200, None, "?".into())
+            Step::Respond(200, None, "?".into())
         } else {
             Step::Accept
         }),
         (prop_oneof![Just(207_u16), Just(422), Just(503)], places.clone())
-            .prop_map(|(status, places)| Step::Refuse(status, places)),
-        places.prop_map(|places| Step::Refuse(207, places)),
+            .prop_map(|(status, places)| Step::Reject(status, places)),
+        places.prop_map(|places| Step::Reject(207, places)),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_the_answers_each_event_has_one_true_result(
+    fn each_event_has_one_correct_result_for_any_responses(
         size in 1_usize..9,
         script in proptest::collection::vec(step(), 0..12),
         max_retries in 0_u32..5,

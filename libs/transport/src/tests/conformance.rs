@@ -1,4 +1,4 @@
-//! What every transport keeps to. One suite; each implementation runs all of it.
+//! Contract of the trait `Transport`. Each implementation runs the whole suite.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use uuid::Uuid;
 use super::server::{Rules, Server};
 use crate::{HttpTransport, MockBehavior, MockTransport, Transport, UdmEvent};
 
-/// A transport whose other side accepts every event but those with the id `bad`.
+/// A transport whose service accepts all events except those with the id `bad`.
 trait Subject {
     fn transport(&self) -> &dyn Transport;
 
-    /// The ids that arrived, in order.
+    /// Ids of the received events, in order.
     fn received_ids(&self) -> Vec<String>;
 }
 
 struct Mock(MockTransport);
 
 impl Mock {
-    #[expect(clippy::unused_async, reason = "made like the other subject")]
+    #[expect(clippy::unused_async, reason = "same signature as the other subject")]
     async fn new(reachable: bool) -> Self {
         Self(MockTransport::new(Some(MockBehavior {
             fail_event_ids: HashSet::from(["bad".to_owned()]),
@@ -45,7 +45,7 @@ struct Http(Server, HttpTransport);
 impl Http {
     async fn new(reachable: bool) -> Self {
         let rules = Rules {
-            refused_ids: HashSet::from(["bad".to_owned()]),
+            rejected_ids: HashSet::from(["bad".to_owned()]),
             unhealthy: !reachable,
             ..Rules::default()
         };
@@ -85,27 +85,27 @@ macro_rules! conformance {
 }
 
 conformance!(
-    an_accepted_event_keeps_its_id_and_gets_the_services(true),
-    an_event_without_an_id_leaves_with_a_new_one(true),
-    a_refused_event_is_a_result_with_an_error(true),
-    a_batch_has_one_result_per_event_in_its_order(true),
-    a_batch_of_accepted_events_is_a_success(true),
-    an_empty_batch_is_a_success_of_nothing(true),
-    a_long_batch_arrives_whole_and_in_order(true),
-    the_same_id_gets_the_same_answer_again(true),
-    connecting_and_disconnecting_can_be_repeated(true),
-    sending_needs_no_connect_before_it(true),
-    many_tasks_share_one_transport(true),
-    results_have_the_fields_of_the_specification(true),
-    a_reachable_service_is_healthy(true),
-    an_unreachable_service_refuses_to_connect_and_is_not_healthy(false),
+    accepted_event_keeps_its_id_and_gets_a_server_id(true),
+    event_without_an_id_is_sent_with_a_new_one(true),
+    rejected_event_is_a_result_with_an_error(true),
+    batch_has_one_result_per_event_in_order(true),
+    batch_of_accepted_events_is_a_success(true),
+    empty_batch_is_a_success(true),
+    long_batch_arrives_complete_and_in_order(true),
+    same_id_gets_the_same_server_id(true),
+    connect_and_disconnect_can_be_repeated(true),
+    sending_does_not_require_connect(true),
+    concurrent_tasks_share_one_transport(true),
+    results_have_the_specified_fields(true),
+    ready_service_is_healthy(true),
+    unavailable_service_is_not_healthy_and_connect_fails(false),
 );
 
 fn event(id: &str) -> UdmEvent {
     UdmEvent::new("fw").with_event_id(id)
 }
 
-async fn an_accepted_event_keeps_its_id_and_gets_the_services(subject: &dyn Subject) {
+async fn accepted_event_keeps_its_id_and_gets_a_server_id(subject: &dyn Subject) {
     let result = subject.transport().send(&event("a")).await;
     assert!(result.success);
     assert_eq!(result.event_id, "a");
@@ -115,7 +115,7 @@ async fn an_accepted_event_keeps_its_id_and_gets_the_services(subject: &dyn Subj
     assert_eq!(subject.received_ids(), ["a"]);
 }
 
-async fn an_event_without_an_id_leaves_with_a_new_one(subject: &dyn Subject) {
+async fn event_without_an_id_is_sent_with_a_new_one(subject: &dyn Subject) {
     let transport = subject.transport();
     let mut ids = vec![transport.send(&UdmEvent::new("fw")).await.event_id];
     ids.extend(
@@ -128,7 +128,7 @@ async fn an_event_without_an_id_leaves_with_a_new_one(subject: &dyn Subject) {
     assert_eq!(subject.received_ids(), ids);
 }
 
-async fn a_refused_event_is_a_result_with_an_error(subject: &dyn Subject) {
+async fn rejected_event_is_a_result_with_an_error(subject: &dyn Subject) {
     let result = subject.transport().send(&event("bad")).await;
     assert!(!result.success);
     assert_eq!(result.event_id, "bad");
@@ -136,7 +136,7 @@ async fn a_refused_event_is_a_result_with_an_error(subject: &dyn Subject) {
     assert_eq!(result.server_event_id, None);
 }
 
-async fn a_batch_has_one_result_per_event_in_its_order(subject: &dyn Subject) {
+async fn batch_has_one_result_per_event_in_order(subject: &dyn Subject) {
     let batch = subject.transport().send_batch(&[event("a"), event("bad"), event("b")]).await;
     let results: Vec<_> = batch
         .results
@@ -148,7 +148,7 @@ async fn a_batch_has_one_result_per_event_in_its_order(subject: &dyn Subject) {
     assert_eq!((batch.total_events, batch.successful_events, batch.failed_events), (3, 2, 1));
 }
 
-async fn a_batch_of_accepted_events_is_a_success(subject: &dyn Subject) {
+async fn batch_of_accepted_events_is_a_success(subject: &dyn Subject) {
     let batch = subject.transport().send_batch(&[event("a"), event("b")]).await;
     assert!(batch.success);
     assert_eq!((batch.total_events, batch.successful_events, batch.failed_events), (2, 2, 0));
@@ -156,7 +156,7 @@ async fn a_batch_of_accepted_events_is_a_success(subject: &dyn Subject) {
     assert!(batch.response_time_ms.unwrap() >= 0.0);
 }
 
-async fn an_empty_batch_is_a_success_of_nothing(subject: &dyn Subject) {
+async fn empty_batch_is_a_success(subject: &dyn Subject) {
     let batch = subject.transport().send_batch(&[]).await;
     assert!(batch.success);
     assert_eq!((batch.total_events, batch.successful_events, batch.failed_events), (0, 0, 0));
@@ -164,7 +164,7 @@ async fn an_empty_batch_is_a_success_of_nothing(subject: &dyn Subject) {
     assert!(subject.received_ids().is_empty());
 }
 
-async fn a_long_batch_arrives_whole_and_in_order(subject: &dyn Subject) {
+async fn long_batch_arrives_complete_and_in_order(subject: &dyn Subject) {
     let events: Vec<_> = (0..2345).map(|number| event(&number.to_string())).collect();
     let batch = subject.transport().send_batch(&events).await;
     let ids: Vec<_> = (0..2345).map(|number| number.to_string()).collect();
@@ -173,13 +173,13 @@ async fn a_long_batch_arrives_whole_and_in_order(subject: &dyn Subject) {
     assert_eq!(subject.received_ids(), ids);
 }
 
-async fn the_same_id_gets_the_same_answer_again(subject: &dyn Subject) {
+async fn same_id_gets_the_same_server_id(subject: &dyn Subject) {
     let first = subject.transport().send(&event("a")).await;
     let again = subject.transport().send_batch(&[event("a")]).await;
     assert_eq!(first.server_event_id, again.results[0].server_event_id);
 }
 
-async fn connecting_and_disconnecting_can_be_repeated(subject: &dyn Subject) {
+async fn connect_and_disconnect_can_be_repeated(subject: &dyn Subject) {
     let transport = subject.transport();
     for _ in 0..2 {
         transport.connect().await.unwrap();
@@ -190,14 +190,14 @@ async fn connecting_and_disconnecting_can_be_repeated(subject: &dyn Subject) {
     }
 }
 
-async fn sending_needs_no_connect_before_it(subject: &dyn Subject) {
+async fn sending_does_not_require_connect(subject: &dyn Subject) {
     let transport = subject.transport();
     assert!(transport.send(&event("a")).await.success);
     transport.disconnect().await;
     assert!(transport.send_batch(&[event("b")]).await.success);
 }
 
-async fn many_tasks_share_one_transport(subject: &dyn Subject) {
+async fn concurrent_tasks_share_one_transport(subject: &dyn Subject) {
     let events: Vec<_> = (0..32).map(|number| event(&number.to_string())).collect();
     let results = join_all(events.iter().map(|event| subject.transport().send(event))).await;
     let ids: Vec<_> =
@@ -206,7 +206,7 @@ async fn many_tasks_share_one_transport(subject: &dyn Subject) {
     assert_eq!(subject.received_ids().into_iter().collect::<HashSet<_>>(), ids.into_iter().collect());
 }
 
-async fn results_have_the_fields_of_the_specification(subject: &dyn Subject) {
+async fn results_have_the_specified_fields(subject: &dyn Subject) {
     let batch = subject.transport().send_batch(&[event("a"), event("bad")]).await;
     let batch: Value = serde_json::to_value(batch).unwrap();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<HashSet<_>>();
@@ -230,13 +230,13 @@ async fn results_have_the_fields_of_the_specification(subject: &dyn Subject) {
     assert_eq!(names(&batch["results"][1]["error"]), set(&of_error));
 }
 
-async fn a_reachable_service_is_healthy(subject: &dyn Subject) {
+async fn ready_service_is_healthy(subject: &dyn Subject) {
     assert!(subject.transport().health_check().await);
     assert!(subject.transport().connect().await.is_ok());
     assert!(subject.received_ids().is_empty());
 }
 
-async fn an_unreachable_service_refuses_to_connect_and_is_not_healthy(subject: &dyn Subject) {
+async fn unavailable_service_is_not_healthy_and_connect_fails(subject: &dyn Subject) {
     assert!(subject.transport().connect().await.is_err());
     assert!(!subject.transport().health_check().await);
 }

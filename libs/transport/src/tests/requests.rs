@@ -1,4 +1,4 @@
-//! What goes over the wire.
+//! Content of requests.
 
 use serde_json::value::RawValue;
 
@@ -13,7 +13,7 @@ fn raw(text: &str) -> OutgoingEvent {
 }
 
 #[tokio::test]
-async fn events_that_are_json_already_keep_their_bytes() {
+async fn json_events_keep_their_bytes() {
     let server = Server::scripted([]).await;
     let texts = [
         "{ \"source_id\": \"fw\",\n\t\"event_id\":\"a\", \"n\":1.50 }",
@@ -25,7 +25,7 @@ async fn events_that_are_json_already_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn bodies_above_one_kibibyte_are_compressed_and_others_are_not() {
+async fn only_bodies_above_one_kibibyte_are_compressed() {
     let server = Server::scripted([]).await;
     let transport = server.transport();
     let of_length = |length: usize| {
@@ -41,7 +41,7 @@ async fn bodies_above_one_kibibyte_are_compressed_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn the_key_goes_as_a_bearer_with_events_alone() {
+async fn key_is_sent_only_with_events() {
     let server = Server::scripted([]).await;
     let transport = server.transport_with(|config| config.api_key = Some(Secret::new("svc_ak_1")));
     transport.connect().await.unwrap();
@@ -67,7 +67,7 @@ async fn the_key_goes_as_a_bearer_with_events_alone() {
 }
 
 #[test]
-fn the_key_is_withheld_from_debug() {
+fn debug_redacts_the_key() {
     let config =
         HttpTransportConfig { api_key: Some(Secret::new("hunter2")), ..HttpTransportConfig::new("http://a") };
     assert!(!format!("{config:?}").contains("hunter2"));
@@ -75,7 +75,7 @@ fn the_key_is_withheld_from_debug() {
 }
 
 #[tokio::test]
-async fn an_endpoint_with_the_prefix_of_the_api_is_the_same_endpoint() {
+async fn endpoint_may_contain_the_prefix_of_the_api() {
     let server = Server::scripted([]).await;
     for suffix in ["/", "/api/v1", "/api/v1/"] {
         assert!(
@@ -86,7 +86,7 @@ async fn an_endpoint_with_the_prefix_of_the_api_is_the_same_endpoint() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_error_and_the_key_goes_nowhere_else() {
+async fn redirect_is_an_error_and_not_followed() {
     let server = Server::scripted([]).await;
     let transport = server.transport_with(|config| config.endpoint.push_str("/moved"));
     assert_eq!(transport.send(&UdmEvent::new("fw")).await.error.unwrap().status, Some(307));
@@ -94,7 +94,7 @@ async fn a_redirect_is_an_error_and_the_key_goes_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_thousand_and_one_events_travel_in_two_requests_with_one_result() {
+async fn a_thousand_and_one_events_are_sent_in_two_requests() {
     let server = Server::scripted([]).await;
     let events: Vec<_> = (0..1001).map(|_| UdmEvent::new("fw")).collect();
     let batch = server.transport().send_batch(&events).await;
@@ -104,7 +104,7 @@ async fn a_thousand_and_one_events_travel_in_two_requests_with_one_result() {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_leave_holds_up_no_other() {
+async fn invalid_event_does_not_affect_others() {
     let server = Server::scripted([]).await;
     let broken = UdmEvent::new("fw").with_event_id("broken").with_field("event_id", "twice");
     let [first, last] = ["a", "b"].map(|id| UdmEvent::new("fw").with_event_id(id));
@@ -118,7 +118,7 @@ async fn an_event_that_cannot_leave_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn each_request_begins_a_trace_of_its_own() {
+async fn each_request_starts_a_trace() {
     let server = Server::scripted([]).await;
     let transport = server.transport();
     transport.send(&UdmEvent::new("fw")).await;
@@ -136,13 +136,13 @@ async fn each_request_begins_a_trace_of_its_own() {
 }
 
 #[tokio::test]
-async fn requests_of_a_trace_are_children_of_its_one_place() {
+async fn requests_in_a_trace_are_children_of_the_given_span() {
     let server = Server::scripted([]).await;
-    let place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let transport = server.transport().in_trace(TraceContext::parse(place).unwrap());
+    let span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let transport = server.transport().in_trace(TraceContext::parse(span).unwrap());
     transport.send(&UdmEvent::new("fw")).await;
     transport.send_batch(&[UdmEvent::new("fw")]).await;
     for request in server.requests() {
-        assert_eq!(request.headers["traceparent"], place);
+        assert_eq!(request.headers["traceparent"], span);
     }
 }

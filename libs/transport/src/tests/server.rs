@@ -1,12 +1,13 @@
-//! A real HTTP server that answers each post by the next step of a script, and accepts when the script is over.
+//! An HTTP server whose responses follow a script, and virtual time. After the script, it accepts all events.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::pending;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
@@ -22,50 +23,50 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::clock::VirtualClock;
 use super::tls::{Authority, TlsListener};
+use crate::http::Clock;
 use crate::{HttpTransport, HttpTransportConfig};
 
-/// How to answer one post.
+/// Response to one post.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// As when the script is over.
+    /// Accepts according to the rules.
     Accept,
-    /// A status, a `Retry-After` and a body, whatever they are.
-    Say(u16, Option<u64>, String),
-    /// Of a batch, these places are refused with the status given, retryable or not; the others are accepted.
-    Refuse(u16, Vec<(usize, bool)>),
-    /// Not at all.
+    /// Responds with this status, `Retry-After` and body.
+    Respond(u16, Option<u64>, String),
+    /// Rejects the events with these indexes, retryable or not, and responds with this status.
+    Reject(u16, Vec<(usize, bool)>),
+    /// Never responds.
     Hang,
-    /// The head of an answer, then the connection ends.
-    BreakOff,
-    /// Lets this much of the transport's time pass, then goes on with the next step.
-    Take(Duration),
+    /// Closes the connection after the start of the response.
+    Disconnect,
+    /// Advances the virtual time, then continues with the next step.
+    Advance(Duration),
 }
 
-/// A problem document with this status, which also asks to wait.
+/// Responds with a problem document.
 pub(super) fn problem(status: u16, code: &str, retry_after_ms: Option<u64>) -> Step {
     let body = json!({
         "type": "about:blank", "title": "Title", "status": status, "detail": "Detail.", "instance": "/", "code": code,
         "request_id": "r-1", "errors": [{"pointer": "/p", "code": "c", "message": "wrong"}],
         "retry_after_ms": retry_after_ms,
     });
-    Step::Say(status, None, body.to_string())
+    Step::Respond(status, None, body.to_string())
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) headers: HeaderMap,
     pub(super) compressed: bool,
-    /// Inflated.
+    /// Decompressed body.
     pub(super) body: String,
 }
 
 impl Request {
-    /// The events of a batch, with their bytes.
+    /// Events of a batch, with unchanged bytes.
     pub(super) fn events(&self) -> Vec<String> {
         let list: Vec<Box<RawValue>> = serde_json::from_str(&self.body).unwrap();
         list.into_iter().map(|event| event.get().to_owned()).collect()
@@ -80,14 +81,14 @@ pub(super) fn id_of(event: &str) -> String {
     serde_json::from_str::<Value>(event).unwrap()["event_id"].as_str().unwrap().to_owned()
 }
 
-/// What does not change while the server runs.
+/// Rules for posts without a scripted response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// Events with these ids are refused for good.
-    pub(super) refused_ids: HashSet<String>,
-    /// Batches of more events get 413, and so does each post with an event whose id begins with `huge`.
-    pub(super) most_events: Option<usize>,
-    /// `GET /health` is 503.
+    /// Events with these ids are rejected.
+    pub(super) rejected_ids: HashSet<String>,
+    /// Larger batches are rejected with 413. A batch with an event whose id starts with `huge` always is.
+    pub(super) max_events: Option<usize>,
+    /// `GET /health` responds with 503.
     pub(super) unhealthy: bool,
 }
 
@@ -100,7 +101,7 @@ struct Shared {
     clock: Arc<VirtualClock>,
 }
 
-/// Runs until it is dropped.
+/// A running server. Stops when dropped.
 pub(super) struct Server {
     pub(super) endpoint: String,
     pub(super) clock: Arc<VirtualClock>,
@@ -120,7 +121,7 @@ impl Server {
         Self::on(listener, "http", clock, shared)
     }
 
-    /// A server that accepts everything, with a certificate of this authority.
+    /// Server without a script, with a certificate of this authority.
     pub(super) async fn over_tls(authority: &Authority) -> Self {
         let (clock, listener) = (Arc::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let shared = Shared { clock: Arc::clone(&clock), ..Shared::default() };
@@ -133,7 +134,7 @@ impl Server {
     {
         let (endpoint, shared) = (format!("{scheme}://{}", listener.local_addr().unwrap()), Arc::new(shared));
         let router =
-            Router::new().fallback(answer).with_state(shared.clone()).layer(DefaultBodyLimit::disable());
+            Router::new().fallback(respond).with_state(shared.clone()).layer(DefaultBodyLimit::disable());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { endpoint, clock, shared, _tasks: tasks }
@@ -147,12 +148,12 @@ impl Server {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Whether a batch's answer said that the event with this id was accepted.
+    /// Whether the event with this id was accepted in a batch.
     pub(super) fn accepted(&self, id: &str) -> bool {
         self.shared.accepted.lock().unwrap().contains(id)
     }
 
-    /// A transport to this server in the server's own time.
+    /// Transport to this server, in virtual time.
     pub(super) fn transport(&self) -> HttpTransport {
         self.transport_with(|_| ())
     }
@@ -164,7 +165,7 @@ impl Server {
     }
 }
 
-async fn answer(
+async fn respond(
     State(shared): State<Arc<Shared>>,
     method: Method,
     uri: Uri,
@@ -176,7 +177,9 @@ async fn answer(
         Request { method, path: uri.path().to_owned(), headers, compressed, body: text(&body, compressed) };
     shared.requests.lock().unwrap().push(request.clone());
     match request.path.as_str() {
-        "/api/v1/health" if shared.rules.unhealthy => say(problem(503, "dependency_unavailable", Some(1000))),
+        "/api/v1/health" if shared.rules.unhealthy => {
+            send(problem(503, "dependency_unavailable", Some(1000)))
+        }
         "/api/v1/health" => axum::Json(json!({"status": "ok"})).into_response(),
         "/api/v1/events" | "/api/v1/events/batch" => post(&shared, &request).await,
         path => match path.strip_prefix("/moved") {
@@ -190,39 +193,39 @@ async fn post(shared: &Shared, request: &Request) -> Response {
     loop {
         let step = shared.script.lock().unwrap().pop_front();
         return match step {
-            Some(Step::Take(time)) => {
+            Some(Step::Advance(time)) => {
                 shared.clock.advance(time);
                 continue;
             }
             Some(Step::Hang) => pending().await,
-            Some(Step::BreakOff) => break_off(),
-            Some(Step::Refuse(status, places)) => batch(shared, request, status, |place, _| {
-                places.iter().find(|(refused, _)| *refused == place).map(|(_, retryable)| *retryable)
+            Some(Step::Disconnect) => disconnect(),
+            Some(Step::Reject(status, indexes)) => batch(shared, request, status, |index, _| {
+                indexes.iter().find(|(rejected, _)| *rejected == index).map(|(_, retryable)| *retryable)
             }),
-            Some(said @ Step::Say(..)) => say(said),
-            Some(Step::Accept) | None => by_rule(shared, request),
+            Some(step @ Step::Respond(..)) => send(step),
+            Some(Step::Accept) | None => respond_by_rules(shared, request),
         };
     }
 }
 
-fn by_rule(shared: &Shared, request: &Request) -> Response {
+fn respond_by_rules(shared: &Shared, request: &Request) -> Response {
     let rules = &shared.rules;
-    let refused = |id: &str| rules.refused_ids.contains(id).then_some(false);
+    let rejected = |id: &str| rules.rejected_ids.contains(id).then_some(false);
     if request.path == "/api/v1/events" {
         let id = id_of(&request.body);
-        return if refused(&id).is_some() {
-            say(problem(422, "validation_failed", None))
+        return if rejected(&id).is_some() {
+            send(problem(422, "validation_failed", None))
         } else {
             accepted(&id)
         };
     }
     let ids = request.ids();
     let huge = ids.iter().any(|id| id.starts_with("huge"));
-    if huge || rules.most_events.is_some_and(|most| ids.len() > most) {
-        return say(problem(413, "batch_too_large", None));
+    if huge || rules.max_events.is_some_and(|max| ids.len() > max) {
+        return send(problem(413, "batch_too_large", None));
     }
-    let status = if ids.iter().any(|id| refused(id).is_some()) { 207 } else { 202 };
-    batch(shared, request, status, |_, id| refused(id))
+    let status = if ids.iter().any(|id| rejected(id).is_some()) { 207 } else { 202 };
+    batch(shared, request, status, |_, id| rejected(id))
 }
 
 fn accepted(id: &str) -> Response {
@@ -233,47 +236,47 @@ fn accepted(id: &str) -> Response {
     (StatusCode::ACCEPTED, axum::Json(body)).into_response()
 }
 
-/// Results in reverse, because the transport may not depend on their order. Asks to wait a second when that can help.
+/// Results in reverse order, because the transport must not depend on it. Sets `Retry-After` if an event is retryable.
 fn batch(
     shared: &Shared,
     request: &Request,
     status: u16,
-    refused: impl Fn(usize, &str) -> Option<bool>,
+    rejected: impl Fn(usize, &str) -> Option<bool>,
 ) -> Response {
     let ids = request.ids();
     let mut results: Vec<_> =
-        ids.iter().enumerate().map(|(place, id)| result(shared, place, id, refused(place, id))).collect();
+        ids.iter().enumerate().map(|(index, id)| result(shared, index, id, rejected(index, id))).collect();
     results.reverse();
     let failed = results.iter().filter(|result| result["status"] == "rejected").count();
-    let wait = results.iter().any(|result| result["retryable"] == true);
+    let retryable = results.iter().any(|result| result["retryable"] == true);
     let body = json!({
         "batch_id": Uuid::from_u128(1), "total_events": ids.len(), "successful_events": ids.len() - failed,
         "failed_events": failed, "results": results,
     });
     let mut response = (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
-    if wait {
+    if retryable {
         response.headers_mut().insert("retry-after", 1.into());
     }
     response
 }
 
-fn result(shared: &Shared, place: usize, id: &str, refused: Option<bool>) -> Value {
-    if let Some(retryable) = refused {
+fn result(shared: &Shared, index: usize, id: &str, rejected: Option<bool>) -> Value {
+    if let Some(retryable) = rejected {
         return json!({
-            "index": place, "event_id": id, "status": "rejected", "code": "some_code", "message": "no",
+            "index": index, "event_id": id, "status": "rejected", "code": "some_code", "message": "no",
             "pointer": "/x", "retryable": retryable,
         });
     }
     shared.accepted.lock().unwrap().insert(id.to_owned());
-    json!({"index": place, "event_id": id, "status": "accepted", "server_event_id": server_event_id(id)})
+    json!({"index": index, "event_id": id, "status": "accepted", "server_event_id": server_event_id(id)})
 }
 
 fn server_event_id(id: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes())
 }
 
-fn say(step: Step) -> Response {
-    let Step::Say(status, retry_after, body) = step else { panic!("not a thing to say: {step:?}") };
+fn send(step: Step) -> Response {
+    let Step::Respond(status, retry_after, body) = step else { panic!("not a response: {step:?}") };
     let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
     if let Some(seconds) = retry_after {
         response.headers_mut().insert("retry-after", seconds.into());
@@ -282,7 +285,7 @@ fn say(step: Step) -> Response {
     response
 }
 
-fn break_off() -> Response {
+fn disconnect() -> Response {
     let parts = [Ok(Bytes::from_static(b"{\"event")), Err(std::io::Error::other("scripted"))];
     Body::from_stream(stream::iter(parts)).into_response()
 }
@@ -294,4 +297,46 @@ fn text(body: &Bytes, compressed: bool) -> String {
     let mut text = String::new();
     flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
     text
+}
+
+/// Time that advances only by sleeping and by [`Step::Advance`]. Records all pauses.
+#[derive(Debug)]
+pub(crate) struct VirtualClock {
+    start: Instant,
+    state: Mutex<VirtualTime>,
+}
+
+#[derive(Debug, Default)]
+struct VirtualTime {
+    elapsed: Duration,
+    pauses: Vec<Duration>,
+}
+
+impl Default for VirtualClock {
+    fn default() -> Self {
+        Self { start: Instant::now(), state: Mutex::default() }
+    }
+}
+
+impl VirtualClock {
+    pub(crate) fn advance(&self, time: Duration) {
+        self.state.lock().unwrap().elapsed += time;
+    }
+
+    pub(crate) fn pauses(&self) -> Vec<Duration> {
+        self.state.lock().unwrap().pauses.clone()
+    }
+}
+
+#[async_trait]
+impl Clock for VirtualClock {
+    fn now(&self) -> Instant {
+        self.start + self.state.lock().unwrap().elapsed
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        let mut state = self.state.lock().unwrap();
+        state.elapsed += pause;
+        state.pauses.push(pause);
+    }
 }

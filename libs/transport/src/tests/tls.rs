@@ -1,4 +1,4 @@
-//! A service with a certificate authority of its own.
+//! A service with a private certificate authority.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 use super::server::Server;
 use crate::{Transport, TransportErrorKind, UdmEvent};
 
-/// A certificate for 127.0.0.1 that vouches for itself.
+/// A self-signed certificate for 127.0.0.1.
 pub(super) struct Authority(CertifiedKey<KeyPair>);
 
 impl Authority {
@@ -28,7 +28,7 @@ impl Authority {
     }
 }
 
-/// Accepts the connections whose handshake succeeds.
+/// A listener that drops connections whose TLS handshake fails.
 pub(super) struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
@@ -66,22 +66,22 @@ impl Listener for TlsListener {
 }
 
 #[tokio::test]
-async fn a_service_is_trusted_by_the_root_certificates_that_are_given() {
+async fn trusts_a_service_with_a_given_root_certificate() {
     let authority = Authority::new();
     let server = Server::over_tls(&authority).await;
     let transport = server.transport().with_root_certificates(authority.pem().as_bytes()).unwrap();
     transport.connect().await.unwrap();
     assert!(transport.send(&UdmEvent::new("fw")).await.success);
-    // One of several is enough.
+    // One of several certificates is enough.
     let both = Authority::new().pem() + &authority.pem();
     assert!(server.transport().with_root_certificates(both.as_bytes()).unwrap().health_check().await);
 }
 
 #[tokio::test]
-async fn a_service_of_another_authority_sees_no_event() {
+async fn sends_nothing_to_a_service_of_another_authority() {
     let server = Server::over_tls(&Authority::new()).await;
-    let stranger = server.transport().with_root_certificates(Authority::new().pem().as_bytes()).unwrap();
-    let error = stranger.send(&UdmEvent::new("fw")).await.error.unwrap();
+    let transport = server.transport().with_root_certificates(Authority::new().pem().as_bytes()).unwrap();
+    let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
     assert_eq!(error.kind, TransportErrorKind::Connection);
     assert!(error.message.contains("certificate"), "{}", error.message);
     assert!(!server.transport().health_check().await);
@@ -89,7 +89,7 @@ async fn a_service_of_another_authority_sees_no_event() {
 }
 
 #[tokio::test]
-async fn given_roots_hold_for_a_transport_that_was_open_before() {
+async fn root_certificates_apply_to_a_connected_transport() {
     let authority = Authority::new();
     let server = Server::over_tls(&authority).await;
     let transport = server.transport();

@@ -1,4 +1,4 @@
-//! How long the transport waits between attempts, in virtual time.
+//! Which errors are retried, and the pauses between attempts in virtual time.
 
 use std::time::Duration;
 
@@ -14,12 +14,46 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn busy(retry_after: u64) -> Step {
-    Step::Say(503, Some(retry_after), String::new())
+    Step::Respond(503, Some(retry_after), String::new())
 }
 
 #[tokio::test]
-async fn without_a_wish_the_pauses_stay_below_the_doubling_limit() {
-    let server = Server::scripted(vec![Step::Say(503, None, String::new()); 9]).await;
+async fn retryable_errors_are_retried_with_the_same_bytes() {
+    let mut steps: Vec<_> = [408, 429, 502, 503, 504].map(|status| problem(status, "code", None)).into();
+    steps.push(Step::Disconnect);
+    for step in steps {
+        for batch in [false, true] {
+            let server = Server::scripted([step.clone()]).await;
+            let transport = server.transport();
+            let success = if batch {
+                transport.send_batch(&[UdmEvent::new("fw")]).await.success
+            } else {
+                transport.send(&UdmEvent::new("fw")).await.success
+            };
+            let requests = server.requests();
+            assert!(success, "{step:?}");
+            assert_eq!(requests.len(), 2, "{step:?}");
+            assert_eq!(requests[0].body, requests[1].body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn max_retries_does_not_count_the_first_attempt() {
+    for max_retries in 0..4 {
+        let script = vec![problem(503, "overloaded", None); 9];
+        let server = Server::scripted(script).await;
+        let transport = server.transport_with(|config| config.max_retries = max_retries);
+        let error = transport.send(&event()).await.error.unwrap();
+        assert_eq!(server.requests().len(), max_retries as usize + 1);
+        assert_eq!(error.code.as_deref(), Some("overloaded"));
+        assert!(error.retryable);
+    }
+}
+
+#[tokio::test]
+async fn pauses_without_retry_after_are_limited_by_the_jitter() {
+    let server = Server::scripted(vec![Step::Respond(503, None, String::new()); 9]).await;
     server.transport_with(|config| config.max_retries = 9).send(&event()).await;
     let pauses = server.clock.pauses();
     assert_eq!(pauses.len(), 9);
@@ -29,7 +63,7 @@ async fn without_a_wish_the_pauses_stay_below_the_doubling_limit() {
 }
 
 #[tokio::test]
-async fn the_services_wish_is_a_floor_in_header_and_problem() {
+async fn retry_after_of_header_and_problem_is_the_minimum_pause() {
     for (step, floor) in [(busy(7), 7), (problem(429, "rate_limited", Some(9000)), 9)] {
         let server = Server::scripted([step]).await;
         assert!(server.transport().send(&event()).await.success);
@@ -40,15 +74,15 @@ async fn the_services_wish_is_a_floor_in_header_and_problem() {
 }
 
 #[tokio::test]
-async fn the_wish_is_capped_at_a_minute() {
+async fn retry_after_is_limited_to_a_minute() {
     let server = Server::scripted([busy(86_400)]).await;
     assert!(server.transport().send(&event()).await.success);
     assert!(server.clock.pauses()[0] <= seconds(61));
 }
 
 #[tokio::test]
-async fn the_wish_of_a_partly_accepted_batch_is_kept_too() {
-    let server = Server::scripted([Step::Refuse(207, vec![(0, true)])]).await;
+async fn retry_after_of_a_partly_accepted_batch_is_respected() {
+    let server = Server::scripted([Step::Reject(207, vec![(0, true)])]).await;
     assert!(server.transport().send_batch(&[event(), UdmEvent::new("fw")]).await.success);
     assert!(server.clock.pauses()[0] >= seconds(1));
 }
@@ -63,8 +97,8 @@ async fn no_attempt_starts_later_than_a_hundred_seconds_after_the_first() {
 }
 
 #[tokio::test]
-async fn the_time_that_attempts_take_counts() {
-    let slow = [Step::Take(seconds(60)), busy(0), Step::Take(seconds(60)), busy(0), Step::Accept];
+async fn deadline_includes_the_duration_of_attempts() {
+    let slow = [Step::Advance(seconds(60)), busy(0), Step::Advance(seconds(60)), busy(0), Step::Accept];
     let server = Server::scripted(slow).await;
     let result = server.transport().send(&event()).await;
     assert!(!result.success);
@@ -72,9 +106,9 @@ async fn the_time_that_attempts_take_counts() {
 }
 
 #[tokio::test]
-async fn the_halves_of_a_batch_have_no_more_time_than_the_whole() {
+async fn halves_of_a_batch_share_its_deadline() {
     let too_large = problem(413, "batch_too_large", None);
-    let server = Server::scripted([too_large, Step::Take(seconds(101)), Step::Accept]).await;
+    let server = Server::scripted([too_large, Step::Advance(seconds(101)), Step::Accept]).await;
     let batch = server.transport().send_batch(&[event(), UdmEvent::new("fw")]).await;
     assert_eq!((batch.successful_events, batch.failed_events), (1, 1));
     assert_eq!(server.requests().len(), 2);
@@ -82,8 +116,8 @@ async fn the_halves_of_a_batch_have_no_more_time_than_the_whole() {
 }
 
 #[tokio::test]
-async fn the_requests_of_a_long_batch_have_their_time_each() {
-    let server = Server::scripted([Step::Take(seconds(101)), Step::Accept, busy(50)]).await;
+async fn requests_of_a_long_batch_have_separate_deadlines() {
+    let server = Server::scripted([Step::Advance(seconds(101)), Step::Accept, busy(50)]).await;
     let events: Vec<_> = (0..1001).map(|_| UdmEvent::new("fw")).collect();
     let batch = server.transport().send_batch(&events).await;
     assert!(batch.success);

@@ -1,0 +1,265 @@
+//! HTTP client for one endpoint: TLS, headers, compressed request bodies and bounded responses.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::{Certificate, Client, RequestBuilder, redirect};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::HttpTransportConfig;
+use super::endpoint::Endpoint;
+use super::response::HttpResponse;
+use crate::{OutgoingEvent, TraceContext, TransportError, TransportErrorKind};
+
+/// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
+const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
+/// Bodies up to this size are not compressed.
+const MIN_COMPRESSED_BYTES: usize = 1024;
+
+/// A connection pool and the headers of every request. Clones share the pool.
+#[derive(Clone)]
+pub(super) struct HttpClient {
+    client: Client,
+    endpoint: Endpoint,
+    bearer: Option<HeaderValue>,
+    trace: Option<TraceContext>,
+}
+
+impl HttpClient {
+    /// Validates the configuration. Does not connect.
+    pub(super) fn new(
+        config: &HttpTransportConfig,
+        roots: Option<&[Certificate]>,
+        trace: Option<TraceContext>,
+    ) -> Result<Self, TransportError> {
+        let endpoint = Endpoint::parse(&config.endpoint)?;
+        let timeout = Duration::try_from_secs_f64(config.timeout_sec)
+            .ok()
+            .filter(|timeout| !timeout.is_zero())
+            .ok_or_else(|| configuration_error("timeout_sec must be a number of seconds above 0"))?;
+        let bearer = match &config.api_key {
+            Some(key) => Some(bearer_header(key.expose())?),
+            None => None,
+        };
+        let client = build_client(&endpoint, roots, timeout).map_err(|error| {
+            let cause = root_cause(&error);
+            configuration_error(format!(
+                "failed to create the HTTP client: {cause}; check that CA certificates are installed"
+            ))
+        })?;
+        Ok(Self { client, endpoint, bearer, trace })
+    }
+
+    /// Gets an API path, without the credential.
+    pub(super) async fn get(&self, path: &str) -> Result<HttpResponse, TransportError> {
+        self.send(self.client.get(self.endpoint.url(path))).await
+    }
+
+    /// Posts JSON to an API path.
+    pub(super) async fn post(&self, path: &str, body: &RequestBody) -> Result<HttpResponse, TransportError> {
+        let mut request = self
+            .client
+            .post(self.endpoint.url(path))
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.bytes.clone());
+        if body.gzip {
+            request = request.header(CONTENT_ENCODING, "gzip");
+        }
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        self.send(request).await
+    }
+
+    async fn send(&self, mut request: RequestBuilder) -> Result<HttpResponse, TransportError> {
+        if let Some(trace) = self.trace.or_else(begin_trace) {
+            request = request.header("traceparent", trace.to_string());
+        }
+        let mut response = request.send().await.map_err(|error| self.request_error(&error))?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.request_error(&error))? {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+                let message = format!(
+                    "the response of {} is too large; check that it is the address of the service",
+                    self.endpoint
+                );
+                return Err(TransportError::new(TransportErrorKind::Protocol, message));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(HttpResponse::new(&response, body))
+    }
+
+    /// Error for a request without a complete response.
+    fn request_error(&self, error: &reqwest::Error) -> TransportError {
+        let (endpoint, cause) = (&self.endpoint, root_cause(error));
+        let (kind, message) = if error.is_timeout() {
+            (TransportErrorKind::Timeout, format!("request to {endpoint} timed out"))
+        } else if error.is_builder() {
+            (TransportErrorKind::Configuration, format!("invalid request: {cause}"))
+        } else if error.is_connect() {
+            let advice = "check the address, and that the service is running";
+            (TransportErrorKind::Connection, format!("cannot connect to {endpoint}: {cause}; {advice}"))
+        } else {
+            (TransportErrorKind::Connection, format!("connection to {endpoint} failed: {cause}"))
+        };
+        TransportError::new(kind, message)
+    }
+}
+
+/// Starts a new trace. Returns `None` if the system has no random bytes.
+pub fn begin_trace() -> Option<TraceContext> {
+    let mut random = [0; 24];
+    SysRng.try_fill_bytes(&mut random).ok()?;
+    TraceContext::begin(random)
+}
+
+/// A JSON request body, compressed if large. Can be sent repeatedly.
+#[derive(Clone, Debug)]
+pub(super) struct RequestBody {
+    bytes: Bytes,
+    gzip: bool,
+}
+
+impl RequestBody {
+    /// Body with one event.
+    pub(super) async fn event(event: &OutgoingEvent) -> Self {
+        Self::encode(event.body().to_owned().into()).await
+    }
+
+    /// Body with a list of events.
+    pub(super) async fn list<'a>(events: impl Iterator<Item = &'a OutgoingEvent>) -> Self {
+        let mut list = String::from("[");
+        for event in events {
+            if list.len() > 1 {
+                list.push(',');
+            }
+            list.push_str(event.body());
+        }
+        list.push(']');
+        Self::encode(list.into()).await
+    }
+
+    /// Compresses on a blocking thread, because a full batch takes too long for an async task. Falls back to no compression.
+    async fn encode(plain: Bytes) -> Self {
+        if plain.len() <= MIN_COMPRESSED_BYTES {
+            return Self { bytes: plain, gzip: false };
+        }
+        let source = plain.clone();
+        match tokio::task::spawn_blocking(move || gzip(&source)).await {
+            Ok(Ok(compressed)) => Self { bytes: compressed.into(), gzip: true },
+            _ => Self { bytes: plain, gzip: false },
+        }
+    }
+}
+
+fn gzip(plain: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), Compression::fast());
+    encoder.write_all(plain)?;
+    encoder.finish()
+}
+
+fn build_client(
+    endpoint: &Endpoint,
+    roots: Option<&[Certificate]>,
+    timeout: Duration,
+) -> reqwest::Result<Client> {
+    install_tls_provider();
+    let mut builder = Client::builder()
+        .user_agent(concat!("svc-transport/", env!("CARGO_PKG_VERSION")))
+        .timeout(timeout)
+        // The API never redirects. Following a redirect would send the credential to another address.
+        .redirect(redirect::Policy::none());
+    if !endpoint.is_https() {
+        // Loading the system's certificates takes time, and fails on a machine without any.
+        builder = builder.tls_certs_only([]);
+    } else if let Some(roots) = roots {
+        builder = builder.tls_certs_only(roots.iter().cloned());
+    }
+    if endpoint.is_loopback() {
+        builder = builder.no_proxy();
+    }
+    builder.build()
+}
+
+/// Installs the TLS provider of the process, without which reqwest panics.
+fn install_tls_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that another thread installed a provider first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+/// Parses root certificates from PEM and validates each, so that building a client with them cannot fail. Requires at least
+/// one.
+pub(super) fn parse_root_certificates(pem: &[u8]) -> Result<Vec<Certificate>, TransportError> {
+    let invalid = |reason: &str| configuration_error(format!("invalid root certificates: {reason}"));
+    let mut store = RootCertStore::empty();
+    let mut roots = Vec::new();
+    for der in CertificateDer::pem_slice_iter(pem) {
+        let der = der.map_err(|error| invalid(&error.to_string()))?;
+        let root = Certificate::from_der(&der).map_err(|error| invalid(&error.to_string()))?;
+        store.add(der).map_err(|error| invalid(&error.to_string()))?;
+        roots.push(root);
+    }
+    if roots.is_empty() { Err(invalid("no PEM certificate found")) } else { Ok(roots) }
+}
+
+fn bearer_header(key: &str) -> Result<HeaderValue, TransportError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+        .map_err(|_| configuration_error("api_key contains invalid characters"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Innermost cause. The outer errors only repeat the URL.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn configuration_error(message: impl Into<String>) -> TransportError {
+    TransportError::new(TransportErrorKind::Configuration, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pem(body: &str) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+    }
+
+    #[test]
+    fn rejects_text_without_a_valid_certificate() {
+        for text in ["", "nonsense", &pem("AAAA"), &pem("not base64!"), "-----BEGIN CERTIFICATE-----\nAAAA"] {
+            let error = parse_root_certificates(text.as_bytes()).unwrap_err();
+            assert_eq!(error.kind, TransportErrorKind::Configuration, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn certificate_parser_rejects_arbitrary_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            body in "[A-Za-z0-9+/=]{0,60}",
+        ) {
+            prop_assert!(parse_root_certificates(&bytes).is_err());
+            prop_assert!(parse_root_certificates(pem(&body).as_bytes()).is_err());
+        }
+    }
+}
