@@ -121,7 +121,7 @@ impl CredentialStore {
         self.directory.join("credentials.json")
     }
 
-    /// Reads the file; empty if there is none. Rejects a file that other users can access.
+    /// Reads the file. A missing file is empty; a file that other users can access is rejected.
     pub(crate) fn load(&self) -> Result<Credentials> {
         file::read(&self.path())
     }

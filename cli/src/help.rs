@@ -62,7 +62,7 @@ fn with_fixed_usage(command: Command) -> Command {
     fix(command, &built)
 }
 
-/// Full names of the commands below the first level whose last word is `word`.
+/// Full names of the commands below the first level that end with `word`.
 pub(crate) fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
     fn collect(command: &Command, path: &str, word: &str, names: &mut Vec<String>) {
         for child in command.get_subcommands() {

@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 /// Longest accepted line: far above any token or password.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
 
-/// Runs blocking work on a thread of its own. An interrupted command does not wait for it.
+/// Runs blocking work on a separate thread. An interrupted command does not wait for it.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

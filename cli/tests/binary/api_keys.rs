@@ -31,7 +31,7 @@ fn service(request: &StubRequest) -> (u16, String) {
 #[test]
 fn creates_a_key_and_shows_it_once() {
     let stub = Stub::new(service);
-    // An API key makes no keys, so that of the environment is not what is sent.
+    // SVC_API_KEY is ignored, because an API key cannot create API keys.
     let client = Client::for_url(&stub.url)
         .with_variable("SVC_TOKEN", "svc_st_x")
         .with_variable("SVC_API_KEY", "svc_ak_x");

@@ -131,7 +131,7 @@ impl Command for Revoke {
         errors: &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable],
         examples: &[
             ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
-            ("Revoke the session whose token is read from standard input", "svc auth sessions revoke -"),
+            ("Read the session token from standard input", "svc auth sessions revoke -"),
         ],
         agent_notes: "Pass a raw token through `-`, so that it is not visible in the process list. A token needs no \
                       login. Idempotent. Takes effect everywhere within seconds.",

@@ -238,7 +238,7 @@ impl Batch {
     }
 }
 
-/// Error of a batch in which no event has a result of its own. The next request would fail the same way.
+/// Error that affected all events of a batch. The next request would fail the same way.
 fn request_error(results: &BatchSendResult) -> Option<TransportError> {
     let errors =
         results.results.iter().map(|result| result.error.as_ref().filter(|error| is_request_error(error)));
@@ -255,7 +255,7 @@ fn is_request_error(error: &TransportError) -> bool {
     }
 }
 
-/// Reads a source on a thread of its own, because reading may block forever. Reading pauses while the channel is full.
+/// Reads a source on a separate thread, because reading can block. Reading pauses while the channel is full.
 pub(super) fn read_source(source: InputSource) -> mpsc::Receiver<Result<InputItem>> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     tokio::task::spawn_blocking(move || match EventReader::new(source.reader) {

@@ -55,7 +55,7 @@ impl<'a> RetryState<'a> {
         Self { clock, jitter, started: clock.now(), retries: 0, max_retries }
     }
 
-    /// Waits until the next attempt. Returns the error if there is none.
+    /// Waits until the next attempt. Returns the error if no attempt is left.
     pub(super) async fn pause_or_fail(&mut self, error: TransportError) -> Result<(), TransportError> {
         if !error.retryable || self.retries == self.max_retries {
             return Err(error);

@@ -1,4 +1,4 @@
-//! An HTTP server whose responses follow a script, and virtual time. After the script, it accepts all events.
+//! An HTTP server with scripted responses, and virtual time. After the script, it accepts all events.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::pending;
@@ -86,7 +86,7 @@ pub(super) fn id_of(event: &str) -> String {
 pub(super) struct Rules {
     /// Events with these ids are rejected.
     pub(super) rejected_ids: HashSet<String>,
-    /// Larger batches are rejected with 413. A batch with an event whose id starts with `huge` always is.
+    /// Larger batches are rejected with 413. A batch with an event id that starts with `huge` always is.
     pub(super) max_events: Option<usize>,
     /// `GET /health` responds with 503.
     pub(super) unhealthy: bool,
