@@ -62,7 +62,7 @@ impl IntrospectionBatcher {
     /// The source cannot answer, or not in time.
     pub async fn introspect_all(&self, digests: Vec<TokenDigest>) -> Answer {
         let (answer, answered) = oneshot::channel();
-        self.0.enqueue(Question { digests, answer, origin: Origin::here() })?;
+        self.0.enqueue(Question { digests, answer, origin: Origin::current() })?;
         match timeout(PATIENCE, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Unavailable::because("no answer came in time")),
@@ -127,7 +127,7 @@ impl Shared {
         let looking = async {
             // It is many requests' affair, and belongs to the trace of the first.
             match questions.first().and_then(|question| question.origin.as_ref()) {
-                Some(origin) => origin.resume(self.source.look_up(&digests)).await,
+                Some(origin) => origin.resume("introspection.batch", self.source.look_up(&digests)).await,
                 None => self.source.look_up(&digests).await,
             }
         };

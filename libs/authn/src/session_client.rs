@@ -11,7 +11,7 @@ use hashing::TokenDigest;
 use http::StatusCode;
 use serde::Serialize;
 use service::config::Variable;
-use service::telemetry::outgoing;
+use service::telemetry::outgoing_headers;
 use url::Url;
 
 use crate::batcher::PATIENCE;
@@ -93,14 +93,16 @@ impl SessionClient {
 
     async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
         let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request = self.http.put(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
+        let request =
+            self.http.put(url).headers(outgoing_headers()).bearer_auth(&self.service_token).json(body);
         request.send().await.and_then(reqwest::Response::error_for_status).map_err(unavailable)?;
         Ok(())
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
         let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request = self.http.post(url).headers(outgoing()).bearer_auth(&self.service_token).json(body);
+        let request =
+            self.http.post(url).headers(outgoing_headers()).bearer_auth(&self.service_token).json(body);
         request.send().await.map_err(unavailable)
     }
 }

@@ -66,7 +66,7 @@ impl NewMessage {
         let (Value::Object(mut fields), Some(Value::String(kind))) = take_kind(encoded) else {
             return Err(sqlx::Error::Encode("an outbox message is an object with a kind".into()).into());
         };
-        if let Some(origin) = Origin::here() {
+        if let Some(origin) = Origin::current() {
             fields.insert(ORIGIN.to_owned(), json!(origin));
         }
         Ok(Self { outbox_id: Uuid::now_v7(), kind, payload: fields.into() })

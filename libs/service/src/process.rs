@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 
 use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, Variables, unknown_names};
 use crate::health::{self, Readiness};
-use crate::telemetry::{self, LOG, Telemetry, TraceSettings};
-use crate::{Tasks, http};
+use crate::telemetry::{self, LOG, Output, Telemetry, TraceSettings};
+use crate::{Tasks, chain, http};
 
 /// Allocator of every service. A request allocates about fifty times, often on one thread and freed on another. The
 /// allocator of the C library takes a fifth of the time of an event for this.
@@ -135,12 +135,20 @@ async fn run<P: Program>(environment: &Environment) -> ExitCode {
         Ok(loaded) => loaded,
         Err(errors) => return report_config_errors(&errors),
     };
-    telemetry::start(&settings.log, telemetry::Output::Stdout);
+    let telemetry = match Telemetry::start(P::NAME, &settings.traces) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            telemetry::install_logs(&settings.log, Output::Stdout);
+            tracing::error!(error = chain(&error), service = P::NAME, "failed to start service");
+            return ExitCode::FAILURE;
+        }
+    };
+    telemetry.install(&settings.log, Output::Stdout);
     for warning in unknown_names(environment, &P::variables()) {
         tracing::warn!("{warning}");
     }
     let tasks = Tasks::default();
-    match serve::<P>(&settings, config, &tasks).await {
+    match serve::<P>(&settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
             tracing::error!(%error, service = P::NAME, "failed to start service");
@@ -160,11 +168,11 @@ fn load<P: Program>(environment: &Environment) -> Result<(ProcessSettings, P::Co
 async fn serve<P: Program>(
     settings: &ProcessSettings,
     config: P::Config,
+    telemetry: &Telemetry,
     tasks: &Tasks,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let readiness = Readiness::default();
     let started = readiness.gate("start");
-    let telemetry = Telemetry::start(P::NAME, &settings.traces)?;
     telemetry.flush_on_shutdown(tasks);
     // Bound first, so that a port in use is reported at once.
     let public = bind(&LISTEN, settings.public).await?;
@@ -172,7 +180,7 @@ async fn serve<P: Program>(
     // Not drained with the others: health checks and scrapes continue during the drain.
     let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
     tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
-    let routers = P::start(config, tasks, &readiness, &telemetry).await?;
+    let routers = P::start(config, tasks, &readiness, telemetry).await?;
     if let Some(internal) = routers.internal {
         let listener = bind(&LISTEN_INTERNAL, settings.internal).await?;
         tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));

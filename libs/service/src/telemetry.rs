@@ -1,29 +1,31 @@
-//! What a process tells about itself: logs, metrics and traces.
+//! Logs, metrics and traces of a process.
 //!
-//! Logs and metrics are always on. Traces are off unless `SVC_OTLP_ENDPOINT` is set, and then nothing of them is built;
-//! the trace context of a caller is still passed on to whoever is called in turn.
+//! One `tracing` subscriber writes the logs and exports the spans. Each layer has its own filter, so that log levels do
+//! not affect exported spans. Spans are off unless `SVC_OTLP_ENDPOINT` is set; the trace context of a caller is always
+//! passed on to called services.
 
 mod context;
 mod logs;
 mod metrics;
-mod origin;
 mod traces;
 
-use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::Subscriber;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Tasks;
 
-pub(crate) use context::{Current, caller, in_request};
-pub use context::{TRACEPARENT, outgoing, traceparent};
+pub use context::{Origin, TRACEPARENT, outgoing_headers, traceparent};
+pub(crate) use context::{RequestContext, caller, in_request};
 pub use contract::TraceContext;
-pub use logs::{LOG, Output, start};
+pub use logs::{LOG, Output};
 pub use metrics::Metrics;
-pub use origin::Origin;
-pub(crate) use traces::ServerSpan;
+pub(crate) use traces::RequestSpan;
 pub use traces::{StartError, TraceSettings};
 
-/// The metrics and traces of a process. Clones are handles to the same.
+/// Metrics and trace exporter of a process. Clones share them.
 #[derive(Clone)]
 pub struct Telemetry {
     metrics: Metrics,
@@ -31,20 +33,40 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts what the settings ask for; `process` is the name of the binary without `svc-`. Needs a runtime.
+    /// Creates the metrics and starts the trace exporter. `process` is the name of the binary without `svc-`. Requires a
+    /// Tokio runtime.
     ///
     /// # Errors
-    /// The exporter of traces cannot be made.
+    /// The trace exporter cannot be started.
     pub fn start(process: &'static str, traces: &TraceSettings) -> Result<Self, StartError> {
         Ok(Self { metrics: Metrics::new(process), traces: traces.start(process)? })
     }
 
-    /// The metrics.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Sends what is left of the traces once the process stops, within the time that its tasks have for that.
+    /// Starts logging and the export of spans for the whole process. A second call in one process has no effect.
+    pub fn install(&self, directives: &str, output: Output) {
+        // Fails only if a subscriber is installed already.
+        let _ = self.subscriber(directives, output).try_init();
+    }
+
+    /// Starts logging and the export of spans for the current thread, until the guard is dropped. Tests use it to run
+    /// several systems in one process.
+    pub fn install_for_thread(&self, directives: &str, output: Output) -> DefaultGuard {
+        tracing::subscriber::set_default(self.subscriber(directives, output))
+    }
+
+    fn subscriber(&self, directives: &str, output: Output) -> impl Subscriber + Send + Sync + use<> {
+        tracing_subscriber::registry()
+            .with(logs::layer(directives, output))
+            .with(self.traces.as_ref().map(traces::span_layer))
+            .with(self.traces.as_ref().map(traces::statement_layer))
+    }
+
+    /// Exports the remaining spans when the process stops, within the shutdown budget of its tasks.
     pub fn flush_on_shutdown(&self, tasks: &Tasks) {
         let Some(provider) = self.traces.clone() else { return };
         let stopping = tasks.stopping().clone();
@@ -53,9 +75,10 @@ impl Telemetry {
             traces::flush(provider).await;
         });
     }
+}
 
-    /// What makes spans for a service of this process.
-    pub(crate) fn tracer(&self, service: &'static str) -> Option<SdkTracer> {
-        self.traces.as_ref().map(|provider| provider.tracer(service))
-    }
+/// Starts logging without traces for the whole process. A second call in one process has no effect.
+pub fn install_logs(directives: &str, output: Output) {
+    // Fails only if a subscriber is installed already.
+    let _ = tracing_subscriber::registry().with(logs::layer(directives, output)).try_init();
 }

@@ -16,11 +16,12 @@ use hashing::{Argon2Settings, HashPool, Password, PoolSize};
 use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
-use service::telemetry::{Telemetry, TraceSettings};
+use service::telemetry::{Output, Telemetry, TraceSettings};
 use standalone::services::{self, NatsUrls, Settings};
 use tempfile::TempDir;
 use testkit::{Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
 use tokio::net::TcpListener;
+use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
 
 /// How long the system may take until it is ready.
@@ -54,6 +55,7 @@ pub struct TestSystem {
     /// The secret of the internal API.
     pub service_token: String,
     tasks: Tasks,
+    _subscriber: Option<DefaultGuard>,
 }
 
 /// A user who is logged in.
@@ -101,6 +103,10 @@ impl TestSystem {
         let (tasks, readiness) = (Tasks::default(), Readiness::default());
         let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
         telemetry.flush_on_shutdown(&tasks);
+        // The system runs on the thread of its test, so several systems can export to different collectors.
+        let subscriber = environment
+            .get("SVC_OTLP_ENDPOINT")
+            .map(|_| telemetry.install_for_thread("warn", Output::Stderr));
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let admin_url = format!("http://{}", admin.local_addr()?);
         let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
@@ -108,8 +114,17 @@ impl TestSystem {
         tasks.spawn("admin", serve_admin);
         let router = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
         tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
-        let system =
-            Self { base_url, admin_url, database, nats, mails, platform_token, service_token, tasks };
+        let system = Self {
+            base_url,
+            admin_url,
+            database,
+            nats,
+            mails,
+            platform_token,
+            service_token,
+            tasks,
+            _subscriber: subscriber,
+        };
         system.wait_until_ready(&readiness).await;
         Ok(system)
     }

@@ -12,10 +12,10 @@ use hashing::{RawToken, SystemEntropy, TokenKind};
 use identity::Identity;
 use ingest::Ingest;
 use service::Tasks;
-use service::config::{Environment, Variable, Variables as _, unknown_names};
+use service::config::{Environment, Variable, unknown_names};
 use service::health::{self, Readiness};
 use service::process::{LISTEN_ADMIN, PUBLIC_URL, Program as _};
-use service::telemetry::{Metrics, Telemetry, TraceSettings};
+use service::telemetry::{Metrics, Telemetry};
 use session::Session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -44,6 +44,8 @@ pub(crate) struct StartOptions<'a> {
     pub(crate) data: &'a DataDir,
     /// The `SVC_` variables.
     pub(crate) environment: &'a Environment,
+    /// Metrics and traces.
+    pub(crate) telemetry: &'a Telemetry,
     /// The listener of the public API.
     pub(crate) public: TcpListener,
     /// The origin of the public API.
@@ -65,7 +67,7 @@ pub(crate) fn platform_token_file(data: &DataDir) -> PathBuf {
 
 /// Starts the services and waits until they are ready.
 pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::Result<StartedServices> {
-    let StartOptions { servers, data, environment, public, base_url } = options;
+    let StartOptions { servers, data, environment, telemetry, public, base_url } = options;
     let settings = settings(servers, data, environment, base_url)?;
     migrate(identity::MIGRATIONS, &servers.database_url(PostgresRole::IdentityMigrator, DATABASE)).await?;
     migrate(session::MIGRATIONS, &servers.database_url(PostgresRole::SessionMigrator, DATABASE)).await?;
@@ -77,10 +79,9 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let unset = DEFAULTS.into_iter().filter(|(name, _)| environment.get(name).is_none());
     let environment = environment.clone().with(unset);
     let readiness = Readiness::default();
-    let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
     telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
-    let router = services::start(&settings, &environment, tasks, &readiness, &telemetry).await?;
+    let router = services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
     tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
     wait_until_ready(&readiness, tasks).await?;
 

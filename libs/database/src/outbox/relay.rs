@@ -145,7 +145,7 @@ impl<D: Deliver> Relay<D> {
         let messages = self.claim().await?;
         for message in &messages {
             match message.origin() {
-                Some(origin) => origin.resume(self.process(message)).await,
+                Some(origin) => origin.resume("outbox.deliver", self.process(message)).await,
                 None => self.process(message).await,
             }
         }

@@ -15,15 +15,15 @@ use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use opentelemetry_sdk::trace::SdkTracer;
 use tower::Layer as _;
 use tower::layer::layer_fn;
+use tracing::Instrument as _;
 
 use super::measure::{Endpoint, HttpMetrics};
 use super::problem::Problem;
 use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
-use crate::telemetry::{Current, ServerSpan, Telemetry, caller, in_request};
+use crate::telemetry::{RequestContext, RequestSpan, Telemetry, caller, in_request};
 
 /// What the edge needs to know of the service.
 #[derive(Clone, Debug)]
@@ -32,7 +32,6 @@ pub struct Edge {
     pub public_url: Arc<str>,
     service: &'static str,
     metrics: HttpMetrics,
-    tracer: Option<SdkTracer>,
     proxies: TrustedProxies,
 }
 
@@ -48,7 +47,6 @@ impl Edge {
             public_url: public_url.trim_end_matches('/').into(),
             service,
             metrics: telemetry.metrics().shared(HttpMetrics::register),
-            tracer: telemetry.tracer(service),
             proxies: TrustedProxies::default(),
         }
     }
@@ -70,7 +68,7 @@ impl Edge {
         }))
     }
 
-    async fn answer(&self, request: Request, next: Next, id: RequestId) -> Response {
+    async fn handle(&self, request: Request, next: Next, id: RequestId) -> Response {
         // Cheap: the path is shared with the request, not copied.
         let uri = request.uri().clone();
         let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
@@ -135,17 +133,14 @@ async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next)
     let client = edge.proxies.client(request.extensions().get::<PeerAddress>(), request.headers());
     request.extensions_mut().insert(client);
     let caller = caller(request.headers());
-    let mut span = edge.tracer.as_ref().map(|tracer| {
-        let route = request.extensions().get().map(MatchedPath::as_str);
-        ServerSpan::begin(tracer, request.method(), route, &id, caller)
-    });
-    let trace = span.as_ref().and_then(ServerSpan::context).or(caller);
-    let current = Current { request_id: id.clone(), client: Some(client.0), trace };
-    let response = in_request(current, edge.answer(request, next, id)).await;
-    measured.answered(response.status());
-    if let Some(span) = &mut span {
-        span.answered(response.status());
-    }
+    let route = request.extensions().get().map(MatchedPath::as_str);
+    let span = RequestSpan::new(edge.service, request.method(), route, &id, caller);
+    let context =
+        RequestContext { request_id: id.clone(), client: Some(client.0), trace: span.context().or(caller) };
+    let handled = edge.handle(request, next, id).instrument(span.span().clone());
+    let response = in_request(context, handled).await;
+    measured.record_status(response.status());
+    span.record_status(response.status());
     response
 }
 

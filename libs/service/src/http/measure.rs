@@ -136,7 +136,7 @@ pub(super) struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    pub(super) fn answered(&mut self, status: StatusCode) {
+    pub(super) fn record_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
     }
 }

@@ -1,61 +1,89 @@
-//! The request that a task works for: its id and its place in a trace (W3C Trace Context). They follow the task, so that
-//! logs and calls to other services find them without being handed them.
+//! The request that a task serves: its id, client address and trace (W3C Trace Context). A task-local variable carries
+//! them, so that logs and calls to other services need no parameter for them.
 
 use std::future::Future;
 use std::net::IpAddr;
 
 use contract::TraceContext;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use tracing::Instrument as _;
 
+use super::traces;
 use crate::http::{RequestId, X_REQUEST_ID};
 
-/// The header of W3C Trace Context, over HTTP and NATS.
+/// Header of W3C Trace Context, in HTTP and NATS.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What a caller sent. Two of them are none.
+
+/// Returns the trace context of the caller. A repeated header is ignored.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
-    let mut sent = headers.get_all(TRACEPARENT).iter();
-    match (sent.next(), sent.next()) {
-        (Some(one), None) => TraceContext::parse(one.to_str().ok()?),
+    let mut values = headers.get_all(TRACEPARENT).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => TraceContext::parse(value.to_str().ok()?),
         _ => None,
     }
 }
 
-/// The request at hand.
+/// Data of the current request.
 #[derive(Clone, Debug)]
-pub(crate) struct Current {
+pub(crate) struct RequestContext {
     pub(crate) request_id: RequestId,
-    /// Nothing keeps it longer than the request.
+    /// Not stored after the request.
     pub(crate) client: Option<IpAddr>,
     pub(crate) trace: Option<TraceContext>,
 }
 
 tokio::task_local! {
-    static CURRENT: Current;
+    static CURRENT: RequestContext;
 }
 
-/// Does the work for a request.
-pub(crate) fn in_request<F: Future>(request: Current, work: F) -> impl Future<Output = F::Output> {
+/// Runs a future as part of a request.
+pub(crate) fn in_request<F: Future>(request: RequestContext, work: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(request, work)
 }
 
-/// Looks at the request at hand, if there is one.
-pub(super) fn current<T>(look: impl FnOnce(&Current) -> T) -> Option<T> {
-    CURRENT.try_with(look).ok()
+/// Reads the current request, if there is one.
+pub(super) fn current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
+    CURRENT.try_with(read).ok()
 }
 
-/// The `traceparent` for what is sent on behalf of the request at hand: with traces on, of our own span; else the caller's.
+/// Returns the `traceparent` for messages of the current request: the span of the request if it is traced, otherwise the
+/// span of the caller.
 pub fn traceparent() -> Option<String> {
     current(|request| request.trace)?.map(|trace| trace.to_string())
 }
 
-/// The headers for a call to another service on behalf of the request at hand: its id and its trace.
-pub fn outgoing() -> HeaderMap {
+/// Returns the headers for a call to another service: the id and the trace of the current request.
+pub fn outgoing_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     current(|request| headers.insert(X_REQUEST_ID, request.request_id.header()));
     if let Some(value) = traceparent().and_then(|text| HeaderValue::try_from(text).ok()) {
         headers.insert(TRACEPARENT, value);
     }
     headers
+}
+
+/// The request that caused work in the background, in a form that can be stored with the work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    request_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+}
+
+impl Origin {
+    /// Returns the current request, if there is one.
+    pub fn current() -> Option<Self> {
+        let request_id = current(|request| request.request_id.as_str().to_owned())?;
+        Some(Self { request_id, traceparent: traceparent() })
+    }
+
+    /// Runs work as part of the request, in a span of its trace.
+    pub fn resume<F: Future>(&self, span: &'static str, work: F) -> impl Future<Output = F::Output> {
+        let trace = self.traceparent.as_deref().and_then(TraceContext::parse);
+        let request = RequestContext { request_id: RequestId::named(&self.request_id), client: None, trace };
+        in_request(request, work.instrument(traces::background_span(span, trace)))
+    }
 }
 
 #[cfg(test)]
@@ -65,11 +93,27 @@ mod tests {
     const SAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn two_headers_are_none() {
+    fn ignores_a_repeated_traceparent() {
         let mut headers = HeaderMap::new();
         headers.append(TRACEPARENT, HeaderValue::from_static(SAMPLE));
         assert!(caller(&headers).is_some());
         headers.append(TRACEPARENT, HeaderValue::from_static(SAMPLE));
         assert_eq!(caller(&headers), None);
+    }
+
+    #[tokio::test]
+    async fn resumed_work_belongs_to_the_request() {
+        assert_eq!(Origin::current(), None);
+        let text = format!(r#"{{"request_id":"r-1","traceparent":"{SAMPLE}"}}"#);
+        let stored: Origin = serde_json::from_str(&text).unwrap();
+        let resumed = stored.resume("test", async { Origin::current() }).await;
+        assert_eq!(serde_json::to_string(&resumed).unwrap(), text);
+    }
+
+    #[tokio::test]
+    async fn replaces_malformed_stored_values() {
+        let bad = Origin { request_id: "two\nlines".to_owned(), traceparent: Some("nonsense".to_owned()) };
+        let resumed = bad.resume("test", async { Origin::current() }).await.unwrap();
+        assert_eq!((resumed.request_id.len(), resumed.traceparent), (32, None));
     }
 }

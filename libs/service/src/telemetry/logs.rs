@@ -1,52 +1,56 @@
-//! Logs: JSON on standard output, one line an event, levels from `SVC_LOG`. A line that is written for a request carries
-//! the request's id, the address it comes from and the id of its trace.
+//! Logs: one JSON object per line, with levels from `SVC_LOG`. A line of a request contains the request id, the client
+//! address and the trace id.
 
 use std::fmt::{self, Write as _};
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
-use super::context::{Current, current};
+use super::context::{RequestContext, current};
 use crate::config::Variable;
 
-/// What is logged.
-pub const LOG: Variable = Variable {
-    name: "SVC_LOG",
-    form: "level, or tracing-subscriber directives",
-    default: Some("info"),
-    secret: false,
-    meaning: "What is logged: error, warn, info, debug or trace, also for single modules (`info,identity=debug`).",
-};
+/// Log level.
+pub const LOG: Variable = Variable::new("SVC_LOG", "level, or tracing-subscriber directives").default("info").meaning(
+    "Log level: error, warn, info, debug or trace. Directives set it for single modules (`info,identity=debug`).",
+);
 
-/// Sends the process's logs to standard error instead, where standard output belongs to people.
+/// Destination of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// What a container's log is read from.
+    /// Standard output, for containers.
     Stdout,
-    /// For processes that talk to a person on standard output.
+    /// Standard error, for processes whose standard output is for people.
     Stderr,
 }
 
-/// Starts logging. A second call in one process does nothing.
-pub fn start(directives: &str, output: Output) {
-    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
-    let json = tracing_subscriber::fmt().fmt_fields(JsonFields::new()).event_format(WithIds::default());
-    let _ = match output {
-        Output::Stdout => json.with_env_filter(filter).finish().try_init(),
-        Output::Stderr => json.with_writer(std::io::stderr).with_env_filter(filter).finish().try_init(),
+/// Creates the layer that writes events. It ignores spans: their data would repeat the request's.
+pub(super) fn layer<S>(directives: &str, output: Output) -> impl Layer<S> + Send + Sync + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let levels = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
+    let writer = match output {
+        Output::Stdout => BoxMakeWriter::new(std::io::stdout),
+        Output::Stderr => BoxMakeWriter::new(std::io::stderr),
     };
+    tracing_subscriber::fmt::layer()
+        .fmt_fields(JsonFields::new())
+        .event_format(WithIds::default())
+        .with_writer(writer)
+        .with_filter(levels.and(filter_fn(|metadata| metadata.is_event())))
 }
 
-/// The library's JSON, with what tells the request at hand as further members.
+/// JSON format of the library with the data of the current request as additional members.
 struct WithIds(Format<Json>);
 
 impl Default for WithIds {
     fn default() -> Self {
-        Self(Format::default().json().flatten_event(true).with_current_span(true).with_span_list(false))
+        Self(Format::default().json().flatten_event(true).with_current_span(false).with_span_list(false))
     }
 }
 
@@ -70,8 +74,8 @@ where
     }
 }
 
-/// None of them holds a character that JSON would want escaped.
-fn with_ids(object: &str, request: &Current) -> Result<String, fmt::Error> {
+/// The values contain no character that JSON escapes.
+fn with_ids(object: &str, request: &RequestContext) -> Result<String, fmt::Error> {
     let mut line = object.strip_suffix('}').ok_or(fmt::Error)?.to_owned();
     write!(line, r#","request_id":"{}""#, request.request_id.as_str())?;
     if let Some(client) = request.client {
@@ -117,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_of_a_request_carries_its_ids_and_any_other_carries_none() {
+    async fn only_the_log_lines_of_a_request_contain_its_ids() {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
             .fmt_fields(JsonFields::new())
@@ -128,7 +132,7 @@ mod tests {
         let headers = http::HeaderMap::from_iter([("x-request-id".parse().unwrap(), "r-1".parse().unwrap())]);
         let trace = TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let client = Some(std::net::IpAddr::from([192, 0, 2, 1]));
-        let request = Current { request_id: RequestId::of(&headers), client, trace };
+        let request = RequestContext { request_id: RequestId::of(&headers), client, trace };
         in_request(request, async { tracing::warn!(n = 1, "inside \"}}") }).await;
         tracing::warn!("outside");
 

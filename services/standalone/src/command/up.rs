@@ -10,8 +10,8 @@ use devservers::{
     DataDir, Durability, Lock, LockAttempt, NatsUser, PostgresRole, Servers, ServersConfig, StartError, Tools,
 };
 use service::Tasks;
-use service::config::Environment;
-use service::telemetry::{self, Output};
+use service::config::{Environment, Variables as _};
+use service::telemetry::{LOG, Output, Telemetry, TraceSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -26,7 +26,8 @@ use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
 pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
     let environment = Environment::from_process();
     // Only warnings by default: the output of `up` is for people.
-    telemetry::start(environment.get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
+    let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
+    telemetry.install(environment.get(LOG.name).unwrap_or("warn"), Output::Stderr);
     let data = DataDir::at(&options.data)?;
     if data.root().is_file() {
         anyhow::bail!("{} is a file; --data (make up DATA=…) must be a directory", data.root().display());
@@ -56,7 +57,7 @@ pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
         started => started?,
     };
     print("Starting the services …");
-    let served = serve(&servers, &data, &environment, listener, &tasks, &run_files).await;
+    let served = serve(&servers, &data, &environment, &telemetry, listener, &tasks, &run_files).await;
     // Before the servers stop, so that no script reads addresses that are no longer valid.
     drop(run_files);
     if served.is_err() {
@@ -72,12 +73,13 @@ async fn serve(
     servers: &Servers,
     data: &DataDir,
     environment: &Environment,
+    telemetry: &Telemetry,
     public: TcpListener,
     tasks: &Tasks,
     run_files: &RunFiles,
 ) -> anyhow::Result<ExitCode> {
     let base_url = format!("http://{}", public.local_addr()?);
-    let options = StartOptions { servers, data, environment, public, base_url: &base_url };
+    let options = StartOptions { servers, data, environment, telemetry, public, base_url: &base_url };
     let StartedServices { first_tenant, admin_url } = wiring::start(options, tasks).await?;
     let program = std::env::current_exe()?;
     let base = RunFile {

@@ -27,7 +27,10 @@ const PREFIX: &str = "svc-servers-";
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(options: WithServers) -> anyhow::Result<ExitCode> {
-    telemetry::start(Environment::from_process().get(telemetry::LOG.name).unwrap_or("warn"), Output::Stderr);
+    telemetry::install_logs(
+        Environment::from_process().get(telemetry::LOG.name).unwrap_or("warn"),
+        Output::Stderr,
+    );
     let tools = Tools::load(&options.tools.path)?;
     let mut signals = StopSignals::install()?;
     remove_leftovers(&std::env::temp_dir()).await?;
