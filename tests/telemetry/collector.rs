@@ -1,4 +1,4 @@
-//! A collector for OTLP over HTTP that stores the received spans.
+//! An OTLP receiver over HTTP that stores all spans.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message as _;
 use service::Tasks;
 use testkit::wait_until;
@@ -18,7 +19,7 @@ use tokio::net::TcpListener;
 
 pub(crate) struct Collector {
     pub(crate) url: String,
-    spans: Arc<Mutex<Vec<(String, Span)>>>,
+    spans: Arc<Mutex<Vec<Span>>>,
     tasks: Tasks,
 }
 
@@ -27,18 +28,13 @@ impl Collector {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let spans = Arc::new(Mutex::new(Vec::new()));
-        let (received, tasks) = (Arc::clone(&spans), Tasks::default());
+        let (stored, tasks) = (Arc::clone(&spans), Tasks::default());
         let router = Router::new().route(
             "/v1/traces",
             post(async move |body: Bytes| {
                 let request = ExportTraceServiceRequest::decode(body).unwrap();
-                for scope in request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
-                    let service = scope.scope.unwrap().name;
-                    received
-                        .lock()
-                        .unwrap()
-                        .extend(scope.spans.into_iter().map(|span| (service.clone(), span)));
-                }
+                let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+                stored.lock().unwrap().extend(scopes.flat_map(|scope| scope.spans));
                 ExportTraceServiceResponse::default().encode_to_vec()
             }),
         );
@@ -46,23 +42,39 @@ impl Collector {
         Self { url, spans, tasks }
     }
 
-    /// Waits for a span of a service in a trace.
-    pub(crate) async fn wait_for_span(&self, trace_id: &str, service: &str, name: &str) -> Span {
+    /// Waits for the request span of a service in a trace.
+    pub(crate) async fn request(&self, trace_id: &str, service: &str, name: &str) -> Span {
         wait_until("the span arrives", async || {
-            let spans = self.spans.lock().unwrap();
-            let found = spans
-                .iter()
-                .find(|(of, span)| of == service && span.name == name && hex(&span.trace_id) == trace_id);
-            found.map(|(_, span)| span.clone())
+            let spans = self.trace(trace_id);
+            spans.into_iter().find(|span| attribute(span, "svc.service") == service && span.name == name)
         })
         .await
     }
 
-    /// The names of the spans of a trace.
-    pub(crate) fn span_names(&self, trace_id: &str) -> Vec<String> {
+    /// Waits for the innermost span of a path that starts below a span. Each span is the child of the span before it.
+    pub(crate) async fn descendant(&self, ancestor: &Span, names: &[&str]) -> Span {
+        let trace_id = hex(&ancestor.trace_id);
+        wait_until("the spans arrive", async || {
+            let spans = self.trace(&trace_id);
+            let child = |parent: Span, name: &&str| {
+                let is_child = |span: &&Span| span.parent_span_id == parent.span_id && span.name == *name;
+                spans.iter().find(is_child).cloned()
+            };
+            names.iter().try_fold(ancestor.clone(), child)
+        })
+        .await
+    }
+
+    /// Returns service and name of the request spans of a trace.
+    pub(crate) fn requests(&self, trace_id: &str) -> Vec<String> {
+        let spans = self.trace(trace_id).into_iter().filter(|span| span.kind() == SpanKind::Server);
+        spans.map(|span| format!("{}: {}", attribute(&span, "svc.service"), span.name)).collect()
+    }
+
+    /// Returns the spans of a trace.
+    pub(crate) fn trace(&self, trace_id: &str) -> Vec<Span> {
         let spans = self.spans.lock().unwrap();
-        let of_trace = spans.iter().filter(|(_, span)| hex(&span.trace_id) == trace_id);
-        of_trace.map(|(service, span)| format!("{service}: {}", span.name)).collect()
+        spans.iter().filter(|span| hex(&span.trace_id) == trace_id).cloned().collect()
     }
 }
 
@@ -76,7 +88,7 @@ pub(crate) fn hex(id: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(id)
 }
 
-/// An attribute as text; empty if it is missing.
+/// Returns an attribute as text, or an empty text if it is missing.
 pub(crate) fn attribute(span: &Span, key: &str) -> String {
     let value = span.attributes.iter().find(|attribute| attribute.key == key);
     match value.and_then(|attribute| attribute.value.as_ref()?.value.as_ref()) {

@@ -35,7 +35,7 @@ async fn a_request_is_one_trace_from_the_caller_through_ingest_and_session_to_th
     assert_eq!(header(&system, 1, "Udm-Request-Id").await, "r-1");
     // The last spans are exported at shutdown.
     drop(system);
-    let ingest = collector.wait_for_span(TRACE, "ingest", "POST /api/v1/events").await;
+    let ingest = collector.request(TRACE, "ingest", "POST /api/v1/events").await;
     assert_eq!(hex(&ingest.parent_span_id), CALLER);
     assert_eq!(published, format!("00-{TRACE}-{}-01", hex(&ingest.span_id)));
     for (key, value) in [
@@ -47,18 +47,35 @@ async fn a_request_is_one_trace_from_the_caller_through_ingest_and_session_to_th
         assert_eq!(attribute(&ingest, key), value);
     }
     let session =
-        collector.wait_for_span(TRACE, "session", &format!("POST {}", contract::internal::INTROSPECT)).await;
+        collector.request(TRACE, "session", &format!("POST {}", contract::internal::INTROSPECT)).await;
     assert_eq!(session.parent_span_id, ingest.span_id);
     assert_eq!(attribute(&session, "svc.request_id"), "r-1");
-    // An invalidation during the request repeats the introspection.
-    let mut names = collector.span_names(TRACE);
-    names.dedup();
+    // An invalidation during the lookup repeats the introspection.
+    let mut requests = collector.requests(TRACE);
+    requests.sort();
+    requests.dedup();
     let introspection = format!("session: POST {}", contract::internal::INTROSPECT);
-    assert_eq!(
-        names,
-        ["ingest: POST /api/v1/events".to_owned(), introspection],
-        "the trace has only the request and the introspection"
-    );
+    assert_eq!(requests, ["ingest: POST /api/v1/events".to_owned(), introspection]);
+}
+
+#[tokio::test]
+async fn use_cases_statements_and_publishes_are_spans_below_their_request() {
+    let collector = Collector::start().await;
+    let system = TestSystem::start_with(&[("SVC_OTLP_ENDPOINT", &collector.url)]).await.unwrap();
+    let acme = system.create_tenant("acme").await;
+    let caller = format!("00-{TRACE}-{CALLER}-01");
+    let client = acme.client.clone().header("traceparent", &caller);
+    let event = json!({"source_id": "fw", "event_id": "e1"});
+    assert_eq!(client.post("/events", &event).await.status, 202);
+    drop(system);
+
+    let request = collector.request(TRACE, "ingest", "POST /api/v1/events").await;
+    let publish = collector.descendant(&request, &["ingest_event", "stream.publish"]).await;
+    assert_eq!(attribute(&publish, "messaging.destination.name"), "UDM");
+    let introspect = format!("POST {}", contract::internal::INTROSPECT);
+    let request = collector.request(TRACE, "session", &introspect).await;
+    let statement = collector.descendant(&request, &["introspection.batch", "credential.introspect"]).await;
+    assert_eq!(attribute(&statement, "db.system.name"), "postgresql");
 }
 
 #[tokio::test]
@@ -75,7 +92,7 @@ async fn the_transport_starts_a_trace_that_ends_in_the_stream() {
     let (first, second) = (header(&system, 1, "traceparent").await, header(&system, 2, "traceparent").await);
     assert_eq!(first, second);
     drop(system);
-    let ingest = collector.wait_for_span(&first[3..35], "ingest", "POST /api/v1/events/batch").await;
+    let ingest = collector.request(&first[3..35], "ingest", "POST /api/v1/events/batch").await;
     assert_eq!(first[36..52], hex(&ingest.span_id));
     assert_eq!(ingest.parent_span_id.len(), 8, "the parent is a span of the transport");
 }
@@ -102,9 +119,9 @@ async fn a_cli_command_is_one_trace_through_ingest_and_session_to_the_stream() {
     let trace_of = |text: &String| text[3..35].to_owned();
     assert_eq!(published.each_ref().map(trace_of), [trace_id, trace_id]);
     assert_ne!(published[0], published[1], "each request has its own span");
-    let ingest = collector.wait_for_span(trace_id, "ingest", "POST /api/v1/events/batch").await;
+    let ingest = collector.request(trace_id, "ingest", "POST /api/v1/events/batch").await;
     assert!(published.iter().any(|text| text[36..52] == hex(&ingest.span_id)), "{published:?}");
-    collector.wait_for_span(trace_id, "session", &format!("POST {}", contract::internal::INTROSPECT)).await;
+    collector.request(trace_id, "session", &format!("POST {}", contract::internal::INTROSPECT)).await;
 }
 
 #[tokio::test]
@@ -122,10 +139,10 @@ async fn outbox_messages_belong_to_the_trace_of_their_request() {
 
     let audited = audit_trace(&system, "user_updated").await;
     drop(system);
-    let identity = collector.wait_for_span(TRACE, "identity", "PATCH /api/v1/users/{user_id}").await;
+    let identity = collector.request(TRACE, "identity", "PATCH /api/v1/users/{user_id}").await;
     assert_eq!(audited, format!("00-{TRACE}-{}-01", hex(&identity.span_id)));
     let session = collector
-        .wait_for_span(TRACE, "session", &format!("PUT {}/{{user_id}}", contract::internal::SUBJECTS))
+        .request(TRACE, "session", &format!("PUT {}/{{user_id}}", contract::internal::SUBJECTS))
         .await;
     assert_eq!(session.parent_span_id, identity.span_id);
     assert_eq!(attribute(&session, "svc.request_id"), "r-1");
@@ -158,8 +175,8 @@ async fn an_unsampled_trace_is_propagated_but_not_exported() {
     let published = header(&system, 1, "traceparent").await;
     assert!(published.starts_with(&format!("00-{unsampled}-")) && published.ends_with("-00"), "{published}");
     drop(system);
-    collector.wait_for_span("00000000000000010000000000000001", "ingest", "POST /api/v1/events").await;
-    assert_eq!(collector.span_names(unsampled), [""; 0]);
+    collector.request("00000000000000010000000000000001", "ingest", "POST /api/v1/events").await;
+    assert_eq!(collector.trace(unsampled), []);
 }
 
 #[tokio::test]

@@ -136,6 +136,11 @@ impl Publisher {
     ///
     /// Room in flight is taken for all of them or for none. Dropping the future stops nothing: the messages go out, and their
     /// answers are waited for all the same.
+    #[tracing::instrument(
+        name = "stream.publish",
+        skip_all,
+        fields(otel.kind = "producer", messaging.system = "nats", messaging.destination.name = %self.0.stream)
+    )]
     pub async fn publish_all(
         &self,
         tenant: &TenantId,

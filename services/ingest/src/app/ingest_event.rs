@@ -11,6 +11,7 @@ use super::{App, PUBLISH_LIMIT, Sending, kind_of};
 
 impl App {
     /// Answers when the stream holds the event.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_event(
         &self,
         sending: &Sending,
