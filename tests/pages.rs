@@ -7,5 +7,6 @@ mod pages {
     mod appearance;
     mod browser;
     mod device;
+    mod docs;
     mod reset_password;
 }

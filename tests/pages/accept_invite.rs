@@ -34,7 +34,7 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
     );
 
     browser.press(&format!("{TAB}{PASSWORD}{TAB}another{ENTER}")).await;
-    browser.wait_for_text("The two passwords are not the same.").await;
+    browser.wait_for_text("The passwords do not match.").await;
     assert_eq!(browser.focus().await, "again");
 
     browser.open(&link).await;
@@ -60,7 +60,7 @@ async fn a_link_without_a_token_shows_an_error() {
     let Some(browser) = Browser::start().await else { return };
     for page in ["accept-invite", "reset-password"] {
         browser.open(&format!("{}/api/v1/pages/{page}", browser.system.base_url)).await;
-        let page_text = browser.wait_for_text("The link is not complete.").await;
+        let page_text = browser.wait_for_text("The link is incomplete.").await;
         assert!(!page_text.contains("New password"), "{page_text}");
     }
     browser.close().await;

@@ -49,17 +49,17 @@ async fn each_page_is_readable_in_light_and_dark_wide_and_narrow() {
             for page in ["accept-invite", "reset-password"] {
                 browser.open(&format!("{base}/{page}#token=x")).await;
                 browser.press(&format!("{TAB}one{TAB}two{ENTER}")).await;
-                browser.wait_for_text("The two passwords are not the same.").await;
+                browser.wait_for_text("The passwords do not match.").await;
                 expect_readable(&browser, &format!("{page}-{scheme}-{size}")).await;
             }
             let codes = device.post("/auth/device/code", &request).await.json();
             browser.open(codes["verification_uri_complete"].as_str().unwrap()).await;
             expect_readable(&browser, &format!("device-{scheme}-{size}")).await;
             browser.press(&format!("admin@acme.example{TAB}{PASSWORD}{ENTER}")).await;
-            browser.wait_for_text("Let it in").await;
+            browser.wait_for_text("Allow only if").await;
             expect_readable(&browser, &format!("device-pending-{scheme}-{size}")).await;
             browser.press(&format!("{TAB}{ENTER}")).await;
-            browser.wait_for_text("The device is let in.").await;
+            browser.wait_for_text("The device is connected.").await;
             expect_readable(&browser, &format!("device-done-{scheme}-{size}")).await;
         }
     }

@@ -49,7 +49,7 @@ impl DeviceLogin {
         // Code and tenant are filled in, so the next field has the focus.
         assert_eq!(self.browser.focus().await, "email");
         self.browser.press(&format!("{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
-        self.browser.wait_for_text("Let it in only if you have started this yourself").await;
+        self.browser.wait_for_text("Allow only if you started this login").await;
     }
 }
 
@@ -68,7 +68,7 @@ async fn a_user_sees_the_device_and_approves_it_with_the_keyboard() {
     assert_eq!(login.session_methods().await.len(), 2);
 
     login.browser.press(&format!("{TAB}{ENTER}")).await;
-    login.browser.wait_for_text("The device is let in.").await;
+    login.browser.wait_for_text("The device is connected.").await;
     let session: DeviceSession = login.poll().await.expect(200);
     assert_eq!(session.session.user_id, login.user.user.user_id);
     // The session of the page is revoked.
@@ -81,7 +81,7 @@ async fn a_user_can_deny_a_device() {
     let Some(login) = DeviceLogin::start().await else { return };
     login.open_and_log_in().await;
     login.browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
-    login.browser.wait_for_text("The device is denied.").await;
+    login.browser.wait_for_text("The device was denied.").await;
     let denied: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(denied.error, contract::device::DeviceError::AccessDenied);
     assert_eq!(login.session_methods().await.len(), 1);

@@ -30,7 +30,7 @@ async fn the_link_in_the_mail_sets_a_new_password() {
 
     browser.open(&link).await;
     browser.press(&format!("{TAB}{NEW}{TAB}{NEW}{ENTER}")).await;
-    browser.wait_for_text("Your password is changed, and every session has ended.").await;
+    browser.wait_for_text("Your password was changed, and all sessions were logged out.").await;
     let log_in = async |password: &str| {
         let login = Login { email: EMAIL.to_owned(), password: Secret::new(password) };
         client.post("/auth/password/login", &login).await

@@ -1,6 +1,6 @@
-//! The public API as a whole, held against what it says of itself.
+//! Tests of the whole public API against the route table and the OpenAPI document.
 
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without, it may fail on, in shared code too")]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod api {
     mod authorization;

@@ -1,5 +1,5 @@
-//! Who may call what, made from the table of routes: every route with every kind of caller, on their own, their tenant's,
-//! another tenant's and a missing object. A new route has no case yet, which fails here.
+//! The authorization matrix, generated from the route table: every route with every kind of caller, for the caller's own
+//! object and objects of the same tenant, of another tenant, and unknown ones. A new route needs a case in `cases.rs`.
 
 mod callers;
 mod cases;
@@ -8,6 +8,7 @@ mod objects;
 
 use contract::ProblemKind;
 use contract::routes::{self, Access, Header, Route};
+use tenancy::UserId;
 use testkit::TestResponse;
 use testsystem::TestSystem;
 
@@ -16,9 +17,9 @@ use cases::Case;
 use expected::{Expected, expected};
 use objects::{Kind, Object};
 
-/// A request with everything decided but who sends it.
-async fn ask(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, id: &str) -> TestResponse {
-    let mut client = system.client().header("X-Request-Id", "of-this-test");
+/// Sends the request of a case as a caller.
+async fn send(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, id: &str) -> TestResponse {
+    let mut client = system.client().header("X-Request-Id", "authorization");
     if let Some(bearer) = &caller.bearer {
         client = client.bearer(bearer);
     }
@@ -36,17 +37,23 @@ async fn ask(system: &TestSystem, route: &Route, case: &Case, caller: &Caller, i
     case.send(&client, route, id).await
 }
 
-/// What an answer says beside the id that was asked for.
-fn masked(answer: &TestResponse, id: &str) -> String {
-    let mut headers = answer.headers.clone();
+/// Sends the request of a route without a credential, for an unknown object.
+pub(crate) async fn send_anonymously(system: &TestSystem, route: &Route) -> TestResponse {
+    let case = cases::of(route).unwrap();
+    send(system, route, &case, &Caller::anonymous(), &UserId::generate().to_string()).await
+}
+
+/// Returns a response as text without the id of the object and the date.
+fn masked(response: &TestResponse, id: &str) -> String {
+    let mut headers = response.headers.clone();
     headers.remove("date");
-    format!("{} {headers:?} {}", answer.status, answer.body.replace(id, "{id}"))
+    format!("{} {headers:?} {}", response.status, response.body.replace(id, "{id}"))
 }
 
 #[tokio::test]
-async fn every_route_lets_in_whom_the_table_names_and_nobody_else() {
+async fn every_route_accepts_exactly_the_callers_of_the_route_table() {
     let system = TestSystem::start().await.unwrap();
-    let tenants = Tenants::settle(&system).await;
+    let tenants = Tenants::create(&system).await;
     let callers = callers::all(&system, &tenants).await;
     let mut wrong = Vec::new();
     for route in routes::all() {
@@ -55,55 +62,56 @@ async fn every_route_lets_in_whom_the_table_names_and_nobody_else() {
             wrong.push(format!("{name} has no case in authorization/cases.rs"));
             continue;
         };
-        let mut let_in = false;
+        let mut accepted = false;
         for caller in &callers {
-            let mut answers = Vec::new();
+            let mut responses = Vec::new();
             for object in Object::of(Kind::of(route), caller) {
                 let id = tenants.id_of(&system, Kind::of(route), object, caller).await;
                 let expected = expected(route, &case, caller, object);
-                let answer = ask(&system, route, &case, caller, &id).await;
-                let_in |= expected == case.let_in;
-                if !expected.is(&answer, route) {
+                let response = send(&system, route, &case, caller, &id).await;
+                accepted |= expected == case.accepted;
+                if !expected.is(&response, route) {
                     wrong.push(format!(
-                        "{name} by {} on {object:?}: not {expected:?} but {answer}",
+                        "{name} by {} on {object:?}: expected {expected:?}, got {response}",
                         caller.name
                     ));
                 }
-                answers.push((object, expected, masked(&answer, &id)));
+                responses.push((object, expected, masked(&response, &id)));
             }
-            let of = |object| answers.iter().find(|(asked, ..)| *asked == object);
-            if let (Some((_, foreign, told)), Some((_, missing, silence))) =
+            let of = |object| responses.iter().find(|(requested, ..)| *requested == object);
+            if let (Some((_, foreign, foreign_text)), Some((_, missing, missing_text))) =
                 (of(Object::Foreign), of(Object::Missing))
                 && foreign == missing
-                && told != silence
+                && foreign_text != missing_text
             {
-                wrong.push(format!("{name} by {}: {told} tells what {silence} does not", caller.name));
+                wrong.push(format!("{name} by {}: {foreign_text} differs from {missing_text}", caller.name));
             }
         }
-        if !let_in {
-            wrong.push(format!("{name} lets nobody in"));
+        if !accepted {
+            wrong.push(format!("{name} accepts no caller"));
         }
     }
-    assert!(wrong.is_empty(), "{} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} wrong responses:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[tokio::test]
-async fn a_credential_never_reaches_into_a_tenant_that_a_header_names() {
+async fn rejects_a_header_that_names_another_tenant() {
     let system = TestSystem::start().await.unwrap();
-    let tenants = Tenants::settle(&system).await;
+    let tenants = Tenants::create(&system).await;
     let callers = callers::all(&system, &tenants).await;
     let named = system.client().header("X-Tenant-ID", callers::OTHER);
-    let refused = Expected::Problem(ProblemKind::TenantMismatch);
+    let mismatch = Expected::Problem(ProblemKind::TenantMismatch);
     for route in routes::all().filter(|route| route.takes_bearer() && route.access != [Access::PlatformAdmin])
     {
         let Some(case) = cases::of(route) else { continue };
-        for caller in callers.iter().filter(|caller| caller.is_live() && caller.tenant_id == callers::HOME) {
+        for caller in callers.iter().filter(|caller| caller.is_active() && caller.tenant_id == callers::HOME)
+        {
             let kind = Kind::of(route);
             let id = tenants.id_of(&system, kind, Object::of(kind, caller)[0], caller).await;
             let client = caller.bearer.iter().fold(named.clone(), |client, bearer| client.bearer(bearer));
-            let answer = case.send(&client.header("X-User-ID", &id), route, &id).await;
+            let response = case.send(&client.header("X-User-ID", &id), route, &id).await;
             let name = route.operation_id();
-            assert!(refused.is(&answer, route), "{name} by {}: {answer}", caller.name);
+            assert!(mismatch.is(&response, route), "{name} by {}: {response}", caller.name);
         }
     }
 }

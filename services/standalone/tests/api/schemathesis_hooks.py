@@ -1,4 +1,4 @@
-"""Loaded by schemathesis: the one media type that it cannot write by itself."""
+"""Serializer for NDJSON, which schemathesis lacks."""
 
 import schemathesis
 

@@ -1,42 +1,42 @@
-// Shows what asks under a code, and lets it in or not. The session that this takes is made for it, is known to this page
-// alone, and ends with the decision, with a mistake, or when the page is left.
+// Shows the device request of a code, and allows or denies it. The page logs in for this and logs out after the decision,
+// after an error, and when it is closed.
 
-import { busy, finish, parameters, post, say } from "./page.js";
+import { finish, parameters, post, run, show } from "./page.js";
 
 const login = document.getElementById("login");
 const { code, tenant, email, password } = login.elements;
-const asking = document.getElementById("asking");
+const request = document.getElementById("request");
 let session = null;
 
 const bearer = () => ({ authorization: `Bearer ${session}` });
 
-async function end() {
+async function logOut() {
   if (!session) return;
   const headers = { "x-session-id": session };
   session = null;
-  // Where this fails, the session ends by itself before long.
+  // If this fails, the idle timeout ends the session.
   await fetch("../auth/sessions/logout", { method: "POST", headers, keepalive: true }).catch(() => {});
 }
 
-function show(device) {
-  document.getElementById("name").textContent = device.client_name ?? "nothing";
+function showRequest(device) {
+  document.getElementById("name").textContent = device.client_name ?? "unknown";
   document.getElementById("address").textContent = device.ip ?? "unknown";
   document.getElementById("time").textContent = new Date(device.created_at).toLocaleString();
   document.getElementById("shown").textContent = code.value.toUpperCase();
   password.value = "";
   login.hidden = true;
-  asking.hidden = false;
-  say("");
-  asking.focus();
+  request.hidden = false;
+  show("");
+  request.focus();
 }
 
-async function look() {
-  const proof = { email: email.value, password: password.value };
-  session = (await post("../auth/password/login", proof, { "x-tenant-id": tenant.value })).session_id;
+async function inspect() {
+  const credentials = { email: email.value, password: password.value };
+  session = (await post("../auth/password/login", credentials, { "x-tenant-id": tenant.value })).session_id;
   try {
-    show(await post("../auth/device/inspect", { user_code: code.value }, bearer()));
+    showRequest(await post("../auth/device/inspect", { user_code: code.value }, bearer()));
   } catch (error) {
-    await end();
+    await logOut();
     error.field = code;
     throw error;
   }
@@ -49,20 +49,20 @@ async function decide(decision) {
     login.hidden = false;
     throw error;
   } finally {
-    asking.hidden = true;
-    await end();
+    request.hidden = true;
+    await logOut();
   }
-  finish(asking.dataset[decision]);
+  finish(request.dataset[decision]);
 }
 
 login.addEventListener("submit", (event) => {
   event.preventDefault();
-  busy(look, password);
+  run(inspect, password);
 });
 for (const decision of ["approve", "deny"]) {
-  document.getElementById(decision).addEventListener("click", () => busy(() => decide(decision), code));
+  document.getElementById(decision).addEventListener("click", () => run(() => decide(decision), code));
 }
-addEventListener("pagehide", end);
+addEventListener("pagehide", logOut);
 
 code.value = parameters.get("user_code") ?? "";
 tenant.value = parameters.get("tenant") ?? "";

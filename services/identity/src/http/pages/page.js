@@ -1,32 +1,32 @@
-// What the pages share: the parameters behind `#`, one line that says how things stand, and calls of the API.
+// Shared by the pages: parameters of the URL fragment, the status line, and requests to the API.
 
-const answer = document.getElementById("answer");
+const status = document.getElementById("status");
 
-// Read once: the fragment never reaches a server, and it leaves the address bar at once.
+// The fragment is never sent to a server. It is removed from the address bar and the history.
 export const parameters = new URLSearchParams(location.hash.slice(1));
 history.replaceState(null, "", location.pathname);
-// A link that is opened where the page is open already changes nothing but the fragment.
+// A link to the page that is already open changes only the fragment.
 addEventListener("hashchange", () => location.reload());
 
-export function say(text, kind = "") {
-  answer.textContent = text;
-  answer.className = kind;
+export function show(text, kind = "") {
+  status.textContent = text;
+  status.className = kind;
 }
 
-export function refuse(text, field) {
-  say(text, "bad");
+export function showError(text, field) {
+  show(text, "bad");
   field?.focus();
 }
 
-// The last thing that the page says: what was done. The keyboard and screen readers follow.
+// Shows the result and moves the focus to it, for keyboard users and screen readers.
 export function finish(text) {
-  say(text, "good");
-  answer.tabIndex = -1;
-  answer.focus();
+  show(text, "good");
+  status.tabIndex = -1;
+  status.focus();
 }
 
-// What the service answers when it refuses. Whatever else goes wrong, it was not reached.
-class Refusal extends Error {}
+// A problem document of the service. Other errors mean that the service was not reached.
+class Problem extends Error {}
 
 export async function post(path, body, headers = {}) {
   const response = await fetch(path, {
@@ -36,19 +36,19 @@ export async function post(path, body, headers = {}) {
   });
   if (!response.ok) {
     const problem = await response.json();
-    throw new Refusal(`${problem.title}. ${problem.errors?.[0]?.message ?? problem.detail}`);
+    throw new Problem(`${problem.title}. ${problem.errors?.[0]?.message ?? problem.detail}`);
   }
   return response.status === 204 ? null : response.json();
 }
 
-// Does some work while nothing can be pressed, and says what went wrong with it at the field where it is put right.
-export async function busy(work, field) {
+// Runs an action with all buttons disabled. On an error, shows it and focuses the field to correct.
+export async function run(action, field) {
   const buttons = document.querySelectorAll("button");
   buttons.forEach((button) => (button.disabled = true));
-  say("One moment …");
-  const failure = await work().catch((error) => error);
+  show("Please wait …");
+  const error = await action().catch((error) => error);
   buttons.forEach((button) => (button.disabled = false));
-  if (!failure) return;
-  const unreached = "The service cannot be reached now. Try again in a moment.";
-  refuse(failure instanceof Refusal ? failure.message : unreached, failure.field ?? field);
+  if (!error) return;
+  const unreachable = "The service is not reachable. Try again later.";
+  showError(error instanceof Problem ? error.message : unreachable, error.field ?? field);
 }

@@ -1,6 +1,6 @@
-// Posts a new password with the token that stands in the address behind `#token=`.
+// Posts a new password with the token of the URL fragment (`#token=`).
 
-import { busy, finish, parameters, post, refuse } from "./page.js";
+import { finish, parameters, post, run, showError } from "./page.js";
 
 const form = document.querySelector("form");
 const [password, again] = form.querySelectorAll("input");
@@ -14,11 +14,11 @@ async function send() {
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  if (password.value === again.value) busy(send, password);
-  else refuse("The two passwords are not the same.", again);
+  if (password.value === again.value) run(send, password);
+  else showError("The passwords do not match.", again);
 });
 
 if (!token) {
   form.hidden = true;
-  refuse("The link is not complete. Open the whole link of the mail, or ask for a new one.");
+  showError("The link is incomplete. Open the complete link from the e-mail, or request a new one.");
 }

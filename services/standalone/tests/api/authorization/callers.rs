@@ -1,4 +1,4 @@
-//! Everybody who may or may not call: of two tenants, of a suspended one, and of none.
+//! Callers of every kind, in two tenants and a suspended one.
 
 use contract::{Role, Scope};
 use serde_json::{Value, json};
@@ -7,78 +7,76 @@ use testsystem::{TestSystem, TestUser};
 
 use super::objects::{Kind, Object};
 
-/// The callers' tenant, the other one, and one that does not exist. Of one length, so that answers can be compared.
+/// Tenant of the callers, another tenant, and an unknown one. They have the same length, so that responses can be compared.
 pub(super) const HOME: &str = "acme";
 pub(super) const OTHER: &str = "umbr";
-pub(super) const NOWHERE: &str = "none";
+pub(super) const UNKNOWN: &str = "none";
 const SUSPENDED: &str = "shut";
 
-/// What a credential stands for.
+/// Kind of caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Nobody,
+pub(super) enum CallerKind {
+    Anonymous,
     Member,
     Admin,
     Key(Scope),
     PlatformAdmin,
-    /// It stood for somebody once, or will again.
-    Dead,
+    /// An expired or revoked credential, or one of a suspended tenant.
+    Inactive,
 }
 
 pub(super) struct Caller {
     pub(super) name: String,
-    pub(super) standing: Standing,
+    pub(super) kind: CallerKind,
     pub(super) bearer: Option<String>,
-    /// Where the caller is at home, or what the operator names.
+    /// The caller's tenant, or the one that the platform administrator names.
     pub(super) tenant_id: &'static str,
-    /// The caller's own person, where it is one.
-    pub(super) person: Option<(UserId, String)>,
+    /// Id and e-mail address if the caller is a user.
+    pub(super) user: Option<(UserId, String)>,
 }
 
 impl Caller {
-    fn new(name: &str, standing: Standing, bearer: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            standing,
-            bearer: Some(bearer.to_owned()),
-            tenant_id: HOME,
-            person: None,
-        }
+    fn new(name: &str, kind: CallerKind, bearer: &str) -> Self {
+        Self { name: name.to_owned(), kind, bearer: Some(bearer.to_owned()), tenant_id: HOME, user: None }
     }
 
-    fn person(name: &str, standing: Standing, person: &TestUser) -> Self {
-        let own = (person.user.user_id, person.user.email.clone());
-        Self { person: Some(own), ..Self::new(name, standing, person.session.session_id.expose()) }
+    pub(super) fn anonymous() -> Self {
+        Self { bearer: None, ..Self::new("an anonymous caller", CallerKind::Anonymous, "") }
+    }
+
+    fn user(name: &str, kind: CallerKind, user: &TestUser) -> Self {
+        let own = (user.user.user_id, user.user.email.clone());
+        Self { user: Some(own), ..Self::new(name, kind, user.session.session_id.expose()) }
     }
 
     pub(super) fn is_platform_admin(&self) -> bool {
-        self.standing == Standing::PlatformAdmin
+        self.kind == CallerKind::PlatformAdmin
     }
 
-    /// Whether it belongs to a tenant that takes it.
-    pub(super) fn is_live(&self) -> bool {
-        matches!(self.standing, Standing::Member | Standing::Admin | Standing::Key(_))
+    /// Returns whether the caller has an active credential of a tenant.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self.kind, CallerKind::Member | CallerKind::Admin | CallerKind::Key(_))
     }
 }
 
-/// Two tenants with somebody in each who calls nothing, but whom calls are about.
+/// Two tenants, each with an administrator and a user that is only the object of requests.
 pub(super) struct Tenants {
     home: (TestUser, TestUser),
     other: (TestUser, TestUser),
 }
 
 impl Tenants {
-    pub(super) async fn settle(system: &TestSystem) -> Self {
-        let settle = async |tenant_id: &str| {
+    pub(super) async fn create(system: &TestSystem) -> Self {
+        let create = async |tenant_id: &str| {
             let admin = system.create_tenant(tenant_id).await;
             let bystander =
                 system.add_user(&admin, &format!("bystander@{tenant_id}.example"), Role::Member).await;
             (admin, bystander)
         };
-        Self { home: settle(HOME).await, other: settle(OTHER).await }
+        Self { home: create(HOME).await, other: create(OTHER).await }
     }
 
-    /// The id of an object as the caller sees it. What a call may use up is made anew for each.
+    /// Returns the id of an object, as seen by the caller. Objects that a request can consume are created for each request.
     pub(super) async fn id_of(
         &self,
         system: &TestSystem,
@@ -90,10 +88,10 @@ impl Tenants {
         let at_home = (caller.tenant_id == HOME) != (object == Object::Foreign);
         let (admin, bystander) = if at_home { &self.home } else { &self.other };
         let bystander = (bystander.user.user_id, bystander.user.email.clone());
-        let (user_id, email) = caller.person.clone().filter(|_| object == Object::Own).unwrap_or(bystander);
+        let (user_id, email) = caller.user.clone().filter(|_| object == Object::Own).unwrap_or(bystander);
         let tenant_id = admin.user.tenant_id.as_str();
         match (object, kind) {
-            (Object::Missing, Kind::Tenant) => NOWHERE.to_owned(),
+            (Object::Missing, Kind::Tenant) => UNKNOWN.to_owned(),
             (Object::Missing, Kind::UserCode) => "BBBB-BBBB".to_owned(),
             (Object::Missing, _) => UserId::generate().to_string(),
             (_, Kind::Tenant) => tenant_id.to_owned(),
@@ -120,7 +118,7 @@ impl Tenants {
     }
 }
 
-/// The listed id of a session that was just made.
+/// Creates a session and returns its public id.
 async fn session_of(system: &TestSystem, tenant_id: &str, email: &str) -> String {
     let session = system.log_in(tenant_id, email).await;
     let client = system.client().bearer(session.session_id.expose());
@@ -134,24 +132,23 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// A caller of every kind.
+/// Returns a caller of every kind.
 pub(super) async fn all(system: &TestSystem, tenants: &Tenants) -> Vec<Caller> {
     let admin = &tenants.home.0;
     let member = system.add_user(admin, "member@acme.example", Role::Member).await;
-    let nobody = Caller { bearer: None, ..Caller::new("nobody", Standing::Nobody, "") };
-    let other = Caller::person("the other tenant's admin", Standing::Admin, &tenants.other.0);
+    let other = Caller::user("the other tenant's admin", CallerKind::Admin, &tenants.other.0);
     let mut callers = vec![
-        nobody,
-        Caller::person("a member", Standing::Member, &member),
-        Caller::person("an admin", Standing::Admin, admin),
+        Caller::anonymous(),
+        Caller::user("a member", CallerKind::Member, &member),
+        Caller::user("an admin", CallerKind::Admin, admin),
         Caller { tenant_id: OTHER, ..other },
-        Caller::new("the operator", Standing::PlatformAdmin, &system.platform_token),
+        Caller::new("the platform administrator", CallerKind::PlatformAdmin, &system.platform_token),
     ];
     for scope in Scope::ALL {
         let key = key(system, admin, &[*scope]).await;
-        callers.push(Caller::new(&format!("a key with {scope}"), Standing::Key(*scope), &key));
+        callers.push(Caller::new(&format!("a key with {scope}"), CallerKind::Key(*scope), &key));
     }
-    callers.extend(dead(system, admin).await);
+    callers.extend(inactive(system, admin).await);
     callers
 }
 
@@ -160,8 +157,8 @@ async fn key(system: &TestSystem, admin: &TestUser, scopes: &[Scope]) -> String 
     key.key.unwrap().expose().to_owned()
 }
 
-/// Credentials that are over, none of which was used while it was not: nobody can remember it.
-async fn dead(system: &TestSystem, admin: &TestUser) -> Vec<Caller> {
+/// Returns inactive credentials. None of them was used while it was active, so no cache contains them.
+async fn inactive(system: &TestSystem, admin: &TestUser) -> Vec<Caller> {
     let expired = system.add_user(admin, "expired@acme.example", Role::Admin).await;
     let revoked = system.add_user(admin, "revoked@acme.example", Role::Admin).await;
     let (expired_key, _) =
@@ -193,6 +190,6 @@ async fn dead(system: &TestSystem, admin: &TestUser) -> Vec<Caller> {
         ("a revoked key", raw(&revoked_key)),
         ("a suspended tenant's key", suspended_key),
     ]
-    .map(|(name, bearer)| Caller::new(name, Standing::Dead, &bearer))
+    .map(|(name, bearer)| Caller::new(name, CallerKind::Inactive, &bearer))
     .into()
 }

@@ -1,4 +1,4 @@
-//! A request for each route with which nothing but the caller is wrong, and what becomes of it when the caller is let in.
+//! A request for each route that is valid apart from its caller, with the response for accepted callers.
 
 use contract::ProblemKind;
 use contract::routes::Route;
@@ -9,20 +9,20 @@ use testkit::{Client, TestResponse};
 
 use super::expected::Expected;
 
-/// Well formed, but nobody's.
+/// Well-formed but unknown.
 pub(super) const UNKNOWN_SESSION: &str = "svc_st_0000000000000000000000000000000000000000000_000000";
 const UNKNOWN: &str = "0000000000000000000000000000000000000000000_000000";
 
 pub(super) struct Case {
     query: &'static str,
-    /// `{id}` in it stands for what the call is about, `{new}` for what was never there.
+    /// `{id}` is replaced by the id of the object, `{new}` by a new id.
     body: Option<Value>,
-    /// What a caller gets who is let in. A route that asks for a proof is never shown the right one: whoever calls must
-    /// get the same, whatever bearer comes with it.
-    pub(super) let_in: Expected,
+    /// Response for accepted callers. Routes with [`RequestSecret`](contract::routes::Access::RequestSecret) never get the
+    /// right secret, so the response must not depend on the bearer credential.
+    pub(super) accepted: Expected,
 }
 
-/// The case of a route, by the name of its operation.
+/// Returns the case of a route by its operation id.
 pub(super) fn of(route: &Route) -> Option<Case> {
     let email = "{new}@acme.example";
     let event = json!({ "source_id": "authorization" });
@@ -32,7 +32,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         }
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))
             .getting(ProblemKind::LoginFailed),
-        // An invite goes by mail: a key gets to see no token.
+        // Delivery by e-mail: an API key never receives the token.
         "request_password_reset" | "invite_user" | "resend_invite" => with(json!({ "email": email })),
         "confirm_password_reset" => with(json!({ "token": unknown("pr"), "new_password": "another" }))
             .getting(ProblemKind::TokenInvalid),
@@ -42,16 +42,16 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "log_out" => plain().getting(ProblemKind::SessionNotFound),
         "redeem_device" => {
             let grant_type = "urn:ietf:params:oauth:grant-type:device_code";
-            let asked = with(json!({ "grant_type": grant_type, "device_code": unknown("dc") }));
-            Case { let_in: Expected::Status(400), ..asked }
+            let case = with(json!({ "grant_type": grant_type, "device_code": unknown("dc") }));
+            Case { accepted: Expected::Status(400), ..case }
         }
         "inspect_device" => with(json!({ "user_code": "{id}" })),
         "decide_device" => with(json!({ "user_code": "{id}", "decision": "deny" })),
-        // Whoever calls goes on calling.
+        // The caller sends further requests.
         "revoke_sessions" => Case { query: "?keep_current=true", ..plain() },
-        "create_api_key" => with(json!({ "name": "made in passing" })),
-        "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "made in passing" })),
-        // What is left out stays as it is.
+        "create_api_key" => with(json!({ "name": "created by a case" })),
+        "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "created by a case" })),
+        // Absent fields are unchanged.
         "start_device" | "update_tenant" | "update_user" => with(json!({})),
         "send_event" => with(event),
         "send_events" => with(json!([event])),
@@ -64,7 +64,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
 }
 
 fn plain() -> Case {
-    Case { query: "", body: None, let_in: Expected::Success }
+    Case { query: "", body: None, accepted: Expected::Success }
 }
 
 fn with(body: Value) -> Case {
@@ -77,12 +77,12 @@ fn unknown(kind: &str) -> String {
 
 impl Case {
     fn getting(self, kind: ProblemKind) -> Self {
-        Self { let_in: Expected::Problem(kind), ..self }
+        Self { accepted: Expected::Problem(kind), ..self }
     }
 
     pub(super) async fn send(&self, client: &Client, route: &Route, id: &str) -> TestResponse {
         let segments = route.path.split('/').map(|segment| match segment {
-            // Pages and problems are anybody's.
+            // Pages and problems are public.
             "{name}" => "accept-invite",
             "{code}" => "not_found",
             _ if segment.starts_with('{') => id,

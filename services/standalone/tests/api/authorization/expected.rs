@@ -1,18 +1,18 @@
-//! What the table of routes says of a caller: the rules of who may do what, in one place.
+//! The authorization rules: the response that follows from the route table for a caller and an object.
 
 use contract::ProblemKind;
 use contract::routes::{Access, Header, Route};
 use testkit::TestResponse;
 
-use super::callers::{Caller, Standing};
+use super::callers::{Caller, CallerKind};
 use super::cases::Case;
 use super::objects::Object;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// What the route answers when all is well.
+    /// The first response of the route.
     Success,
-    /// Another answer of the route, which is no problem document.
+    /// Another response that is not a problem document.
     Status(u16),
     Problem(ProblemKind),
 }
@@ -31,71 +31,72 @@ impl Expected {
     }
 }
 
-/// What this caller gets from this route on this object.
+/// Returns the response of a route to a caller for an object.
 pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Object) -> Expected {
     use ProblemKind as P;
     let lists = |access| route.access.contains(&access);
-    let standing = caller.standing;
+    let kind = caller.kind;
     if lists(Access::Public) || route.access == [Access::RequestSecret] {
-        // Whatever bearer comes along is not looked at.
-        return case.let_in;
+        // The route does not read the bearer credential.
+        return case.accepted;
     }
     if lists(Access::RequestSecret) {
-        return match standing {
-            Standing::Nobody => case.let_in,
-            Standing::PlatformAdmin | Standing::Dead => Expected::Problem(P::CredentialInvalid),
-            _ if object == Object::Own => case.let_in,
+        return match kind {
+            CallerKind::Anonymous => case.accepted,
+            CallerKind::PlatformAdmin | CallerKind::Inactive => Expected::Problem(P::CredentialInvalid),
+            _ if object == Object::Own => case.accepted,
             _ => Expected::Problem(P::NotFound),
         };
     }
-    if let Some(refusal) = refused_credential(route, standing) {
-        return Expected::Problem(refusal);
+    if let Some(problem) = credential_problem(route, kind) {
+        return Expected::Problem(problem);
     }
-    let by_role = match standing {
-        Standing::Nobody | Standing::Dead => false,
-        Standing::Member => lists(Access::Member),
-        Standing::Admin => lists(Access::Admin) || lists(Access::Member),
-        Standing::Key(scope) => lists(Access::Key(scope)) || lists(Access::AnyKey),
-        Standing::PlatformAdmin => lists(Access::PlatformAdmin),
+    let by_role = match kind {
+        CallerKind::Anonymous | CallerKind::Inactive => false,
+        CallerKind::Member => lists(Access::Member),
+        CallerKind::Admin => lists(Access::Admin) || lists(Access::Member),
+        CallerKind::Key(scope) => lists(Access::Key(scope)) || lists(Access::AnyKey),
+        CallerKind::PlatformAdmin => lists(Access::PlatformAdmin),
     };
     let as_owner = lists(Access::Owner) && object == Object::Own;
     if !by_role && !as_owner {
-        return Expected::Problem(refused_role(route, standing));
+        return Expected::Problem(role_problem(route, kind));
     }
     match object {
         Object::Missing => Expected::Problem(P::NotFound),
-        Object::Foreign if !sees_every_tenant(route, standing) => Expected::Problem(P::NotFound),
-        _ => case.let_in,
+        Object::Foreign if !sees_every_tenant(route, kind) => Expected::Problem(P::NotFound),
+        _ => case.accepted,
     }
 }
 
-/// A credential that is none here, before anybody asks what it may do.
-fn refused_credential(route: &Route, standing: Standing) -> Option<ProblemKind> {
-    match standing {
-        Standing::Nobody => Some(ProblemKind::Unauthenticated),
-        Standing::PlatformAdmin if !route.access.contains(&Access::PlatformAdmin) => {
+/// Returns the problem of a credential that the route does not accept at all.
+fn credential_problem(route: &Route, caller: CallerKind) -> Option<ProblemKind> {
+    match caller {
+        CallerKind::Anonymous => Some(ProblemKind::Unauthenticated),
+        CallerKind::PlatformAdmin if !route.access.contains(&Access::PlatformAdmin) => {
             Some(ProblemKind::CredentialInvalid)
         }
-        // No session and no key opens it, so none is looked up.
-        Standing::Dead if route.access == [Access::PlatformAdmin] => Some(ProblemKind::Forbidden),
-        Standing::Dead => Some(ProblemKind::CredentialInvalid),
+        // The route accepts neither sessions nor API keys, so it does not look them up.
+        CallerKind::Inactive if route.access == [Access::PlatformAdmin] => Some(ProblemKind::Forbidden),
+        CallerKind::Inactive => Some(ProblemKind::CredentialInvalid),
         _ => None,
     }
 }
 
-/// A caller who is somebody, but not one of these. What only some of a tenant see is like missing to the others.
-fn refused_role(route: &Route, standing: Standing) -> ProblemKind {
+/// Returns the problem of an active caller without the required role. Objects that only some users of a tenant can see
+/// are reported as not found.
+fn role_problem(route: &Route, caller: CallerKind) -> ProblemKind {
     let takes_keys = route.access.iter().any(|access| matches!(access, Access::Key(_)));
-    let of_some = route.access.contains(&Access::Owner)
+    let is_hidden = route.access.contains(&Access::Owner)
         || route.access.contains(&Access::Member) && route.path_parameters().next().is_some();
-    match standing {
-        Standing::Key(_) if takes_keys => ProblemKind::InsufficientScope,
-        _ if of_some => ProblemKind::NotFound,
+    match caller {
+        CallerKind::Key(_) if takes_keys => ProblemKind::InsufficientScope,
+        _ if is_hidden => ProblemKind::NotFound,
         _ => ProblemKind::Forbidden,
     }
 }
 
-/// The operator, where the route asks for no tenant to act in.
-fn sees_every_tenant(route: &Route, standing: Standing) -> bool {
-    standing == Standing::PlatformAdmin && !route.headers.contains(&Header::TenantOfPlatformAdmin)
+/// Returns whether the caller is the platform administrator on a route for all tenants.
+fn sees_every_tenant(route: &Route, caller: CallerKind) -> bool {
+    caller == CallerKind::PlatformAdmin && !route.headers.contains(&Header::TenantOfPlatformAdmin)
 }

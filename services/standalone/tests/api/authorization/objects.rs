@@ -1,10 +1,10 @@
-//! What a call is about, as its caller sees it.
+//! The object of a request and its relation to the caller.
 
 use contract::routes::{Header, Route};
 
 use super::callers::Caller;
 
-/// What kind of thing a route is about.
+/// Kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Tenant,
@@ -13,12 +13,12 @@ pub(super) enum Kind {
     Session,
     Invite,
     Key,
-    /// A code that a device waits under, in the body.
+    /// User code of a device, in the body.
     UserCode,
 }
 
 impl Kind {
-    /// By the route's parameter or header; `None` for a route about nothing that somebody owns.
+    /// Returns the kind of object by path parameter or header. `None` if the object has no owner.
     pub(super) fn of(route: &Route) -> Option<Self> {
         if route.headers.contains(&Header::User) {
             return Some(Self::UserInHeader);
@@ -33,32 +33,32 @@ impl Kind {
             "invite_id" => Some(Self::Invite),
             "key_id" => Some(Self::Key),
             "name" | "code" => None,
-            other => panic!("{other} is a new kind of object: say whose it is"),
+            other => panic!("add the path parameter {other} to the kinds of objects"),
         }
     }
 }
 
-/// Whose it is.
+/// Relation of an object to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Object {
-    /// The route is about nothing that somebody owns.
+    /// The object has no owner.
     Nothing,
-    /// The caller's own.
+    /// Owned by the caller.
     Own,
-    /// Of the caller's tenant, or of the one that the operator names.
+    /// In the tenant of the caller, or in the one that the platform administrator names.
     Tenants,
-    /// Of another tenant.
+    /// In another tenant.
     Foreign,
-    /// There is none.
+    /// Unknown.
     Missing,
 }
 
 impl Object {
-    /// Every one that there is for this caller.
+    /// Returns the relations that are possible for the caller.
     pub(super) fn of(kind: Option<Kind>, caller: &Caller) -> Vec<Self> {
         match kind {
             None => vec![Self::Nothing],
-            Some(Kind::User | Kind::UserInHeader | Kind::Session) if caller.person.is_some() => {
+            Some(Kind::User | Kind::UserInHeader | Kind::Session) if caller.user.is_some() => {
                 vec![Self::Own, Self::Tenants, Self::Foreign, Self::Missing]
             }
             Some(_) => vec![Self::Tenants, Self::Foreign, Self::Missing],
