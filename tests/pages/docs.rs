@@ -11,11 +11,13 @@ async fn swagger_ui_renders_the_api_within_the_content_security_policy() {
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         browser.dev_tools("Emulation.setEmulatedMedia", media).await;
         for width in [1280, 390] {
-            let metrics = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 400 });
+            let metrics =
+                json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 400 });
             browser.dev_tools("Emulation.setDeviceMetricsOverride", metrics).await;
             browser.open(&format!("{}/api/v1/docs", browser.system.base_url)).await;
             browser.wait_for_text("Log in with e-mail and password").await;
-            let overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+            let overflow =
+                "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
             assert_eq!(browser.execute(overflow).await, 0, "{scheme} {width}");
             let is_dark = "return document.documentElement.classList.contains('dark-mode')";
             assert_eq!(browser.execute(is_dark).await, scheme == "dark", "{width}");
