@@ -67,7 +67,7 @@ impl From<DeliveryArgument> for Delivery {
     }
 }
 
-/// Parser of an option whose values are an enumeration of the API.
+/// Parser of an option that takes a value of an enumeration of the API.
 pub(crate) fn enum_parser<T>(
     values: impl IntoIterator<Item = &'static str>,
 ) -> impl TypedValueParser<Value = T>

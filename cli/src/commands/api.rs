@@ -99,7 +99,7 @@ impl Command for Api {
             ("List tenants as the platform administrator", "svc api GET /tenants --platform-admin"),
             ("Read the body from standard input", "svc api POST /events --data -"),
         ],
-        agent_notes: "For routes without a command of their own. May change data, depending on method and path. The \
+        agent_notes: "For routes that no other command covers. May change data, depending on method and path. The \
                       client does not validate path and body.",
         see_also: &["auth whoami", "events send"],
         input_schema: None,

@@ -54,7 +54,7 @@ error_kinds! {
     EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events in the --rejects file and send them again.";
     PartialSuccess = "partial_success", Partial, "Some events were rejected", "Correct the events in the --rejects file and send only those. Do not send accepted events again.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
-    Defect = "defect", Defect, "Internal error", "Report the message and the command that you ran.";
+    Defect = "defect", Defect, "Internal error of svc", "Report the message and the command that you ran.";
     Interrupted = "interrupted", Interrupted, "Interrupted", "Run the command again.";
     BrokenPipe = "broken_pipe", BrokenPipe, "The reader closed the output", "No action is needed.";
     Terminated = "terminated", Terminated, "Terminated", "Run the command again.";

@@ -18,7 +18,7 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::TenantMismatch => "Change or omit --tenant (SVC_TENANT), or use a credential of that tenant.",
         P::SourceNotAllowed => "Set SVC_API_KEY to a key that allows the source.",
         P::ReauthenticationRequired => "Run `svc auth login` with the password, then run the command again.",
-        P::NotFound => "Check the id. The list command of the group shows the ids of the tenant.",
+        P::NotFound => "Check the id with the `list` command of the same group.",
         P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
         P::MethodNotAllowed => "Use another method for this path.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",

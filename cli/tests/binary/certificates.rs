@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use crate::client::Client;
 use crate::stub::{Stub, StubRequest, problem};
 
-/// A listener that drops connections whose TLS handshake fails.
+/// A TLS listener that drops connections after a failed handshake.
 struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,

@@ -13,7 +13,7 @@ use transport::{BatchSendResult, HttpTransport, OutgoingEvent, SendResult, Trans
 use super::ids::EventIds;
 use super::input::{EventReader, InputItem, InputSource};
 use super::progress::Progress;
-use super::rejects::{Reject, RejectLog, RejectedLine, error_code};
+use super::rejects::{Reject, RejectLog, RejectedLine, error_code, error_message};
 use crate::error::{CliError, ErrorKind, Result};
 
 /// Number of items read ahead of the current batch.
@@ -199,7 +199,7 @@ impl Delivery {
                 event_id: Some(event.event_id()),
                 retryable: error.retryable,
                 event: serde_json::from_str(event.body()).ok(),
-                ..Reject::new(*line, error_code(error), &error.message)
+                ..Reject::new(*line, error_code(error), error_message(error))
             })?;
         }
         Ok(())

@@ -146,6 +146,13 @@ pub(super) fn error_code(error: &TransportError) -> &str {
     }
 }
 
+/// Message of the error, without the API's remedy, which is written for HTTP clients.
+pub(super) fn error_message(error: &TransportError) -> &str {
+    let remedy = error.code.as_deref().and_then(ProblemKind::from_code).map(ProblemKind::remedy);
+    let message = remedy.and_then(|remedy| error.message.strip_suffix(remedy)?.strip_suffix(": "));
+    message.unwrap_or(&error.message)
+}
+
 /// Kind of an error without a problem of the API.
 pub(super) fn local_kind(error: &TransportError) -> ErrorKind {
     match error.kind {
@@ -154,5 +161,22 @@ pub(super) fn local_kind(error: &TransportError) -> ErrorKind {
         TransportErrorKind::Timeout => ErrorKind::TimedOut,
         TransportErrorKind::InvalidEvent => ErrorKind::InputInvalid,
         _ => ErrorKind::UnexpectedResponse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_only_the_remedy_of_the_api_from_a_message() {
+        let kind = ProblemKind::CredentialInvalid;
+        let error = |message: String| TransportError {
+            code: Some(kind.code().to_owned()),
+            ..TransportError::new(TransportErrorKind::Status, message)
+        };
+        let with_remedy = error(format!("{}: {}", kind.title(), kind.remedy()));
+        assert_eq!(error_message(&with_remedy), kind.title());
+        assert_eq!(error_message(&error("Title: detail".to_owned())), "Title: detail");
     }
 }

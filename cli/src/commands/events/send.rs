@@ -12,7 +12,7 @@ use transport::{HttpTransport, HttpTransportConfig, TransportError};
 use super::delivery::{BatchLimits, Delivery, DeliveryResult, read_source};
 use super::input::InputSource;
 use super::progress::Progress;
-use super::rejects::{RejectLog, RejectedLine, error_code, local_kind};
+use super::rejects::{RejectLog, RejectedLine, error_code, error_message, local_kind};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
 use crate::command::Command;
 use crate::context::Context;
@@ -187,7 +187,7 @@ fn transport_error(error: &TransportError) -> CliError {
     let kind = local_kind(error);
     CliError {
         code: error_code(error).to_owned(),
-        message: error.message.clone(),
+        message: error_message(error).to_owned(),
         remediation: problem.map_or(kind.remediation(), remediation_for).to_owned(),
         exit: match (problem, error.status) {
             (Some(problem), _) => Exit::from_problem(problem),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::server::{Rules, Server};
 use crate::{HttpTransport, MockBehavior, MockTransport, Transport, UdmEvent};
 
-/// A transport whose service accepts all events except those with the id `bad`.
+/// A transport to a service that accepts all events except those with the id `bad`.
 trait Subject {
     fn transport(&self) -> &dyn Transport;
 

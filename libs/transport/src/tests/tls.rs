@@ -28,7 +28,7 @@ impl Authority {
     }
 }
 
-/// A listener that drops connections whose TLS handshake fails.
+/// A TLS listener that drops connections after a failed handshake.
 pub(super) struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
