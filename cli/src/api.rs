@@ -77,7 +77,7 @@ impl Api {
             routes::Method::Patch => Method::PATCH,
             routes::Method::Delete => Method::DELETE,
         };
-        self.call_path(method, &path_of(route, parameters))
+        self.call_path(method, &route.path_with(parameters))
     }
 
     /// Prepares a request to a path below `/api/v1`, which starts with a slash.
@@ -230,19 +230,6 @@ impl Call<'_> {
     }
 }
 
-/// Path of a route with its parameters filled in.
-fn path_of(route: &Route, parameters: &[&dyn Display]) -> String {
-    let mut parameters = parameters.iter();
-    let segments = route.path.split('/').map(|segment| {
-        if segment.starts_with('{') {
-            parameters.next().map(ToString::to_string).unwrap_or_default()
-        } else {
-            segment.to_owned()
-        }
-    });
-    segments.collect::<Vec<_>>().join("/")
-}
-
 /// Header that makes all requests children of the run's trace.
 fn traceparent(trace: Option<TraceContext>) -> HeaderMap {
     let header = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
@@ -267,15 +254,4 @@ fn root_cause(error: &dyn Error) -> String {
         cause = source;
     }
     cause.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fills_in_path_parameters_in_order() {
-        assert_eq!(path_of(&routes::LIST_USERS, &[]), "/users");
-        assert_eq!(path_of(&routes::RESEND_INVITE, &[&"x-1"]), "/users/invites/x-1/resend");
-    }
 }
