@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use testkit::{DEADLINE, wait_until, within};
 
-/// Sends SIGTERM to the process at the end of its own standard input, which ends with the test process.
+/// Sends SIGTERM to the process when standard input is closed, which happens when the test process exits.
 const WATCHER: &str = r#"cat >/dev/null; kill -s TERM "$1" 2>/dev/null"#;
 /// The time between SIGTERM and SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

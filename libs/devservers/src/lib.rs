@@ -99,8 +99,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts both servers and waits until they respond and the database roles exist. Cancelling `cancel` stops what was
-    /// started.
+    /// Starts both servers and waits until they respond and the database roles exist. After `cancel` is
+    /// cancelled, the started servers are stopped.
     ///
     /// # Errors
     /// If a server does not start, with the end of its log.

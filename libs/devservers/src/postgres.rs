@@ -87,7 +87,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Stops the Postgres of an earlier run and creates the cluster if there is none.
+    /// Stops the Postgres of an earlier run and creates the cluster if it does not exist.
     pub(crate) async fn prepare(
         config: &ServersConfig,
         cancel: &CancellationToken,

@@ -1,6 +1,6 @@
 //! The process of a server, and the process that a killed run left behind.
 //!
-//! A server is the leader of its own process group: Ctrl-C in the terminal does not reach it, and its children can be killed
+//! Each server has a separate process group: Ctrl-C in the terminal does not reach it, and its children can be killed
 //! with it. A process of an earlier run is found by its pid file and identified by its command line before it is signalled.
 
 use std::fmt;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Longer than any response takes; a test that waits in vain fails instead of hanging.
+/// Longer than any response takes, so that a test fails instead of hanging.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// An HTTP client without TLS. It loads no certificates, which takes 200 ms in an unoptimised build.

@@ -187,7 +187,7 @@ impl TestSystem {
         (key, client)
     }
 
-    /// A new session of a user whose password is [`PASSWORD`].
+    /// Logs in with [`PASSWORD`]. Returns the new session.
     pub async fn log_in(&self, tenant_id: &str, email: &str) -> IssuedSession {
         let login = Login { email: email.to_owned(), password: Secret::new(PASSWORD) };
         self.client().header("X-Tenant-ID", tenant_id).post("/auth/password/login", &login).await.expect(200)

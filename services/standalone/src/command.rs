@@ -36,12 +36,12 @@ enum Command {
     /// Stop a running `up`
     #[cfg(feature = "services")]
     Down(Down),
-    /// Run a command with temporary servers, whose addresses are in `SVC_TEST_…` variables
+    /// Run a command with temporary servers and their addresses in `SVC_TEST_…` variables
     WithServers(WithServers),
     /// Print the reference of all configuration variables in Markdown
     #[cfg(feature = "services")]
     Configuration,
-    /// Print the `OpenAPI` document of the public API
+    /// Print the OpenAPI document of the public API
     #[cfg(feature = "services")]
     Openapi,
     /// Print the path prefixes of the public API and their services, as JSON

@@ -78,7 +78,7 @@ impl PlatformClient {
         let _ = std::fs::remove_file(&self.invite_file); // the token is no longer valid
     }
 
-    /// A token for an existing tenant whose administrator has not accepted an invite yet.
+    /// A token for an existing tenant if its administrator has not accepted an invite yet.
     async fn usable_token(&self) -> anyhow::Result<Option<String>> {
         if let Some(pending) = self.invite(InviteStatus::Pending).await? {
             if let Ok(token) = std::fs::read_to_string(&self.invite_file) {

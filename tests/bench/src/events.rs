@@ -1,18 +1,23 @@
-//! Events like those that producers send, each of 500 bytes, and the messages that become of them.
+//! Typical events of 500 bytes, their messages, and the baseline publisher: the bare NATS client.
+
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::PublishAckFuture;
 use bus::{Message, Request};
 use bytes::Bytes;
 use chrono::DateTime;
 use tenancy::TenantId;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// How long each is.
+/// The size of each event.
 const BYTES: usize = 500;
-/// How many sources send.
+/// The number of event sources.
 const SOURCES: usize = 32;
 
-/// New events, no two with the same id.
+/// New events with unique ids.
 pub(crate) fn events(count: usize) -> Vec<Bytes> {
     (0..count).map(event).collect()
 }
@@ -35,22 +40,62 @@ fn event(number: usize) -> Bytes {
     text.into()
 }
 
-/// The body of a batch.
-pub(crate) fn list(events: &[Bytes]) -> Vec<u8> {
+/// The body of a batch request.
+pub(crate) fn batch_body(events: &[Bytes]) -> Vec<u8> {
     [b"[", &*events.join(&b","[..]), b"]"].concat()
 }
 
-/// What ingest would publish for these events: the same subjects, ids, headers and bytes.
+/// The messages that ingest publishes for these events, with the same subjects, ids, headers and bytes.
 pub(crate) fn messages(tenant: &TenantId, events: &[Bytes]) -> anyhow::Result<Vec<Message>> {
     let request_id = Uuid::now_v7().simple().to_string();
     let credential = format!("session:{}", Uuid::now_v7());
     let request = Request::new(tenant.clone(), DateTime::UNIX_EPOCH, &request_id, &credential, None);
     let message = |raw: &Bytes| {
         let event = udm::parse(raw)?;
-        let id = event.event_id.as_deref().context("each has an id")?;
+        let id = event.event_id.as_deref().context("the event has no id")?;
         Ok(Message::event(&request, &event, id, raw.clone())?)
     };
     events.iter().map(message).collect()
+}
+
+/// Publishes the messages with the bare client library in `tasks` concurrent tasks. Each task awaits the acknowledgements of
+/// one batch before it sends the next one.
+pub(crate) async fn publish_baseline(
+    context: &Context,
+    mut messages: Vec<Message>,
+    batch: usize,
+    tasks: usize,
+) -> anyhow::Result<Duration> {
+    let share = messages.len().div_ceil(tasks);
+    let mut running = JoinSet::new();
+    let started = Instant::now();
+    while !messages.is_empty() {
+        let share_of_task = messages.split_off(messages.len().saturating_sub(share));
+        running.spawn(publish_in_batches(context.clone(), share_of_task, batch));
+    }
+    while let Some(result) = running.join_next().await {
+        result??;
+    }
+    Ok(started.elapsed())
+}
+
+async fn publish_in_batches(context: Context, messages: Vec<Message>, batch: usize) -> anyhow::Result<()> {
+    let mut acks = Vec::with_capacity(batch);
+    for messages in messages.chunks(batch) {
+        for message in messages {
+            acks.push(send(&context, message).await?);
+        }
+        for ack in acks.drain(..) {
+            ack.await?;
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the baseline of the bus library")]
+async fn send(context: &Context, message: &Message) -> anyhow::Result<PublishAckFuture> {
+    let (subject, payload) = (message.subject().clone(), message.payload().clone());
+    Ok(context.publish_with_headers(subject, message.headers(), payload).await?)
 }
 
 #[cfg(test)]
@@ -58,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_valid_as_long_as_said_and_different() {
+    fn events_are_valid_and_unique_and_have_500_bytes() {
         let events = events(40);
         assert!(events.iter().all(|event| event.len() == BYTES));
         let messages = messages(&"acme".parse().unwrap(), &events).unwrap();
@@ -67,6 +112,6 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 40);
-        assert_eq!(udm::split_list(&list(&events)).unwrap(), events);
+        assert_eq!(udm::split_list(&batch_body(&events)).unwrap(), events);
     }
 }

@@ -1,4 +1,4 @@
-//! Closed loops: so many connections, each of which sends its next request when the last one is answered.
+//! Closed-loop load: each connection sends its next request after the response to the previous one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,31 +7,31 @@ use futures::future::try_join_all;
 
 use crate::http::Connection;
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Default)]
-pub(crate) struct Outcome {
-    /// How long each expected answer took.
+pub(crate) struct LoadResult {
+    /// The latency of each response with the expected status.
     pub(crate) times: Vec<Duration>,
-    /// Answers with another status.
-    pub(crate) refused: usize,
-    /// From the first request to the last answer.
+    /// The number of responses with another status.
+    pub(crate) rejected: usize,
+    /// From the first request to the last response.
     pub(crate) elapsed: Duration,
 }
 
-impl Outcome {
-    /// Expected answers a second.
+impl LoadResult {
+    /// Responses with the expected status per second.
     pub(crate) fn rate(&self) -> f64 {
         per_second(self.times.len(), self.elapsed)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+#[expect(clippy::cast_precision_loss, reason = "a rate for display")]
 pub(crate) fn per_second(count: usize, elapsed: Duration) -> f64 {
     count as f64 / elapsed.as_secs_f64()
 }
 
-/// Runs a load on a thread of its own with a runtime of its own: nothing moves between threads, which leaves more of the
-/// cores to what is measured.
+/// Runs a load on one thread with its own runtime. Tasks do not move between threads, which leaves more CPU time to the
+/// measured system.
 pub(crate) async fn on_one_thread<T: Send + 'static, F: Future<Output = anyhow::Result<T>>>(
     work: impl FnOnce() -> F + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -42,64 +42,63 @@ pub(crate) async fn on_one_thread<T: Send + 'static, F: Future<Output = anyhow::
     tokio::task::spawn_blocking(on_thread).await?
 }
 
-/// Sends each request once, dealt out to the connections. Any answer but the expected one is an error: what was meant to be
-/// measured did not happen.
-pub(crate) async fn each_once(
+/// Sends each request once, distributed over the connections. A response with another status is an error.
+pub(crate) async fn send_once(
     address: SocketAddr,
-    connections: usize,
+    count: usize,
     requests: Vec<Vec<u8>>,
     status: u16,
 ) -> anyhow::Result<Duration> {
     on_one_thread(move || async move {
-        let mut opened = opened(address, connections).await?;
+        let mut connections = open_connections(address, count).await?;
         let requests = &requests;
-        let begun = Instant::now();
-        try_join_all(opened.iter_mut().enumerate().map(|(first, connection)| async move {
-            for request in requests.iter().skip(first).step_by(connections) {
+        let started = Instant::now();
+        try_join_all(connections.iter_mut().enumerate().map(|(first, connection)| async move {
+            for request in requests.iter().skip(first).step_by(count) {
                 connection.exchange(request).await?.expect(status)?;
             }
             anyhow::Ok(())
         }))
         .await?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     })
     .await
 }
 
-/// Sends each request again and again for a time over a connection of its own, with a pause after each answer.
-pub(crate) async fn repeatedly(
+/// Repeats each request on its own connection for `time`, with a pause after each response.
+pub(crate) async fn send_repeatedly(
     address: SocketAddr,
     requests: &[Vec<u8>],
     status: u16,
     time: Duration,
     pause: Duration,
-) -> anyhow::Result<Outcome> {
-    let mut opened = opened(address, requests.len()).await?;
-    let begun = Instant::now();
-    let loops = opened.iter_mut().zip(requests).map(|(connection, request)| async move {
-        let mut outcome = Outcome::default();
-        while begun.elapsed() < time {
-            let asked = Instant::now();
+) -> anyhow::Result<LoadResult> {
+    let mut connections = open_connections(address, requests.len()).await?;
+    let started = Instant::now();
+    let loops = connections.iter_mut().zip(requests).map(|(connection, request)| async move {
+        let mut result = LoadResult::default();
+        while started.elapsed() < time {
+            let sent = Instant::now();
             if connection.exchange(request).await?.status == status {
-                outcome.times.push(asked.elapsed());
+                result.times.push(sent.elapsed());
             } else {
-                outcome.refused += 1;
+                result.rejected += 1;
             }
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
         }
-        anyhow::Ok(outcome)
+        anyhow::Ok(result)
     });
-    let mut whole = Outcome::default();
+    let mut total = LoadResult::default();
     for part in try_join_all(loops).await? {
-        whole.times.extend(part.times);
-        whole.refused += part.refused;
+        total.times.extend(part.times);
+        total.rejected += part.rejected;
     }
-    whole.elapsed = begun.elapsed();
-    Ok(whole)
+    total.elapsed = started.elapsed();
+    Ok(total)
 }
 
-async fn opened(address: SocketAddr, connections: usize) -> anyhow::Result<Vec<Connection>> {
-    try_join_all((0..connections).map(|_| Connection::open(address))).await
+async fn open_connections(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Connection>> {
+    try_join_all((0..count).map(|_| Connection::open(address))).await
 }

@@ -1,82 +1,80 @@
-//! `bench`: how fast the running system is, beside the best that the same machine does in the same minutes.
+//! `bench`: compares the running system with the limits of the same machine.
 //!
-//! Machines differ and are noisy, so each figure is measured in rounds that alternate with rounds of its limit; what counts
-//! is the ratio. Client, services, broker and database share the cores. Nothing passes or fails.
+//! Each round of a measurement alternates with a round of its baseline, because machines differ and have other load: the ratio
+//! is what matters. Client, services, broker and database share the cores. The benchmark has no pass or fail.
 
 mod events;
-mod figures;
-mod floor;
 mod http;
-mod likeness;
 mod load;
-mod person;
+mod measurements;
 mod process;
-mod raw;
 mod report;
 mod sessions;
+mod statistics;
 mod system;
+mod user;
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 
-use figures::Bench;
+use measurements::Bench;
 use report::Report;
 use system::System;
 
-/// Measures the running system, each figure beside a limit of the same machine.
+/// Compare the running system with the limits of this machine
 #[derive(Debug, Parser)]
 struct Options {
-    /// The program to measure; without it, the one beside this program
+    /// Program to measure [default: svc-standalone in the directory of this program]
     #[arg(long, value_name = "FILE")]
     standalone: Option<PathBuf>,
-    /// File that says where the servers' programs are, made by deploy/local/fetch.py
+    /// File with the paths of the server programs, written by deploy/local/fetch.py
     #[arg(long, value_name = "FILE", default_value = ".dev/tools.json")]
     tools: PathBuf,
-    /// The images to measure, as `make image` lists them
+    /// List of the images to measure, written by `make image`
     #[arg(long, value_name = "FILE", default_value = "target/images/images.json")]
     images: PathBuf,
-    /// Where the figures are written for programs; the data lie beside it while it runs
+    /// File for the results in JSON; the temporary data are in its directory
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     out: PathBuf,
-    /// Measure only these
+    /// Run only these measurements
     #[arg(
         long,
         value_delimiter = ',',
-        value_name = "FIGURE",
-        default_value = "images,logins,checks,refusals,credentials,batch,single"
+        value_name = "MEASUREMENT",
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events"
     )]
-    only: Vec<Figure>,
-    /// Measure each so often; without it, as often as fits into four minutes
+    only: Vec<Measurement>,
+    /// Number of rounds of each measurement [default: as many as fit into four minutes]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Figure {
-    /// Sizes of the images, and how long their programs take to start
+enum Measurement {
+    /// Image sizes and start times
     Images,
-    /// Logins a second
+    /// Logins per second
     Logins,
-    /// Session checks: how many, how long, and how long while many log in
-    Checks,
-    /// Whether the time of a refusal tells who has an account
-    Refusals,
-    /// Checks of credentials: looked up, remembered and revoked
+    /// Session checks: rate, latency, and latency during logins
+    SessionChecks,
+    /// Whether response times reveal which accounts exist
+    Timing,
+    /// Credential checks: lookup, cache and revocation
     Credentials,
-    /// Events a second in batches
-    Batch,
-    /// Events a second one by one
-    Single,
+    /// Events per second in batches
+    BatchEvents,
+    /// Single events per second
+    SingleEvents,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     tokio::select! {
-        done = run(&options) => done,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
+        result = run(&options) => result,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
     }
 }
 
@@ -86,9 +84,9 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         None => std::env::current_exe()?.with_file_name("svc-standalone"),
     };
     let out = std::path::absolute(&options.out)?;
-    let place = out.parent().context("the file has a directory")?;
-    std::fs::create_dir_all(place)?;
-    let system = System::start(&program, &options.tools, place).await?;
+    let directory = out.parent().context("--out has no directory")?;
+    std::fs::create_dir_all(directory)?;
+    let system = System::start(&program, &options.tools, directory).await?;
     let mut report = Report::default();
     measure(options, &system, &mut report).await?;
     drop(system);
@@ -97,30 +95,22 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Memory first: its base is taken before the first password was hashed.
 async fn measure(options: &Options, system: &System, report: &mut Report) -> anyhow::Result<()> {
-    let base = process::resident(system.pid());
-    let person = person::first_admin(system).await?;
-    let members = person.invite_members(system).await?;
-    let mut bench = Bench { system, person, members, rounds: options.rounds, base, known_events: 0, report };
-    for figure in [
-        Figure::Images,
-        Figure::Logins,
-        Figure::Checks,
-        Figure::Refusals,
-        Figure::Credentials,
-        Figure::Batch,
-        Figure::Single,
-    ] {
-        if options.only.contains(&figure) {
-            match figure {
-                Figure::Images => bench.images(&options.images).await?,
-                Figure::Logins => bench.logins().await?,
-                Figure::Checks => bench.checks().await?,
-                Figure::Refusals => bench.refusals().await?,
-                Figure::Credentials => bench.credentials().await?,
-                Figure::Batch => bench.batch().await?,
-                Figure::Single => bench.single().await?,
+    // Before the first password hash.
+    let idle_bytes = process::resident_bytes(system.pid());
+    let user = user::first_admin(system).await?;
+    let members = user.invite_members(system).await?;
+    let mut bench = Bench { system, user, members, rounds: options.rounds, idle_bytes, report };
+    for measurement in Measurement::value_variants() {
+        if options.only.contains(measurement) {
+            match measurement {
+                Measurement::Images => bench.images(&options.images).await?,
+                Measurement::Logins => bench.login_rate().await?,
+                Measurement::SessionChecks => bench.session_checks().await?,
+                Measurement::Timing => bench.response_times().await?,
+                Measurement::Credentials => bench.credentials().await?,
+                Measurement::BatchEvents => bench.batch_events().await?,
+                Measurement::SingleEvents => bench.single_events().await?,
             }
         }
     }

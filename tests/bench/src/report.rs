@@ -1,104 +1,104 @@
-//! The figures, for people as a table and for programs as JSON.
+//! The results, as a table for people and as JSON for programs.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::likeness::Likeness;
+use crate::statistics;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Default, Serialize)]
 pub(crate) struct Report {
     cores: usize,
-    figures: Vec<Row>,
-    alike: Vec<Alike>,
+    measurements: Vec<Row>,
+    response_times: Vec<ResponseTimes>,
 }
 
-/// Times of a kind of request, which should be like those of the first kind.
+/// Response times of a kind of request, compared with those of the first kind.
 #[derive(Serialize)]
-pub(crate) struct Alike {
-    kind: String,
+pub(crate) struct ResponseTimes {
+    request: String,
     samples: usize,
     median_ms: f64,
     ks_p: f64,
     welch_t: f64,
 }
 
-impl Alike {
-    pub(crate) fn new(kind: String, times: &[f64], likeness: Likeness) -> Self {
-        let Likeness { ks_p, welch_t } = likeness;
-        Self { kind, samples: times.len(), median_ms: median(times.to_vec()), ks_p, welch_t }
+impl ResponseTimes {
+    pub(crate) fn new(request: String, times: &[f64], comparison: statistics::Comparison) -> Self {
+        let statistics::Comparison { ks_p, welch_t } = comparison;
+        Self { request, samples: times.len(), median_ms: median(times.to_vec()), ks_p, welch_t }
     }
 
     fn line(&self) -> String {
-        let Self { kind, samples, median_ms, ks_p, welch_t } = self;
-        format!("{kind:32}  {samples:>7}  {median_ms:>9.2}  {ks_p:>6.3}  {welch_t:>7.2}\n")
+        let Self { request, samples, median_ms, ks_p, welch_t } = self;
+        format!("{request:36}  {samples:>7}  {median_ms:>9.2}  {ks_p:>6.3}  {welch_t:>7.2}\n")
     }
 }
 
-/// A figure of ours beside a limit, round by round.
-pub(crate) struct Pair {
-    pub(crate) figure: &'static str,
-    pub(crate) limit: &'static str,
-    /// Ours and the limit's.
+/// A measurement with its baseline, by round.
+pub(crate) struct Comparison {
+    pub(crate) name: &'static str,
+    pub(crate) baseline: &'static str,
+    /// The measured value and the value of the baseline.
     pub(crate) rounds: Vec<(f64, f64)>,
-    /// What the ratio should be.
-    pub(crate) aim: Option<&'static str>,
+    /// The target of the ratio.
+    pub(crate) target: Option<&'static str>,
 }
 
 #[derive(Serialize)]
 struct Row {
-    figure: &'static str,
-    ours: f64,
+    name: &'static str,
+    value: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    beside: Option<&'static str>,
+    baseline: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<f64>,
+    baseline_value: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    aim: Option<&'static str>,
-    ours_rounds: Vec<f64>,
-    limit_rounds: Vec<f64>,
+    target: Option<&'static str>,
+    rounds: Vec<f64>,
+    baseline_rounds: Vec<f64>,
 }
 
 impl Report {
-    /// Adds a figure beside its limit. The ratio is the median of the rounds' ratios: what slows the machine down slows both
-    /// halves of a round.
-    pub(crate) fn add(&mut self, pair: Pair) {
-        let Pair { figure, limit, rounds, aim } = pair;
-        let ratios = rounds.iter().map(|(ours, limit)| ours / limit).collect();
-        let (ours, limits): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
-        self.figures.push(Row {
-            figure,
-            ours: median(ours.clone()),
-            beside: Some(limit),
-            limit: Some(median(limits.clone())),
+    /// Adds a measurement with its baseline. The ratio is the median of the ratios of the rounds, because other load on the
+    /// machine affects both halves of a round.
+    pub(crate) fn add_comparison(&mut self, comparison: Comparison) {
+        let Comparison { name, baseline, rounds, target } = comparison;
+        let ratios = rounds.iter().map(|(value, baseline)| value / baseline).collect();
+        let (values, baselines): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
+        self.measurements.push(Row {
+            name,
+            value: median(values.clone()),
+            baseline: Some(baseline),
+            baseline_value: Some(median(baselines.clone())),
             ratio: Some(median(ratios)),
-            aim,
-            ours_rounds: ours,
-            limit_rounds: limits,
+            target,
+            rounds: values,
+            baseline_rounds: baselines,
         });
     }
 
-    /// Adds a figure that has no limit.
-    pub(crate) fn add_alone(&mut self, figure: &'static str, rounds: Vec<f64>) {
-        self.figures.push(Row {
-            figure,
-            ours: median(rounds.clone()),
-            beside: None,
-            limit: None,
+    /// Adds a measurement without a baseline.
+    pub(crate) fn add_value(&mut self, name: &'static str, rounds: Vec<f64>) {
+        self.measurements.push(Row {
+            name,
+            value: median(rounds.clone()),
+            baseline: None,
+            baseline_value: None,
             ratio: None,
-            aim: None,
-            ours_rounds: rounds,
-            limit_rounds: Vec::new(),
+            target: None,
+            rounds,
+            baseline_rounds: Vec::new(),
         });
     }
 
-    /// Adds a kind of request that should not be told from others by its time.
-    pub(crate) fn add_alike(&mut self, alike: Alike) {
-        self.alike.push(alike);
+    /// Adds the response times of a kind of request.
+    pub(crate) fn add_response_times(&mut self, times: ResponseTimes) {
+        self.response_times.push(times);
     }
 
     pub(crate) fn write(&mut self, path: &Path) -> anyhow::Result<()> {
@@ -108,28 +108,31 @@ impl Report {
 
     pub(crate) fn print(&self) -> io::Result<()> {
         io::stdout().write_all(self.table().as_bytes())?;
-        io::stdout().write_all(self.likenesses().as_bytes())
+        io::stdout().write_all(self.response_time_table().as_bytes())
     }
 
-    /// The kinds that should be alike. Of eight comparisons one has a p below 0.1 by chance; below 0.01, or a t beyond 3,
-    /// the kinds can be told apart.
-    fn likenesses(&self) -> String {
-        if self.alike.is_empty() {
+    /// The table of response times. Of eight comparisons about one has p < 0.1 by chance. With p < 0.01 or |t| > 3 the
+    /// response time reveals the kind of request.
+    fn response_time_table(&self) -> String {
+        if self.response_times.is_empty() {
             return String::new();
         }
-        let (kind, samples, median, p, t) = ("kind", "samples", "median ms", "KS p", "Welch t");
-        let head = format!("\n{kind:32}  {samples:>7}  {median:>9}  {p:>6}  {t:>7}\n");
-        std::iter::once(head).chain(self.alike.iter().map(Alike::line)).collect()
+        let (request, samples, median, p, t) =
+            ("response time of", "samples", "median ms", "KS p", "Welch t");
+        let head = format!("\n{request:36}  {samples:>7}  {median:>9}  {p:>6}  {t:>7}\n");
+        std::iter::once(head).chain(self.response_times.iter().map(ResponseTimes::line)).collect()
     }
 
     fn table(&self) -> String {
-        let head = ["figure", "ours", "limit", "ratio", "aim", "limit is"].map(str::to_owned);
-        let rows: Vec<_> = std::iter::once(head).chain(self.figures.iter().map(Row::cells)).collect();
+        let head = ["measurement", "result", "baseline", "ratio", "target", "baseline is"].map(str::to_owned);
+        let rows: Vec<_> = std::iter::once(head).chain(self.measurements.iter().map(Row::cells)).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 5] = std::array::from_fn(width);
-        let line = |[figure, ours, limit, ratio, aim, beside]: &[String; 6]| {
+        let line = |[name, value, baseline_value, ratio, target, baseline]: &[String; 6]| {
             let [w0, w1, w2, w3, w4] = widths;
-            let line = format!("{figure:w0$}  {ours:>w1$}  {limit:>w2$}  {ratio:>w3$}  {aim:>w4$}  {beside}");
+            let line = format!(
+                "{name:w0$}  {value:>w1$}  {baseline_value:>w2$}  {ratio:>w3$}  {target:>w4$}  {baseline}"
+            );
             format!("{}\n", line.trim_end())
         };
         rows.iter().map(line).collect()
@@ -138,22 +141,22 @@ impl Report {
 
 impl Row {
     fn cells(&self) -> [String; 6] {
-        let number = |value: Option<f64>| value.map(shown).unwrap_or_default();
+        let number = |value: Option<f64>| value.map(formatted).unwrap_or_default();
         let ratio = self.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         [
-            self.figure.to_owned(),
-            shown(self.ours),
-            number(self.limit),
+            self.name.to_owned(),
+            formatted(self.value),
+            number(self.baseline_value),
             ratio,
-            text(self.aim),
-            text(self.beside),
+            text(self.target),
+            text(self.baseline),
         ]
     }
 }
 
-/// Three digits at least, with commas from a thousand on.
-fn shown(value: f64) -> String {
+/// Formats a number with at least three digits and with thousands separators.
+fn formatted(value: f64) -> String {
     if value < 10.0 {
         return format!("{value:.2}");
     }
@@ -171,7 +174,7 @@ fn shown(value: f64) -> String {
     text
 }
 
-/// The middle one; of an even number, the upper of the two in the middle. Of none, none.
+/// The median; of an even number of values, the upper one of the two in the middle. NaN for an empty list.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -185,11 +188,12 @@ mod tests {
     fn a_row_shows_medians_and_the_median_of_the_ratios() {
         let mut report = Report::default();
         let rounds = vec![(50.0, 100.0), (12_345.0, 24_690.0), (30.0, 40.0)];
-        report.add(Pair { figure: "events", limit: "raw", rounds, aim: Some("≥ 0.7") });
-        report.add_alone("memory", vec![1_234_567.0]);
-        let expected = "figure       ours  limit  ratio    aim  limit is\n\
-                        events       50.0    100   0.50  ≥ 0.7  raw\n\
-                        memory  1,234,567\n";
+        report
+            .add_comparison(Comparison { name: "events", baseline: "raw", rounds, target: Some("≥ 0.7") });
+        report.add_value("memory", vec![1_234_567.0]);
+        let expected = "measurement     result  baseline  ratio  target  baseline is\n\
+                        events            50.0       100   0.50   ≥ 0.7  raw\n\
+                        memory       1,234,567\n";
         assert_eq!(report.table(), expected);
     }
 }

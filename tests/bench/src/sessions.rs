@@ -1,4 +1,4 @@
-//! Sessions made by hand in the database, and the look-up of them as session does it, through a bare pool.
+//! Sessions that are inserted directly into the database, and their lookup with a bare connection pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,23 +15,23 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use tenancy::{SessionId, TenantId, UserId};
 use uuid::Uuid;
 
-/// As many as session has.
+/// The pool size of session.
 const CONNECTIONS: u32 = 8;
 
-/// The database of the running system. Clones share their connections.
+/// The database of the measured system. Clones share the pool.
 #[derive(Clone)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionTable {
     pool: PgPool,
     user_id: UserId,
 }
 
-impl Sessions {
+impl SessionTable {
     pub(crate) async fn connect(url: &str, user_id: UserId) -> anyhow::Result<Self> {
         let options = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
         Ok(Self { pool: options.connect(url).await?, user_id })
     }
 
-    /// Makes sessions of the user with these digests.
+    /// Inserts sessions of the user with these token digests.
     pub(crate) async fn insert(&self, digests: &[TokenDigest]) -> anyhow::Result<()> {
         let digests: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
         sqlx::query(
@@ -44,7 +44,7 @@ impl Sessions {
                 now(), 3600, now() + interval '1 hour', now() + interval '12 hours'
             from session.subjects
             join session.tenants using (tenant_id)
-            cross join unnest($1::bytea[]) as made (digest)
+            cross join unnest($1::bytea[]) as created (digest)
             where user_id = $2",
         )
         .bind(digests)
@@ -55,7 +55,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// What the table takes with its indexes.
+    /// The size of the table with its indexes.
     pub(crate) async fn bytes(&self) -> anyhow::Result<u64> {
         let size = "select pg_total_relation_size('session.sessions')";
         let bytes: i64 = sqlx::query_scalar(size).fetch_one(&self.pool).await?;
@@ -64,38 +64,38 @@ impl Sessions {
 }
 
 #[async_trait::async_trait]
-impl Introspector for Sessions {
+impl Introspector for SessionTable {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
-        let asked: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
+        let digest_bytes: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
         let rows = sqlx::query("select * from session.find_credentials($1)")
-            .bind(asked)
+            .bind(digest_bytes)
             .fetch_all(&self.pool)
             .await
             .map_err(Unavailable::because)?;
-        let mut answers = vec![None; digests.len()];
+        let mut results = vec![None; digests.len()];
         for row in rows {
-            let place: i64 = row.try_get("position").map_err(Unavailable::because)?;
+            let position: i64 = row.try_get("position").map_err(Unavailable::because)?;
             let tenant_id: TenantId = row.try_get("tenant_id").map_err(Unavailable::because)?;
-            let answer = usize::try_from(place - 1).ok().and_then(|place| answers.get_mut(place));
-            if let Some(answer) = answer {
-                *answer = Some(Arc::new(subject(tenant_id, self.user_id)));
+            let result = usize::try_from(position - 1).ok().and_then(|index| results.get_mut(index));
+            if let Some(result) = result {
+                *result = Some(Arc::new(subject(tenant_id, self.user_id)));
             }
         }
-        Ok(answers)
+        Ok(results)
     }
 }
 
-/// Says of every credential that it lives, and counts.
-pub(crate) struct Answering(Arc<AtomicUsize>);
+/// Reports each credential as active, and counts the lookups.
+pub(crate) struct CountingIntrospector(Arc<AtomicUsize>);
 
-impl Answering {
-    pub(crate) fn to(asked: &Arc<AtomicUsize>) -> Self {
-        Self(Arc::clone(asked))
+impl CountingIntrospector {
+    pub(crate) fn new(lookups: &Arc<AtomicUsize>) -> Self {
+        Self(Arc::clone(lookups))
     }
 }
 
 #[async_trait::async_trait]
-impl Introspector for Answering {
+impl Introspector for CountingIntrospector {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         self.0.fetch_add(digests.len(), Ordering::Relaxed);
         let tenant_id: TenantId = "bench".parse().map_err(Unavailable::because)?;

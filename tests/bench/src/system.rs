@@ -1,6 +1,5 @@
-//! The system as a user starts it: `svc-standalone` as a process of its own, over data that are thrown away.
-//!
-//! A process rather than the services in this one: memory and processor time are then the services' own.
+//! The measured system: `svc-standalone` with temporary data, as a separate process, so that memory and CPU time are those of
+//! the services only.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,52 +10,44 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use standalone::run_file::RunFile;
 use tempfile::TempDir;
+use testkit::LIMITS_OFF;
 
 use crate::http::{Connection, request};
 
-/// How long it may take until it answers, and until it has stopped.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The time limit of start and stop.
+const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
-/// More than all rounds together put into the stream; the usual limit is meant for trying things out.
+/// Large enough for the events of all rounds.
 pub(crate) const STREAM_BYTES: &str = "8GiB";
 
-/// All load comes from one address.
-const LIMITS_OFF: [(&str, &str); 4] = [
-    ("SVC_LIMIT_LOGIN", "off"),
-    ("SVC_LIMIT_RESET", "off"),
-    ("SVC_LIMIT_TOKEN", "off"),
-    ("SVC_LIMIT_DEFAULT", "off"),
-];
-
-/// The running system. Dropping it stops it and removes its data.
+/// The running system. Dropping it stops the process and removes the data.
 pub(crate) struct System {
     child: Child,
     pub(crate) run_file: RunFile,
     pub(crate) address: SocketAddr,
-    /// Removed last.
     _home: TempDir,
 }
 
 impl System {
-    /// Starts it with its data in a new directory at that place.
-    pub(crate) async fn start(program: &Path, tools: &Path, place: &Path) -> anyhow::Result<Self> {
-        let home = tempfile::Builder::new().prefix("bench-").tempdir_in(place)?;
-        let shown = home.path().join("run_file.json");
+    /// Starts the system with its data in a new directory in `parent`.
+    pub(crate) async fn start(program: &Path, tools: &Path, parent: &Path) -> anyhow::Result<Self> {
+        let home = tempfile::Builder::new().prefix("bench-").tempdir_in(parent)?;
+        let run_file_path = home.path().join("standalone.json");
         let mut child = Command::new(program)
             .args(["up", "--port", "0", "--data"])
             .arg(home.path().join("data"))
-            .arg("--run_file")
-            .arg(&shown)
+            .arg("--run-file")
+            .arg(&run_file_path)
             .arg("--tools")
             .arg(tools)
             .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
             .envs(LIMITS_OFF)
-            // The load says where it comes from, where that matters.
+            // Requests select their client address with X-Forwarded-For.
             .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")
             .stdout(Stdio::null())
             .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
-        let run_file = match run_file(&mut child, &shown).await {
+            .with_context(|| format!("failed to start {}", program.display()))?;
+        let run_file = match wait_for_run_file(&mut child, &run_file_path).await {
             Ok(run_file) => run_file,
             Err(error) => {
                 stop(&mut child);
@@ -65,50 +56,50 @@ impl System {
         };
         let address = run_file.base_url.trim_start_matches("http://").parse()?;
         let system = Self { child, run_file, address, _home: home };
-        system.takes_events().await?;
+        system.wait_until_events_are_accepted().await?;
         Ok(system)
     }
 
-    /// Waits until events can be accepted, which may come a moment later than logins.
-    async fn takes_events(&self) -> anyhow::Result<()> {
-        let ask = request("GET", "/api/v1/health", &[], b"");
+    /// Waits until `/health` succeeds, which can be shortly after the run file is written.
+    async fn wait_until_events_are_accepted(&self) -> anyhow::Result<()> {
+        let health = request("GET", "/api/v1/health", &[], b"");
         let mut connection = Connection::open(self.address).await?;
-        let begun = Instant::now();
-        while connection.exchange(&ask).await?.status != 200 {
-            ensure!(begun.elapsed() < PATIENCE, "no events are accepted after {PATIENCE:?}");
+        let started = Instant::now();
+        while connection.exchange(&health).await?.status != 200 {
+            ensure!(started.elapsed() < TIMEOUT, "/health fails after {TIMEOUT:?}");
             tokio::time::sleep(POLL).await;
         }
         Ok(())
     }
 
-    /// The process of the services.
+    /// The process id of the services.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
-/// Waits until the system can be used.
-async fn run_file(child: &mut Child, shown: &Path) -> anyhow::Result<RunFile> {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+/// Waits until the system is ready.
+async fn wait_for_run_file(child: &mut Child, path: &Path) -> anyhow::Result<RunFile> {
+    let started = Instant::now();
+    while started.elapsed() < TIMEOUT {
         if let Some(status) = child.try_wait()? {
-            bail!("svc-standalone ended by itself: {status}");
+            bail!("svc-standalone exited: {status}");
         }
-        if let Ok(run_file) = RunFile::load(shown) {
+        if let Ok(run_file) = RunFile::load(path) {
             return Ok(run_file);
         }
         tokio::time::sleep(POLL).await;
     }
-    bail!("svc-standalone is not ready after {PATIENCE:?}")
+    bail!("svc-standalone is not ready after {TIMEOUT:?}")
 }
 
-/// Asks the process to end, and insists after a while.
+/// Sends SIGTERM, and SIGKILL after the timeout.
 pub(crate) fn stop(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let begun = Instant::now();
-    // A process that is gone needs no signal; whatever else goes wrong, it is killed below.
+    let started = Instant::now();
+    // An error is ignored: the process has exited, or it is killed below.
     let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
-    while begun.elapsed() < PATIENCE {
+    while started.elapsed() < TIMEOUT {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }

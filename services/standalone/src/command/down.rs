@@ -35,7 +35,7 @@ pub(super) async fn run(options: Down) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stops the run that holds the lock. Returns false if there is none.
+/// Stops the run that holds the lock. Returns false if no process holds it.
 async fn stop_holder(lock: &Path) -> anyhow::Result<bool> {
     // Only a running process holds a lock, so the id cannot belong to another process.
     let Some(pid) = Lock::holder(lock)?.and_then(Pid::from_raw) else {

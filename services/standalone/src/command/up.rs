@@ -198,5 +198,8 @@ fn print_already_running(data: &DataDir, pid: Option<i32>, port: u16) {
     }
     print(format_args!("  data      {}", data.root().display()));
     print(format_args!("  run file  {}", data.run_file().display()));
-    print("Stop it with Ctrl-C in its terminal or with `make down`.");
+    print(format_args!(
+        "Stop it with Ctrl-C in its terminal or with: make down DATA={}",
+        data.root().display()
+    ));
 }

@@ -25,7 +25,7 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// The number of processes whose command line contains the directory.
+/// The number of processes with the directory in their command line.
 fn processes_below(dir: &Path) -> usize {
     let path = dir.to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

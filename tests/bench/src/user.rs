@@ -1,4 +1,4 @@
-//! Who asks: the first tenant's administrator, who accepts their invite and logs in, and a member whom they invite.
+//! Users of the measured system: the administrator of the first tenant, and invited members.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -7,35 +7,35 @@ use contract::identity::{AcceptInvite, AcceptedInvite, Delivery, Invite, InviteU
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
 use tenancy::{TenantId, UserId};
+use testkit::PASSWORD;
 
 use crate::http::{Connection, request};
 use crate::system::System;
 
-pub(crate) const PASSWORD: &str = "correct-horse-battery-9";
-/// Enough that nobody logs in more often at once than people do.
+/// Enough members that one user does not log in much more often than a real one.
 const MEMBERS: usize = 32;
 
-/// Somebody with a session.
-pub(crate) struct Person {
+/// A user who is logged in.
+pub(crate) struct BenchUser {
     session: IssuedSession,
     email: String,
 }
 
-/// Accepts the invite that the system shows, and logs in.
-pub(crate) async fn first_admin(system: &System) -> anyhow::Result<Person> {
-    let token = system.run_file.admin_invite_token.as_deref().context("a new system has an invite")?;
-    accept(system.address, Secret::new(token)).await
+/// Accepts the invite in the run file and logs in.
+pub(crate) async fn first_admin(system: &System) -> anyhow::Result<BenchUser> {
+    let token = system.run_file.admin_invite_token.as_deref().context("the run file has no invite")?;
+    accept_invite(system.address, Secret::new(token)).await
 }
 
-/// Accepts an invite, and logs in.
-pub(crate) async fn accept(address: SocketAddr, token: Secret) -> anyhow::Result<Person> {
+/// Accepts an invite and logs in.
+pub(crate) async fn accept_invite(address: SocketAddr, token: Secret) -> anyhow::Result<BenchUser> {
     let body = serde_json::to_vec(&AcceptInvite { token, password: Secret::new(PASSWORD) })?;
     let accept = request("POST", "/api/v1/users/accept-invite", &[], &body);
     let mut connection = Connection::open(address).await?;
     let user: AcceptedInvite = serde_json::from_slice(connection.exchange(&accept).await?.expect(201)?)?;
     let login = login(&user.email, &user.tenant_id, Ipv6Addr::LOCALHOST)?;
     let session = serde_json::from_slice(connection.exchange(&login).await?.expect(200)?)?;
-    Ok(Person { session, email: user.email })
+    Ok(BenchUser { session, email: user.email })
 }
 
 fn login(email: &str, tenant: &TenantId, from: Ipv6Addr) -> anyhow::Result<Vec<u8>> {
@@ -44,9 +44,9 @@ fn login(email: &str, tenant: &TenantId, from: Ipv6Addr) -> anyhow::Result<Vec<u
     Ok(request("POST", "/api/v1/auth/password/login", &headers, &body))
 }
 
-impl Person {
-    /// Others of the tenant. A user has so many sessions and no more: whoever logs in all the time loses the older ones, and
-    /// must not be who sends.
+impl BenchUser {
+    /// Invites the members who log in during the measurements. The sessions of a user are limited: repeated logins revoke the
+    /// oldest session, so the user who sends events must not log in repeatedly.
     pub(crate) async fn invite_members(&self, system: &System) -> anyhow::Result<Vec<Self>> {
         let mut members = Vec::new();
         for n in 0..MEMBERS {
@@ -55,41 +55,41 @@ impl Person {
         Ok(members)
     }
 
-    /// Anybody else of the tenant, who accepts at once.
+    /// Invites a member, who accepts immediately.
     pub(crate) async fn invite(&self, system: &System, email: &str) -> anyhow::Result<Self> {
         let invite = InviteUser { email: email.to_owned(), role: Role::Member, delivery: Delivery::Response };
         let invite = self.post("/api/v1/users/invite", &serde_json::to_vec(&invite)?);
         let mut connection = Connection::open(system.address).await?;
         let invite: Invite = serde_json::from_slice(connection.exchange(&invite).await?.expect(201)?)?;
-        accept(system.address, invite.token.context("an invite by response has its token")?).await
+        accept_invite(system.address, invite.token.context("the response has no invite token")?).await
     }
 
-    /// Whose events they are.
+    /// The tenant of the user.
     pub(crate) fn tenant_id(&self) -> &TenantId {
         &self.session.tenant_id
     }
 
-    /// Who sends them.
+    /// The user id.
     pub(crate) fn user_id(&self) -> UserId {
         self.session.user_id
     }
 
-    /// Logs in once more, from the n-th address of many.
+    /// A login request from the n-th client address.
     pub(crate) fn login_from(&self, n: u16) -> anyhow::Result<Vec<u8>> {
         login(&self.email, &self.session.tenant_id, Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1))
     }
 
-    /// Asks who the session is.
-    pub(crate) fn check(&self) -> Vec<u8> {
+    /// A session check (`GET /auth/session`).
+    pub(crate) fn session_check(&self) -> Vec<u8> {
         self.with_bearer("GET", "/api/v1/auth/session", b"")
     }
 
-    /// Sends a body with the session as bearer.
+    /// A POST request with the session token.
     pub(crate) fn post(&self, path: &str, body: &[u8]) -> Vec<u8> {
         self.with_bearer("POST", path, body)
     }
 
-    /// Sends any request with the session as bearer.
+    /// A request with the session token.
     pub(crate) fn with_bearer(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
         let bearer = format!("Bearer {}", self.session.session_id.expose());
         request(method, path, &[("Authorization", &bearer)], body)

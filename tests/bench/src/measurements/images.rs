@@ -1,5 +1,5 @@
-//! The images that `make image` made: how large each is, and how long its program takes until it may get requests, next
-//! to a database and a broker that are there already.
+//! The images of `make image`: their size, and the time from the start of a program to readiness with a running database and
+//! broker.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,21 +14,21 @@ use crate::http::{Connection, request};
 use crate::system::{STREAM_BYTES, stop};
 
 const ROUNDS: usize = 10;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(1);
-const LIMITER_KEY: &str = "a-limiter-key-for-figures-of-32-or-more";
-/// What the services show each other; nobody asks here.
+const LIMITER_KEY: &str = "a-limiter-key-for-the-bench-of-32-or-more";
+/// Required by the configuration; no request uses it.
 const SERVICE_TOKEN: &str = "a-service-token-for-the-bench-of-32-or-more";
 
-/// Image, and how its figures are called.
-const FIGURES: [(&str, &str, Option<&str>); 4] = [
-    ("svc-identity", "image svc-identity, MiB", Some("  from start to ready, ms")),
-    ("svc-session", "image svc-session, MiB", Some("  from start to ready, ms")),
-    ("svc-ingest", "image svc-ingest, MiB", Some("  from start to ready, ms")),
-    ("svc", "image svc, MiB", None),
+/// Images and the names of their measurements.
+const IMAGES: [(&str, &str, Option<&str>); 4] = [
+    ("svc-identity", "size of image svc-identity, MiB", Some("  start until ready, ms")),
+    ("svc-session", "size of image svc-session, MiB", Some("  start until ready, ms")),
+    ("svc-ingest", "size of image svc-ingest, MiB", Some("  start until ready, ms")),
+    ("svc", "size of image svc, MiB", None),
 ];
 
-/// An image as deploy/image.py lists it.
+/// An entry of the list that `deploy/image.py` writes.
 #[derive(Deserialize)]
 struct Image {
     name: String,
@@ -37,22 +37,22 @@ struct Image {
 }
 
 impl Bench<'_> {
-    /// Measures the images of this list; without one there is nothing to measure.
+    /// Measures the images in the list. Without the list nothing is measured.
     pub(crate) async fn images(&mut self, list: &Path) -> anyhow::Result<()> {
         let Ok(text) = std::fs::read(list) else {
-            eprintln!("no images are measured: `make image` makes them");
+            eprintln!("skipped images: {} does not exist; run `make image` first", list.display());
             return Ok(());
         };
         let images: Vec<Image> = serde_json::from_slice(&text)?;
-        for (name, size, start) in FIGURES {
+        for (name, size, start) in IMAGES {
             let Some(image) = images.iter().find(|image| image.name == name) else { continue };
-            self.report.add_alone(size, vec![mebibytes(image.bytes)]);
+            self.report.add_value(size, vec![mebibytes(image.bytes)]);
             let Some(start) = start else { continue };
             let mut rounds = Vec::new();
             for _ in 0..self.rounds(ROUNDS) {
                 rounds.push(milliseconds(self.time_to_ready(&image.program).await?));
             }
-            self.report.add_alone(start, rounds);
+            self.report.add_value(start, rounds);
         }
         Ok(())
     }
@@ -60,15 +60,14 @@ impl Bench<'_> {
     async fn time_to_ready(&self, program: &Path) -> anyhow::Result<Duration> {
         let admin = free_address()?;
         let mut command = self.service(program, admin)?;
-        let begun = Instant::now();
-        let mut child =
-            command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-        let ready = until_ready(&mut child, admin, begun).await;
+        let started = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
+        let ready = wait_until_ready(&mut child, admin, started).await;
         stop(&mut child);
         ready.with_context(|| program.display().to_string())
     }
 
-    /// A service over the system's own database and stream, at addresses of its own.
+    /// The command of a service with the database and stream of the system and its own addresses.
     fn service(&self, program: &Path, admin: SocketAddr) -> anyhow::Result<Command> {
         let run_file = &self.system.run_file;
         let mut command = Command::new(program);
@@ -90,19 +89,23 @@ impl Bench<'_> {
     }
 }
 
-async fn until_ready(child: &mut Child, admin: SocketAddr, begun: Instant) -> anyhow::Result<Duration> {
-    let ask = request("GET", "/readyz", &[], b"");
-    while begun.elapsed() < PATIENCE {
-        // It does not listen at once.
+async fn wait_until_ready(
+    child: &mut Child,
+    admin: SocketAddr,
+    started: Instant,
+) -> anyhow::Result<Duration> {
+    let readiness = request("GET", "/readyz", &[], b"");
+    while started.elapsed() < TIMEOUT {
+        // The connection fails until the program listens.
         if let Ok(mut connection) = Connection::open(admin).await
-            && connection.exchange(&ask).await?.status == 200
+            && connection.exchange(&readiness).await?.status == 200
         {
-            return Ok(begun.elapsed());
+            return Ok(started.elapsed());
         }
-        ensure!(child.try_wait()?.is_none(), "it ended by itself");
+        ensure!(child.try_wait()?.is_none(), "the program exited");
         tokio::time::sleep(POLL).await;
     }
-    bail!("it is not ready after {PATIENCE:?}")
+    bail!("the program is not ready after {TIMEOUT:?}")
 }
 
 fn free_address() -> anyhow::Result<SocketAddr> {

@@ -1,0 +1,80 @@
+//! Logins per second, compared with bare Argon2id on the same number of threads, and their memory.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+
+use super::{Bench, mebibytes};
+use crate::load::{on_one_thread, per_second, send_repeatedly};
+use crate::process::PeakMemory;
+use crate::report::Comparison;
+
+const ROUNDS: usize = 3;
+const TIME: Duration = Duration::from_millis(2500);
+/// Enough that each worker is busy, and few enough that no login is rejected.
+const CONNECTIONS: u16 = 8;
+
+/// The memory of a hash.
+#[derive(Clone, Copy)]
+enum Memory {
+    /// Allocated once per thread.
+    Reused,
+    /// Allocated for each hash, the default of the crate.
+    Allocated,
+}
+
+impl Bench<'_> {
+    pub(crate) async fn login_rate(&mut self) -> anyhow::Result<()> {
+        let (mut reused, mut allocated, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.rounds(ROUNDS) {
+            let (address, logins) = (self.system.address, self.logins(CONNECTIONS)?);
+            let peak = PeakMemory::of(self.system.pid());
+            let load = async move || send_repeatedly(address, &logins, 200, TIME, Duration::ZERO).await;
+            let rate = on_one_thread(load).await?.rate();
+            peaks.push(mebibytes(peak.bytes()));
+            reused.push((rate, hashes(Memory::Reused)?));
+            allocated.push((rate, hashes(Memory::Allocated)?));
+        }
+        let name = "logins per second, 8 connections";
+        let (baseline, target) = ("argon2, memory reused", Some("≥ 0.97"));
+        self.report.add_comparison(Comparison { name, baseline, rounds: reused, target });
+        let (baseline, target) = ("argon2, memory allocated per hash", Some("≥ 1.40"));
+        self.report.add_comparison(Comparison { name, baseline, rounds: allocated, target });
+        self.report.add_value("  memory before the first hash, MiB", vec![mebibytes(self.idle_bytes)]);
+        self.report.add_value("  memory during logins, MiB", peaks);
+        Ok(())
+    }
+}
+
+/// Hashes per second with one thread per core and the default settings of the services.
+fn hashes(memory: Memory) -> anyhow::Result<f64> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let started = Instant::now();
+    let counts = thread::scope(|scope| {
+        let running: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| hash_until(started + TIME, memory))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or(Ok(0))).collect::<Result<Vec<_>, _>>()
+    });
+    let count = counts.map_err(|error| anyhow::anyhow!("{error}"))?.into_iter().sum();
+    Ok(per_second(count, started.elapsed()))
+}
+
+fn hash_until(end: Instant, memory: Memory) -> argon2::Result<usize> {
+    let params = Params::new(64 * 1024, 3, 4, Some(32))?;
+    let mut arena = match memory {
+        Memory::Reused => vec![Block::new(); params.block_count()],
+        Memory::Allocated => Vec::new(),
+    };
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let (password, salt, mut out) = (b"correct-horse-battery-9", [7; 16], [0; 32]);
+    let mut count = 0;
+    while Instant::now() < end {
+        match memory {
+            Memory::Reused => argon2.hash_password_into_with_memory(password, &salt, &mut out, &mut arena)?,
+            Memory::Allocated => argon2.hash_password_into(password, &salt, &mut out)?,
+        }
+        count += 1;
+    }
+    Ok(count)
+}
