@@ -1,4 +1,4 @@
-//! An independent consumer (nats-py) reads subject, headers and payload as docs/events.md specifies. The expected values are
+//! An independent consumer (nats-py) reads subject, headers and payload as docs/consumers.md specifies. The expected values are
 //! computed without the code of the project.
 
 use data_encoding::BASE32_NOPAD;
