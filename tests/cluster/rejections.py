@@ -53,7 +53,7 @@ def upgrade_on_another_version(installation, disturbances):
             disturbances.report, "upgrading on another version",
         )  # fmt: skip
         outputs = [termination_message(cluster, "identity-migration"), cluster.log_of_new("ingest")]
-        expected = ("but this binary was built for", "is not as it must be: max_bytes")
+        expected = ("but this binary was built for", "has the wrong configuration: max_bytes")
         for sentence, output in zip(expected, outputs):
             if sentence not in output:
                 disturbances.report.fail(f"expected {sentence!r} in {output[-300:]!r}")

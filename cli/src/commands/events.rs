@@ -13,7 +13,7 @@ use clap::Args;
 use contract::ProblemKind;
 use schemars::JsonSchema;
 use serde::Serialize;
-use udm::Invalid;
+use udm::ParseError;
 
 use self::input::{EventReader, InputItem, InputSource};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
@@ -146,9 +146,9 @@ fn event_errors(item: &InputItem) -> Vec<EventError> {
     };
     match udm::parse(json.as_bytes()) {
         Ok(_) => Vec::new(),
-        Err(error @ Invalid::NotJson(_)) => whole_event(ProblemKind::MalformedJson.code(), error.to_string()),
-        Err(error @ Invalid::TooLarge) => whole_event(ProblemKind::EventTooLarge.code(), error.to_string()),
-        Err(Invalid::WrongShape { faults, .. }) => faults
+        Err(error @ ParseError::NotJson(_)) => whole_event(ProblemKind::MalformedJson.code(), error.to_string()),
+        Err(error @ ParseError::TooLarge) => whole_event(ProblemKind::EventTooLarge.code(), error.to_string()),
+        Err(ParseError::Invalid { errors, .. }) => errors
             .into_iter()
             .map(|error| EventError {
                 line,

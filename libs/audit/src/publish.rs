@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Limits, Message, Publisher};
+use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Message, PublishLimits, Publisher};
 use database::Database;
 use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
 use serde_json::json;
-use service::{Clock, Tasks, telemetry};
+use service::telemetry::{self, Metrics};
+use service::{Clock, Tasks};
 use tokio::time::Instant;
 
 use crate::log::{AUDIT, Recorded};
@@ -16,7 +17,7 @@ use crate::log::{AUDIT, Recorded};
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The relay delivers a few messages at a time.
-const IN_FLIGHT: Limits = Limits { messages: 64, bytes: 1024 * 1024 };
+const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
 
 struct PublishAudit {
     publisher: Publisher,
@@ -24,7 +25,7 @@ struct PublishAudit {
 }
 
 /// Starts the relay that publishes the events of a context. It retries without limit while the broker is down or the stream
-/// is full. Returns the publisher, for its metrics.
+/// is full.
 ///
 /// # Errors
 /// The configuration of the broker is invalid.
@@ -32,11 +33,11 @@ pub fn publish(
     broker: bus::Config,
     database: Database,
     clock: Arc<dyn Clock>,
+    metrics: &Metrics,
     tasks: &Tasks,
-) -> Result<Publisher, ConnectError> {
-    let publisher =
-        Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, tasks.tracker(), tasks.stopping().clone())?;
-    let deliver = PublishAudit { publisher: publisher.clone(), context: database.schema() };
+) -> Result<(), ConnectError> {
+    let publisher = Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, metrics, tasks)?;
+    let deliver = PublishAudit { publisher, context: database.schema() };
     let relay = Relay {
         database,
         kinds: &[AUDIT],
@@ -46,7 +47,7 @@ pub fn publish(
         clock,
     };
     tasks.spawn("outbox: audit", relay.run(tasks.clone()));
-    Ok(publisher)
+    Ok(())
 }
 
 impl PublishAudit {

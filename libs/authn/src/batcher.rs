@@ -1,5 +1,5 @@
-//! Gathers look-ups. One that comes while nothing is under way starts at once; those that come meanwhile go together in the
-//! next, so that the rate grows with the load and nobody waits for company.
+//! Introspection batcher: combines concurrent lookups. A lookup that arrives while none is in flight starts at once.
+//! Lookups that arrive meanwhile form the next batch, so that batches grow with the load and no lookup waits for others.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -15,18 +15,18 @@ use tokio::time::timeout;
 
 use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
 
-/// At most so many credentials in one look-up.
+/// Maximum number of credentials in one batch.
 pub const MAX_BATCH: usize = 256;
-/// Look-ups under way. One would gather best; a second one goes on when the first is stuck on a connection that has died.
-const UNDER_WAY: usize = 2;
-/// Credentials that wait. Beyond this a look-up would come too late for whoever asks.
-const MOST_WAITING: usize = 16 * 1024;
-/// A look-up takes a millisecond; whoever has waited longer than this is better told to come back.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Maximum number of batches in flight. The second one continues when the first waits for a broken connection.
+const MAX_IN_FLIGHT: usize = 2;
+/// Maximum number of queued credentials. More could not be looked up in time.
+const MAX_QUEUED: usize = 16 * 1024;
+/// Limit of a lookup, including the time in the queue. A lookup usually takes a millisecond.
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-type Answer = Result<Vec<Introspection>, Unavailable>;
+type BatchResult = Result<Vec<Introspection>, Unavailable>;
 
-/// Asks for many callers at once. Clones share everything.
+/// A [`CredentialVerifier`] that combines lookups of concurrent callers. Clones share the queue.
 #[derive(Clone)]
 pub struct IntrospectionBatcher(Arc<Shared>);
 
@@ -38,34 +38,35 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Question>,
-    digests: usize,
-    under_way: usize,
+    queue: VecDeque<Request>,
+    queued_digests: usize,
+    in_flight: usize,
 }
 
-/// What one caller asks.
-struct Question {
+/// The lookup of one caller.
+struct Request {
     digests: Vec<TokenDigest>,
-    answer: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<BatchResult>,
     origin: Option<Origin>,
 }
 
 impl IntrospectionBatcher {
-    /// Gathers look-ups in this source.
+    /// Returns a batcher for this source.
     pub fn new(source: impl Introspector + 'static, tasks: &Tasks) -> Self {
         Self(Arc::new(Shared { source: Box::new(source), tasks: tasks.clone(), state: Mutex::default() }))
     }
 
-    /// One answer a digest, in order, as of a moment after the call. At most [`MAX_BATCH`] digests.
+    /// Looks up at most [`MAX_BATCH`] digests. Returns one result per digest, in the same order. The results are not older
+    /// than the call.
     ///
     /// # Errors
-    /// The source cannot answer, or not in time.
-    pub async fn introspect_all(&self, digests: Vec<TokenDigest>) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        self.0.enqueue(Question { digests, answer, origin: Origin::current() })?;
-        match timeout(PATIENCE, answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(Unavailable::because("no answer came in time")),
+    /// The source is not available, or too slow.
+    pub async fn introspect_all(&self, digests: Vec<TokenDigest>) -> BatchResult {
+        let (reply, result) = oneshot::channel();
+        self.0.enqueue(Request { digests, reply, origin: Origin::current() })?;
+        match timeout(LOOKUP_TIMEOUT, result).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(Unavailable::because("lookup timed out")),
         }
     }
 }
@@ -78,77 +79,77 @@ impl CredentialVerifier for IntrospectionBatcher {
 }
 
 impl Shared {
-    fn enqueue(self: &Arc<Self>, question: Question) -> Result<(), Unavailable> {
+    fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Unavailable> {
         let mut state = self.lock();
-        if state.digests + question.digests.len() > MOST_WAITING {
-            return Err(Unavailable::because("too many look-ups wait"));
+        if state.queued_digests + request.digests.len() > MAX_QUEUED {
+            return Err(Unavailable::because("too many queued lookups"));
         }
-        state.digests += question.digests.len();
-        state.waiting.push_back(question);
-        if state.under_way < UNDER_WAY {
-            state.under_way += 1;
-            // A task of its own: the look-up is many callers' affair, and any of them may hang up.
+        state.queued_digests += request.digests.len();
+        state.queue.push_back(request);
+        if state.in_flight < MAX_IN_FLIGHT {
+            state.in_flight += 1;
+            // A separate task: a batch has many callers, and each can disconnect.
             self.tasks.spawn_short(Arc::clone(self).work());
         }
         Ok(())
     }
 
     async fn work(self: Arc<Self>) {
-        while let Some(questions) = self.take() {
-            self.answer(questions).await;
+        while let Some(requests) = self.take_batch() {
+            self.look_up(requests).await;
         }
     }
 
-    /// What goes into one look-up. That nothing is left and that this worker ends is one step, so that no question can come
-    /// in between and find nobody.
-    fn take(&self) -> Option<Vec<Question>> {
+    /// Removes the next batch from the queue. If the queue is empty, ends the worker under the same lock, so that the next
+    /// request starts a new one.
+    fn take_batch(&self) -> Option<Vec<Request>> {
         let mut state = self.lock();
-        let (mut taken, mut digests) = (Vec::new(), 0);
-        while let Some(next) = state.waiting.front() {
+        let (mut batch, mut digests) = (Vec::new(), 0);
+        while let Some(next) = state.queue.front() {
             if digests > 0 && digests + next.digests.len() > MAX_BATCH {
                 break;
             }
-            let Some(question) = state.waiting.pop_front() else { break };
-            state.digests -= question.digests.len();
-            if !question.answer.is_closed() {
-                digests += question.digests.len();
-                taken.push(question);
+            let Some(request) = state.queue.pop_front() else { break };
+            state.queued_digests -= request.digests.len();
+            if !request.reply.is_closed() {
+                digests += request.digests.len();
+                batch.push(request);
             }
         }
-        if taken.is_empty() {
-            state.under_way -= 1;
+        if batch.is_empty() {
+            state.in_flight -= 1;
             return None;
         }
-        Some(taken)
+        Some(batch)
     }
 
-    async fn answer(&self, questions: Vec<Question>) {
-        let (digests, places) = distinct(&questions);
-        let looking = async {
-            // It is many requests' affair, and belongs to the trace of the first.
-            match questions.first().and_then(|question| question.origin.as_ref()) {
+    async fn look_up(&self, requests: Vec<Request>) {
+        let (digests, indices) = distinct(&requests);
+        let lookup = async {
+            // A batch belongs to the trace of its first request.
+            match requests.first().and_then(|request| request.origin.as_ref()) {
                 Some(origin) => origin.resume("introspection.batch", self.source.look_up(&digests)).await,
                 None => self.source.look_up(&digests).await,
             }
         };
-        // A panic must not end the worker: its place would never be free again.
-        let looking = AssertUnwindSafe(looking).catch_unwind();
-        let found = match timeout(PATIENCE, looking).await {
-            Ok(Ok(Ok(found))) if found.len() == digests.len() => Ok(found),
-            Ok(Ok(Ok(_))) => Err(Unavailable::because("an answer of another length than the question")),
+        // A panic must not end the worker, because `in_flight` would never decrease.
+        let lookup = AssertUnwindSafe(lookup).catch_unwind();
+        let results = match timeout(LOOKUP_TIMEOUT, lookup).await {
+            Ok(Ok(Ok(results))) if results.len() == digests.len() => Ok(results),
+            Ok(Ok(Ok(_))) => Err(Unavailable::because("wrong number of results")),
             Ok(Ok(Err(error))) => Err(error),
-            Ok(Err(_)) => Err(Unavailable::because("the look-up panicked")),
-            Err(_) => Err(Unavailable::because("the look-up took too long")),
+            Ok(Err(_)) => Err(Unavailable::because("the lookup panicked")),
+            Err(_) => Err(Unavailable::because("lookup timed out")),
         };
-        let mut places = places.into_iter();
-        for question in questions {
-            let own = places.by_ref().take(question.digests.len());
-            let answer = match &found {
-                Ok(found) => Ok(own.map(|place| found[place].clone()).collect()),
+        let mut indices = indices.into_iter();
+        for request in requests {
+            let own = indices.by_ref().take(request.digests.len());
+            let result = match &results {
+                Ok(results) => Ok(own.map(|index| results[index].clone()).collect()),
                 Err(error) => Err(error.clone()),
             };
-            // Whoever asked may have hung up.
-            let _ = question.answer.send(answer);
+            // Fails only if the caller is gone.
+            let _ = request.reply.send(result);
         }
     }
 
@@ -157,18 +158,18 @@ impl Shared {
     }
 }
 
-/// Each digest once, and for all digests of the questions in order, which of those it is.
-fn distinct(questions: &[Question]) -> (Vec<TokenDigest>, Vec<usize>) {
-    let (mut digests, mut known) = (Vec::new(), HashMap::new());
-    let asked = questions.iter().flat_map(|question| &question.digests);
-    let places = asked.map(|digest| {
-        *known.entry(*digest).or_insert_with(|| {
+/// Returns the distinct digests, and for every digest of the requests its index among them.
+fn distinct(requests: &[Request]) -> (Vec<TokenDigest>, Vec<usize>) {
+    let (mut digests, mut seen) = (Vec::new(), HashMap::new());
+    let all = requests.iter().flat_map(|request| &request.digests);
+    let indices = all.map(|digest| {
+        *seen.entry(*digest).or_insert_with(|| {
             digests.push(*digest);
             digests.len() - 1
         })
     });
-    let places = places.collect();
-    (digests, places)
+    let indices = indices.collect();
+    (digests, indices)
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use service::Problem;
 
-/// What a request shows as its credential.
+/// The bearer credential of a request.
 pub enum Bearer {
-    /// Nothing.
+    /// No `Authorization` header.
     Missing,
-    /// Something that cannot be a credential of ours; it is refused before any look-up.
+    /// Not a well-formed credential. It is rejected without a lookup.
     Malformed,
     /// A well-formed credential.
     Token(RawToken),
 }
 
-/// Reads the bearer credential, if it is one of these kinds.
+/// Reads the bearer credential. A credential of another kind is malformed.
 pub fn bearer(headers: &HeaderMap, kinds: &[TokenKind]) -> Bearer {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {
@@ -36,7 +36,7 @@ pub fn bearer(headers: &HeaderMap, kinds: &[TokenKind]) -> Bearer {
 }
 
 impl Bearer {
-    /// The credential.
+    /// Returns the credential.
     ///
     /// # Errors
     /// 401 `unauthenticated` or `credential_invalid`.

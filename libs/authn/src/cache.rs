@@ -1,128 +1,174 @@
-//! Remembers what session said, so that a check costs no network hop in the steady state.
+//! Credential cache: remembers introspection results, so that most checks need no request to the session service.
 //!
-//! Nothing is believed for longer than five seconds from the moment the question was put, so a revocation holds everywhere
-//! by then whatever fails. Hints of session end it within milliseconds: each is a mark against a credential, a user or a
-//! tenant, and an answer whose question was put before the mark is asked anew. Marks rather than searching for what to
-//! forget: a hint then costs the same however much is remembered, and a question that is under way when a hint comes needs
-//! no care of its own. While invalidations may be missing nothing is believed, and every check asks session.
+//! An entry is valid for five seconds from the time of the question. Every revocation therefore takes effect within five
+//! seconds, whatever fails. With the invalidation feed it takes effect within milliseconds: an invalidation increases the
+//! epoch and records it for the credential, user or tenant, and an entry whose question was asked in an older epoch is
+//! not used. This includes results of lookups that were in flight when the invalidation arrived. A gap in the feed records
+//! the epoch for all entries. While the feed is down, the cache is not read.
 
-mod listener;
-mod marks;
+mod epochs;
+mod feed;
 mod metrics;
-mod slots;
-mod trust;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hashing::TokenDigest;
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-use crate::batcher::PATIENCE;
+use crate::batcher::LOOKUP_TIMEOUT;
 use crate::{CredentialVerifier, Introspection, IntrospectionBatcher, Introspector, Unavailable};
 
-use marks::Marks;
-use metrics::{CacheMetrics, Way};
-use slots::{Slot, Slots};
-use trust::Trust;
+use epochs::{Dependencies, Epochs};
+use metrics::{CacheMetrics, CacheOutcome};
 
-/// No answer is believed for longer than this after its question was put, and no longer is the cache distrusted after invalidations
-/// may have been missed: by then everything that was remembered before has ended.
-const BELIEVED: Duration = Duration::from_secs(5);
+/// Validity of an entry, from the time of the question.
+const TTL: Duration = Duration::from_secs(5);
+/// More than the number of credentials in use within five seconds.
+const MAX_ACTIVE: u64 = 131_072;
+/// Separate from active credentials, so that guessed tokens do not evict them.
+const MAX_NEGATIVE: u64 = 16_384;
 
-/// An authority in front of session. Clones share everything.
+/// A [`CredentialVerifier`] that caches the results of another source. Clones share the entries.
 #[derive(Clone)]
-pub struct Cache(Arc<Shared>);
+pub struct CredentialCache(Arc<Shared>);
 
 struct Shared {
-    session: IntrospectionBatcher,
-    slots: Slots,
-    marks: Marks,
-    trust: Trust,
+    source: IntrospectionBatcher,
+    /// Active credentials, and lookups in flight.
+    active: Entries,
+    negative: Entries,
+    epochs: Epochs,
+    feed_is_live: AtomicBool,
     metrics: CacheMetrics,
 }
 
-impl Cache {
-    /// A cache in front of this source, which listens to session's invalidations on the broker. The broker need not be there.
+type Entries = moka::sync::Cache<TokenDigest, Arc<Lookup>>;
+
+/// One question and its result. Concurrent checks of one credential wait for the same result.
+struct Lookup {
+    asked_at: Instant,
+    /// The epoch before the question was asked.
+    epoch: u64,
+    result: OnceCell<(Introspection, Dependencies)>,
+}
+
+impl CredentialCache {
+    /// Returns a cache for results of `source`, and starts to listen to the invalidation feed. NATS need not be reachable
+    /// yet.
     pub fn start(
-        session: impl Introspector + 'static,
-        invalidations: bus::Config,
+        source: impl Introspector + 'static,
+        nats: bus::Config,
         clock: Arc<dyn Clock>,
         tasks: &Tasks,
         telemetry: &Telemetry,
     ) -> Self {
-        let cache = Self::new(session, tasks, telemetry.metrics().shared(CacheMetrics::register));
+        let cache = Self::new(source, tasks, telemetry.metrics().shared(CacheMetrics::register));
         let measured = Arc::clone(&cache.0);
         telemetry.metrics().at_scrape(move || measured.measure());
-        let (heard, stop) = (cache.clone(), tasks.stopping().clone());
+        let (listening, stop) = (Arc::clone(&cache.0), tasks.stopping().clone());
         tasks.spawn_short(async move {
-            stop.run_until_cancelled(listener::listen(heard, invalidations, clock)).await;
+            stop.run_until_cancelled(feed::listen(&listening, nats, &*clock)).await;
         });
         cache
     }
 
-    fn new(session: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
+    fn new(source: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
+        // The expiry of the library only frees memory. It counts from the insertion; `is_valid` counts from the question.
+        let entries = |max| Entries::builder().max_capacity(max).time_to_live(TTL).build();
         Self(Arc::new(Shared {
-            session: IntrospectionBatcher::new(session, tasks),
-            slots: Slots::new(Instant::now()),
-            marks: Marks::default(),
-            trust: Trust::none_yet(),
+            source: IntrospectionBatcher::new(source, tasks),
+            active: entries(MAX_ACTIVE),
+            negative: entries(MAX_NEGATIVE),
+            epochs: Epochs::default(),
+            feed_is_live: AtomicBool::new(false),
             metrics,
         }))
     }
 }
 
 #[async_trait::async_trait]
-impl CredentialVerifier for Cache {
+impl CredentialVerifier for CredentialCache {
     async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
-        let Shared { session, trust, metrics, .. } = &*self.0;
-        let now = Instant::now();
-        if !trust.holds(now) {
-            metrics.count(Way::Distrusted);
-            return session.introspect(digest).await;
+        let cache = &*self.0;
+        if !cache.feed_is_live.load(Ordering::Acquire) {
+            cache.metrics.count(CacheOutcome::Bypass);
+            return cache.source.introspect(digest).await;
         }
-        if let Some(known) = self.0.remembered(digest, now) {
-            metrics.count(if known.is_some() { Way::Hit } else { Way::Negative });
-            return Ok(known);
+        if let Some(introspection) = cache.cached(digest) {
+            let active = introspection.is_some();
+            cache.metrics.count(if active { CacheOutcome::Hit } else { CacheOutcome::Negative });
+            return Ok(introspection);
         }
-        metrics.count(Way::Miss);
-        let asking = timeout(PATIENCE, self.0.ask(digest));
-        asking.await.unwrap_or_else(|_| Err(Unavailable::because("session did not answer in time")))
+        cache.metrics.count(CacheOutcome::Miss);
+        let lookup = timeout(LOOKUP_TIMEOUT, cache.look_up(digest));
+        lookup
+            .await
+            .unwrap_or_else(|_| Err(Unavailable::because("the session service did not reply in time")))
     }
 }
 
 impl Shared {
-    fn remembered(&self, digest: TokenDigest, now: Instant) -> Option<Introspection> {
-        let slot = self.slots.find(digest, now)?;
-        let known = slot.answer.get()?;
-        self.marks.spare(digest, &slot, known).then(|| known.clone())
+    fn cached(&self, digest: TokenDigest) -> Option<Introspection> {
+        let lookup = self.active.get(&digest).or_else(|| self.negative.get(&digest))?;
+        let (introspection, _) = lookup.result.get()?;
+        self.is_valid(&lookup).then(|| introspection.clone())
     }
 
-    /// Asks session once for all who ask now, and again when a mark has come meanwhile.
-    async fn ask(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
+    /// Returns whether the lookup is young enough and no invalidation of its result arrived after the question.
+    fn is_valid(&self, lookup: &Lookup) -> bool {
+        let changed = match lookup.result.get() {
+            Some((_, dependencies)) => self.epochs.changed_after(lookup.epoch, *dependencies),
+            None => false,
+        };
+        !changed && lookup.asked_at.elapsed() < TTL
+    }
+
+    /// Queries the source, or joins a lookup in flight. Repeats the lookup if an invalidation of its result arrives
+    /// meanwhile.
+    async fn look_up(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         loop {
-            let now = Instant::now();
-            let slot = self.slots.find_or_insert(digest, now, || Slot::new(now, self.marks.latest()));
-            let known = slot.answer.get_or_try_init(async || {
-                let known = self.session.introspect(digest).await?;
-                if known.is_none() {
-                    self.slots.bury(digest, &slot, now);
-                }
-                Ok(known)
-            });
-            let known = known.await?;
-            if self.marks.spare(digest, &slot, known) {
-                return Ok(known.clone());
+            // Time and epoch before the question: a change that the result may lack is newer than both.
+            let new = || {
+                let asked_at = Instant::now();
+                Arc::new(Lookup { asked_at, epoch: self.epochs.current(), result: OnceCell::new() })
+            };
+            let entry = self.active.entry(digest).or_insert_with_if(new, |lookup| !self.is_valid(lookup));
+            let lookup = entry.into_value();
+            let (introspection, _) = lookup.result.get_or_try_init(|| self.ask(digest, &lookup)).await?;
+            if self.is_valid(&lookup) {
+                return Ok(introspection.clone());
             }
-            self.slots.remove(digest, &slot);
         }
     }
 
+    async fn ask(
+        &self,
+        digest: TokenDigest,
+        lookup: &Arc<Lookup>,
+    ) -> Result<(Introspection, Dependencies), Unavailable> {
+        let introspection = self.source.introspect(digest).await?;
+        if introspection.is_none() {
+            self.negative.insert(digest, Arc::clone(lookup));
+            self.active.invalidate(&digest);
+        }
+        let dependencies = Dependencies::new(digest, &introspection);
+        Ok((introspection, dependencies))
+    }
+
+    /// Makes all entries unusable.
+    fn drop_all(&self) {
+        self.epochs.change_all();
+        self.active.invalidate_all();
+        self.negative.invalidate_all();
+    }
+
     fn measure(&self) {
-        let (live, dead) = self.slots.lengths();
-        self.metrics.show(live, dead);
+        self.metrics.set_entries(self.active.entry_count(), self.negative.entry_count());
     }
 }
 

@@ -1,7 +1,7 @@
-//! Who stands behind a bearer credential, for every service that has to know.
+//! Verification of bearer credentials.
 //!
-//! session is the only authority. The others ask it by the credential's digest and may remember the answer for a moment;
-//! what they learn is a [`Caller`], and an extractor in a handler's signature shows what the handler demands.
+//! The session service decides who owns a credential. Other services query it by the digest of the token and cache the
+//! result. The extractors [`Caller`] and [`Admin`] show in the signature of a handler which credential it requires.
 
 mod batcher;
 mod bearer;
@@ -13,7 +13,7 @@ mod verifier;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
 pub use bearer::{Bearer, bearer};
-pub use cache::Cache;
+pub use cache::CredentialCache;
 pub use caller::{Admin, Caller};
 pub use secret::{
     InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret, SERVICE_TOKEN,

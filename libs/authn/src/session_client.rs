@@ -1,4 +1,4 @@
-//! The client of session's internal API.
+//! Client of the internal API of the session service.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use service::config::Variable;
 use service::telemetry::outgoing_headers;
 use url::Url;
 
-use crate::batcher::PATIENCE;
+use crate::batcher::LOOKUP_TIMEOUT;
 use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
 
-/// Where session's internal API is.
+/// Address of the internal API of the session service.
 pub const SESSION_URL: Variable = Variable {
     name: "SVC_SESSION_URL",
     form: "URL",
@@ -26,7 +26,7 @@ pub const SESSION_URL: Variable = Variable {
     meaning: "The internal API of the session service.",
 };
 
-/// Asks session. Clones share their connections.
+/// Client of the session service. Clones share the connections.
 #[derive(Clone)]
 pub struct SessionClient {
     http: reqwest::Client,
@@ -37,32 +37,33 @@ pub struct SessionClient {
 /// A session was not issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The standing that the login saw is over: the password was changed, the user disabled or the tenant suspended
-    /// meanwhile.
-    #[error("the login came too late")]
+    /// The account status that the login read is outdated: the password was changed, the user disabled or the tenant
+    /// suspended meanwhile.
+    #[error("the account changed during the login")]
     Overtaken,
-    /// Session cannot answer now.
+    /// The session service is not available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
 
 impl SessionClient {
-    /// A client of the API at this origin.
+    /// Returns a client of the API at this origin.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be created.
     pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
-        // Mostly plain HTTP inside the cluster, never through a proxy.
-        let mut http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).connect_timeout(PATIENCE);
+        // Internal traffic never uses a proxy.
+        let mut http =
+            reqwest::Client::builder().no_proxy().timeout(LOOKUP_TIMEOUT).connect_timeout(LOOKUP_TIMEOUT);
         if origin.scheme() == "http" {
-            // The machine's certificates would be read and parsed for nothing, at every start.
+            // Without this, every start would read and parse the certificates of the machine.
             http = http.tls_certs_only([]);
         }
         let http = http.build()?;
         Ok(Self { http, origin, service_token: service_token.into() })
     }
 
-    /// Issues a session for a person who has just proven themselves.
+    /// Issues a session for an authenticated user.
     ///
     /// # Errors
     /// See [`IssueError`].
@@ -75,18 +76,18 @@ impl SessionClient {
         Ok(response.json().await.map_err(unavailable)?)
     }
 
-    /// Tells session a user's standing. Safe to repeat.
+    /// Pushes the account status of a user. Idempotent.
     ///
     /// # Errors
-    /// Session cannot take it now.
+    /// The session service is not available.
     pub async fn put_subject(&self, record: &SubjectRecord) -> Result<(), Unavailable> {
         self.put(&subject_path(record.user_id), record).await
     }
 
-    /// Tells session a tenant's standing. Safe to repeat.
+    /// Pushes the account status of a tenant. Idempotent.
     ///
     /// # Errors
-    /// Session cannot take it now.
+    /// The session service is not available.
     pub async fn put_tenant(&self, record: &TenantRecord) -> Result<(), Unavailable> {
         self.put(&tenant_path(&record.tenant_id), record).await
     }
@@ -110,8 +111,8 @@ impl SessionClient {
 #[async_trait::async_trait]
 impl Introspector for SessionClient {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
-        let question = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
-        let response = self.post(INTROSPECT, &question).await?.error_for_status().map_err(unavailable)?;
+        let request = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
+        let response = self.post(INTROSPECT, &request).await?.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
         Ok(subjects.into_iter().map(|subject| subject.map(Arc::new)).collect())
     }

@@ -1,4 +1,4 @@
-//! Whoever can tell who stands behind a credential.
+//! Sources of introspection results.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use contract::internal::Subject;
 use hashing::TokenDigest;
 use service::Problem;
 
-/// Who stands behind a credential; `None` when it is not live.
+/// The owner of a credential, or `None` if the credential is not active.
 pub type Introspection = Option<Arc<Subject>>;
 
-/// The authority on bearer credentials: session itself in session, something that asks it elsewhere.
+/// Verifies bearer credentials one at a time.
 #[async_trait::async_trait]
 pub trait CredentialVerifier: Send + Sync {
-    /// Who stands behind the credential with this digest.
+    /// Looks up the owner of the credential with this digest.
     async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable>;
 }
 
-/// Where the answers come from, many at once: the database in session, session's internal API elsewhere.
+/// Looks up many credentials at once: in the database, or through the internal API of the session service.
 #[async_trait::async_trait]
 pub trait Introspector: Send + Sync {
-    /// One answer a digest, in order, as of a moment after the call.
+    /// Returns one result per digest, in the same order. The results are not older than the call.
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable>;
 }
 
-/// The authority cannot answer now. That is a 503, never a 401: a producer must not throw its data away for it.
+/// Credentials cannot be verified. The response is 503, never 401: a producer must not discard its events.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("credentials cannot be checked now")]
+#[error("failed to verify the credential")]
 pub struct Unavailable(#[source] Arc<dyn Error + Send + Sync>);
 
 impl Unavailable {
-    /// For this reason, which goes to the log.
+    /// Returns the error with a cause for the log.
     pub fn because(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(cause.into().into())
     }

@@ -7,46 +7,43 @@ use async_nats::{Client, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use service::config::Variable;
 
-use crate::publisher::PublishMetrics;
-
-/// Where the broker is. Each service has a user of its own there (`deploy/nats/accounts.conf`).
+/// Addresses of the NATS servers. Each service has its own NATS user (`deploy/nats/accounts.conf`).
 pub const NATS_URL: Variable = Variable {
     name: "SVC_NATS_URL",
-    form: "nats://user:password@host:port, several with commas",
+    form: "nats://user:password@host:port, comma-separated",
     default: None,
     secret: true,
-    meaning: "The NATS servers, as the user who is called like the service.",
+    meaning: "The NATS servers. The user has the name of the service.",
 };
 
-/// A dead broker is noticed after three of these at most.
+/// Interval of pings. The client closes the connection after two unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// How long one attempt to connect may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How long an answer may take: stream information, and whatever else is asked through this client.
-const REQUEST_LIMIT: Duration = Duration::from_secs(3);
-/// The wait between attempts doubles up to this.
-const MAX_BACK_OFF: Duration = Duration::from_secs(1);
+/// Limit of one connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limit of one request through the client, for example for stream information.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Delay before the second attempt to connect. It doubles up to the maximum.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
+const MAX_BACK_OFF: Duration = Duration::from_secs(1);
 
-/// Where the broker is and who we are to it.
+/// Addresses of the servers and credentials of the client.
 #[derive(Clone)]
 pub struct Config {
-    /// `nats://user:password@host:port`, or several with commas between; `tls://` for TLS. The first one's user counts.
+    /// `nats://user:password@host:port`, or several addresses separated by commas; `tls://` for TLS. The user of the
+    /// first address is used for all.
     pub url: String,
-    /// What the broker calls this connection in its logs.
+    /// Name of the connection in the logs of the server.
     pub name: String,
-    /// The contents of a `.creds` file, when the broker wants one.
+    /// Contents of a `.creds` file.
     pub credentials: Option<String>,
-    /// Under which subjects answers may come; `_INBOX` when absent.
+    /// Prefix of reply subjects, `_INBOX` by default.
     pub inbox_prefix: Option<String>,
-    /// Whether `connect` waits in the background for a broker that is not there yet, instead of failing.
+    /// Whether [`connect`] succeeds before a server is reachable and connects in the background.
     pub wait_for_broker: bool,
-    /// Where a publisher over this connection counts.
-    pub metrics: PublishMetrics,
 }
 
 impl Config {
-    /// A broker at this address, which must be there already.
+    /// Returns a configuration without options: [`connect`] fails if no server is reachable.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -54,48 +51,48 @@ impl Config {
             credentials: None,
             inbox_prefix: None,
             wait_for_broker: false,
-            metrics: PublishMetrics::default(),
         }
     }
 }
 
-/// Without the secrets.
+/// Omits the secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// Why there is no connection.
+/// No connection was established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// An address that names no server. The address is not repeated: it may hold a password.
-    #[error("the broker's address is malformed")]
+    /// The address is malformed. The message omits the address, because it can contain a password.
+    #[error("malformed NATS address")]
     Address,
-    /// The `.creds` contents cannot be used.
-    #[error("the broker's credentials are malformed")]
+    /// The contents of the `.creds` file are malformed.
+    #[error("malformed NATS credentials")]
     Credentials(#[source] std::io::Error),
-    /// The broker is not there, or does not want us.
-    #[error("the broker does not answer")]
+    /// No server is reachable, or the server rejected the client.
+    #[error("failed to connect to NATS")]
     Unreachable(#[from] async_nats::ConnectError),
 }
 
-/// Connects. The client reconnects by itself, for ever; nothing that must be acknowledged is published through it.
+/// Connects to NATS. The client reconnects without limit, so messages that need an acknowledgement must not be
+/// published through it.
 pub async fn connect(config: &Config) -> Result<Client, ConnectError> {
-    let (mut options, servers) = dial(config)?;
+    let (mut options, servers) = connect_options(config)?;
     if config.wait_for_broker {
         options = options.retry_on_initial_connect();
     }
     Ok(options.reconnect_delay_callback(back_off).connect(servers).await?)
 }
 
-/// Options and addresses. The user and password leave the addresses, since the client library writes those to its logs.
-pub(crate) fn dial(config: &Config) -> Result<(ConnectOptions, Vec<ServerAddr>), ConnectError> {
+/// Returns client options and addresses without credentials: the client library logs the addresses.
+pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<ServerAddr>), ConnectError> {
     let mut options = ConnectOptions::new()
         .name(&config.name)
         .ping_interval(PING_INTERVAL)
-        .connection_timeout(CONNECT_LIMIT)
-        .request_timeout(Some(REQUEST_LIMIT))
+        .connection_timeout(CONNECT_TIMEOUT)
+        .request_timeout(Some(REQUEST_TIMEOUT))
         .ignore_discovered_servers();
     let mut servers = Vec::new();
     for address in config.url.split(',') {
@@ -117,7 +114,7 @@ pub(crate) fn dial(config: &Config) -> Result<(ConnectOptions, Vec<ServerAddr>),
     Ok((options, servers))
 }
 
-/// At once, then 20 ms, doubling to 1 s.
+/// Delay before a connection attempt: none before the first, then 20 ms, doubling to 1 s.
 pub(crate) fn back_off(attempt: usize) -> Duration {
     if attempt <= 1 {
         return Duration::ZERO;
@@ -135,24 +132,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_password_is_neither_shown_nor_left_in_the_address() {
+    fn debug_output_and_addresses_omit_the_password() {
         let config = Config::new("nats://ingest:p%40ss@127.0.0.1:4222, nats://other:4223", "test");
         assert!(!format!("{config:?}").contains("ss"));
-        let (_, servers) = dial(&config).unwrap();
+        let (_, servers) = connect_options(&config).unwrap();
         let urls: Vec<_> = servers.iter().map(ServerAddr::as_url_str).collect();
         assert!(urls.iter().all(|url| !url.contains("ingest") && !url.contains("ss@")), "{urls:?}");
         assert_eq!(servers.len(), 2);
     }
 
     #[test]
-    fn a_malformed_address_is_refused_without_being_repeated() {
-        let fault = dial(&Config::new("nats://u:secret@[", "test")).map(|_| ()).unwrap_err();
-        assert!(!format!("{fault} {fault:?}").contains("secret"));
+    fn error_of_a_malformed_address_omits_the_address() {
+        let error = connect_options(&Config::new("nats://u:secret@[", "test")).map(|_| ()).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"));
     }
 
     #[test]
-    fn waits_double_up_to_a_second() {
-        let waits: Vec<_> = [0, 1, 2, 3, 4, 8, 9, 1_000_000].map(|n| back_off(n).as_millis()).into();
-        assert_eq!(waits, [0, 0, 20, 40, 80, 1000, 1000, 1000]);
+    fn back_off_doubles_up_to_one_second() {
+        let delays: Vec<_> = [0, 1, 2, 3, 4, 8, 9, 1_000_000].map(|n| back_off(n).as_millis()).into();
+        assert_eq!(delays, [0, 0, 20, 40, 80, 1000, 1000, 1000]);
     }
 }

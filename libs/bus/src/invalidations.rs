@@ -1,50 +1,132 @@
-//! Hints that credentials have ended or changed, so that nobody goes on believing what they remember of them.
+//! Invalidation feed: announces that credentials, users or tenants changed, so that caches stop using old results.
 //!
-//! A hint may be lost: the broker promises nothing for such messages, and publishing one never holds up the change itself.
-//! So every message has a number, one is sent each second even when there is nothing to say, and whoever listens notices
-//! what is missing.
+//! Publishing never delays the change itself, and core NATS does not guarantee delivery. Every message therefore has a
+//! sequence number, each publisher sends a heartbeat per second, and a listener detects missing messages.
 
-mod listener;
 mod publisher;
 
+use async_nats::{Event, Subscriber};
 use chrono::{DateTime, Utc};
+use futures::StreamExt as _;
+use hashing::TokenDigest;
 use serde::{Deserialize, Serialize};
 use tenancy::{TenantId, UserId};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
-pub use listener::{FeedEvent, InvalidationListener};
+use crate::connect::{self, Config, ConnectError};
+
 pub use publisher::InvalidationPublisher;
 
-/// Where invalidations are published.
+/// Subject of the feed.
 pub const INVALIDATION_SUBJECT: &str = "svc.invalidations.v1";
 
-/// AccountRef a hint is about. It says nothing of what is true now: that must be asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What changed. The new state is not part of it; it must be looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalidation {
-    /// One session or API key, by the SHA-256 digest of its token in lower-case hex.
-    Credential(String),
-    /// A user: their role, status or password changed, or all their sessions ended.
+    /// One session or API key, by the digest of its token.
+    Credential(#[serde(with = "hex_digest")] TokenDigest),
+    /// A user: role, status or password changed, or all sessions were revoked.
     User(UserId),
-    /// A tenant: its status, quota or producers changed.
+    /// A tenant: status, quota or producers changed.
     Tenant(TenantId),
 }
 
 /// A message on [`INVALIDATION_SUBJECT`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvalidationMessage {
-    /// The process that publishes.
+    /// Id of the publishing process.
     pub publisher: Uuid,
-    /// From 1, each message's one more than that of the publisher's message before.
-    pub number: u64,
-    /// When the oldest of the changes was committed.
-    pub since: DateTime<Utc>,
-    /// What changed; nothing in a heartbeat.
+    /// Number of the message, counted per publisher from 1 without gaps.
+    pub sequence: u64,
+    /// Commit time of the oldest change.
+    pub committed_at: DateTime<Utc>,
+    /// The changes; empty in a heartbeat.
     #[serde(default)]
-    pub revoked: Vec<Invalidation>,
-    /// The publisher ends in order: nothing more comes from it, and nothing is missing.
+    pub invalidations: Vec<Invalidation>,
+    /// Whether the publisher shuts down and this is its last message.
     #[serde(default)]
     pub last: bool,
+}
+
+/// Lower-case hexadecimal digits.
+mod hex_digest {
+    use hashing::TokenDigest;
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(digest: &TokenDigest, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&digest.to_hex())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TokenDigest, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        TokenDigest::from_hex(&text).ok_or_else(|| D::Error::custom("expected 64 hexadecimal digits"))
+    }
+}
+
+/// What a listener receives.
+#[derive(Debug)]
+pub enum FeedEvent {
+    /// The connection was established.
+    Connected,
+    /// A message arrived.
+    Message(InvalidationMessage),
+    /// The connection broke. No messages arrive until it is established again.
+    Disconnected,
+    /// Messages may be lost although the connection is up: the listener was too slow, or a message was malformed.
+    Gap,
+}
+
+/// A subscription to the feed. It reconnects by itself.
+pub struct InvalidationListener {
+    messages: Subscriber,
+    connection_events: mpsc::UnboundedReceiver<FeedEvent>,
+}
+
+impl InvalidationListener {
+    /// Subscribes to the feed. The server need not be reachable yet.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub async fn start(config: &Config) -> Result<Self, ConnectError> {
+        let (sender, connection_events) = mpsc::unbounded_channel();
+        let on_event = move |event| {
+            let event = match event {
+                Event::Connected => Some(FeedEvent::Connected),
+                Event::Disconnected | Event::Closed => Some(FeedEvent::Disconnected),
+                Event::SlowConsumer(_) => Some(FeedEvent::Gap),
+                _ => None,
+            };
+            // The receiver is gone only if the listener was dropped.
+            let _ = event.map(|event| sender.send(event));
+            std::future::ready(())
+        };
+        let (options, servers) = connect::connect_options(config)?;
+        let client = options
+            .retry_on_initial_connect()
+            .reconnect_delay_callback(connect::back_off)
+            .event_callback(on_event)
+            .connect(servers)
+            .await?;
+        let messages = client.subscribe(INVALIDATION_SUBJECT).await.map_err(|_| ConnectError::Address)?;
+        Ok(Self { messages, connection_events })
+    }
+
+    /// Returns the next event. Cancelling the future loses nothing.
+    pub async fn next(&mut self) -> FeedEvent {
+        tokio::select! {
+            // Connection events first: messages that follow a gap must not hide it.
+            biased;
+            Some(event) = self.connection_events.recv() => event,
+            Some(message) = self.messages.next() => {
+                serde_json::from_slice(&message.payload).map_or(FeedEvent::Gap, FeedEvent::Message)
+            }
+            // Both channels end only when the client is dropped, and the subscription keeps it.
+            else => std::future::pending().await,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -52,15 +134,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_keep_their_form_in_both_directions() {
-        let text = concat!(
-            r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","number":7,"since":"2026-01-31T12:00:00.250Z","#,
-            r#""revoked":[{"credential":"ab"},{"user":"018f2e6e-7c1d-7000-8000-000000000002"},{"tenant":"acme"}],"last":false}"#
+    fn messages_keep_their_wire_format() {
+        let digest = TokenDigest::of_text("token").to_hex();
+        let text = format!(
+            concat!(
+                r#"{{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":7,"#,
+                r#""committed_at":"2026-01-31T12:00:00.250Z","invalidations":[{{"credential":"{}"}},"#,
+                r#"{{"user":"018f2e6e-7c1d-7000-8000-000000000002"}},{{"tenant":"acme"}}],"last":false}}"#
+            ),
+            digest
         );
-        let hint: InvalidationMessage = serde_json::from_str(text).unwrap();
-        assert_eq!(hint.revoked.len(), 3);
-        assert_eq!(serde_json::to_string(&hint).unwrap(), text);
-        let heartbeat = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","number":8,"since":"2026-01-31T12:00:01Z","later":1}"#;
-        assert_eq!(serde_json::from_str::<InvalidationMessage>(heartbeat).unwrap().revoked, []);
+        let message: InvalidationMessage = serde_json::from_str(&text).unwrap();
+        assert_eq!(message.invalidations.len(), 3);
+        assert_eq!(serde_json::to_string(&message).unwrap(), text);
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_a_malformed_digest_is_rejected() {
+        let heartbeat = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":8,"committed_at":"2026-01-31T12:00:01Z","later":1}"#;
+        assert_eq!(serde_json::from_str::<InvalidationMessage>(heartbeat).unwrap().invalidations, []);
+        assert!(serde_json::from_str::<Invalidation>(r#"{"credential":"ab"}"#).is_err());
     }
 }

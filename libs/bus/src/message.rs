@@ -1,4 +1,4 @@
-//! What is published: subject, headers, payload. Headers that a whole request has in common are made once.
+//! A message for a stream: subject, headers and payload.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenancy::TenantId;
 use udm::Event;
 
-use crate::subject::{AuditSubject, EventSubject, InvalidSubject};
-use crate::{AUDIT_STREAM, UDM_STREAM, digest};
+use crate::streams::{AUDIT_STREAM, UDM_STREAM};
+use crate::subject::{AuditSubject, EventSubject, InvalidSubject, long_digest, short_digest};
 
 const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
 const CE_ID: HeaderName = HeaderName::from_static("ce-id");
@@ -25,26 +25,26 @@ const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
 const REQUEST_ID: HeaderName = HeaderName::from_static("Udm-Request-Id");
 const CREDENTIAL: HeaderName = HeaderName::from_static("Udm-Credential");
 
-/// A message id above this length is replaced by its digest: the broker keeps every id of the window in memory.
+/// A longer message id is replaced by its digest, because the server keeps all ids of the duplicate window in memory.
 const MAX_MESSAGE_ID: usize = 128;
-/// What a segment of a URI may hold as it stands (RFC 3986, unreserved).
+/// Characters that need no escaping in a URI segment (RFC 3986, unreserved).
 const URI_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// What the headers of a message take, roughly; counted against the limits in flight.
+/// Approximate size of the headers of a message, counted against the memory budget.
 const HEADER_BYTES: usize = 512;
 
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// What all events of one HTTP request have in common.
+/// The part of the messages that all events of one HTTP request share. Its headers are built once per request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct EventContext {
     tenant: TenantId,
     received_at: DateTime<Utc>,
     headers: Arc<HeaderMap>,
 }
 
-impl Request {
-    /// `credential` is `key:<id>` or `session:<id>`; `traceparent` as in W3C Trace Context, left out when it holds a
-    /// line break, as are the others.
+impl EventContext {
+    /// Builds the shared headers. `credential` is `key:<id>` or `session:<id>`, `traceparent` is a W3C Trace Context. A
+    /// value that contains a line break is omitted.
     pub fn new(
         tenant: TenantId,
         received_at: DateTime<Utc>,
@@ -53,7 +53,7 @@ impl Request {
         traceparent: Option<&str>,
     ) -> Self {
         let received = rfc3339(received_at);
-        let given = [
+        let values = [
             (NATS_EXPECTED_STREAM, Some(UDM_STREAM)),
             (CE_SPECVERSION, Some("1.0")),
             (CE_TENANTID, Some(tenant.as_str())),
@@ -63,20 +63,20 @@ impl Request {
             (CREDENTIAL, Some(credential)),
             (TRACEPARENT, traceparent),
         ];
-        let headers = given
+        let headers = values
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?.parse::<HeaderValue>().ok()?)))
             .collect();
         Self { tenant, received_at, headers: Arc::new(headers) }
     }
 
-    /// Whose request it is.
+    /// The tenant of the request.
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 }
 
-/// A message that is ready to be published, as often as it takes.
+/// A message that can be published repeatedly; its id makes repetition idempotent.
 #[derive(Clone, Debug)]
 pub struct Message {
     subject: Subject,
@@ -86,33 +86,38 @@ pub struct Message {
 }
 
 impl Message {
-    /// An event. `event_id` is the producer's or, when it set none, the one made for it; `payload` the event's bytes.
+    /// Returns the message of an event. `event_id` is the id set by the producer or generated for the event, `payload`
+    /// the bytes of the event.
     ///
-    /// An event that `udm::parse` let through always has a subject.
+    /// # Errors
+    /// The event was not validated by `udm::parse`.
     pub fn event(
-        request: &Request,
+        context: &EventContext,
         event: &Event<'_>,
         event_id: &str,
         payload: Bytes,
     ) -> Result<Self, InvalidSubject> {
-        let subject = EventSubject::new(&request.tenant, &event.event_type, &event.source_id)?;
-        let time = rfc3339(event.event_timestamp.unwrap_or(request.received_at));
+        let subject = EventSubject::new(&context.tenant, &event.event_type, &event.source_id)?;
+        let time = rfc3339(event.event_timestamp.unwrap_or(context.received_at));
         let source = utf8_percent_encode(&event.source_id, URI_SEGMENT).to_string();
         Ok(Self {
             subject: subject.to_string().into(),
             own: vec![
-                (NATS_MESSAGE_ID, value(&message_id(&request.tenant, &event.source_id, event_id))?),
+                (NATS_MESSAGE_ID, value(&message_id(&context.tenant, &event.source_id, event_id))?),
                 (CE_ID, value(event_id)?),
                 (CE_SOURCE, value(&source)?),
                 (CE_TYPE, value(&event.event_type)?),
                 (CE_TIME, value(&time)?),
             ],
-            shared: Arc::clone(&request.headers),
+            shared: Arc::clone(&context.headers),
             payload,
         })
     }
 
-    /// A fact for the audit stream. `outbox_id` makes its publication idempotent; `traceparent` as of an event.
+    /// Returns an audit event. `outbox_id` makes publishing idempotent; `traceparent` is a W3C Trace Context.
+    ///
+    /// # Errors
+    /// The id contains a line break.
     pub fn audit(
         subject: &AuditSubject,
         outbox_id: &str,
@@ -131,19 +136,19 @@ impl Message {
         })
     }
 
-    /// Where it is published.
+    /// The subject to publish to.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// The bytes that a consumer receives.
+    /// The bytes for consumers.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// The headers in the client library's form.
+    /// All headers.
     pub fn headers(&self) -> HeaderMap {
-        // The shared ones are built once a request, and cloned as a whole: that is cheaper than inserting each.
+        // Cloning the shared headers as a whole is cheaper than inserting each.
         let mut headers = HeaderMap::clone(&self.shared);
         for (name, value) in &self.own {
             headers.insert(name.clone(), value.clone());
@@ -151,19 +156,19 @@ impl Message {
         headers
     }
 
-    /// What it counts against the bytes in flight.
-    pub(crate) fn weight(&self) -> usize {
+    /// Approximate size in memory.
+    pub(crate) fn size(&self) -> usize {
         self.payload.len() + HEADER_BYTES
     }
 }
 
-/// `<tenant>:<digest of the source>:<event id>`, so that no sender can suppress another's events.
+/// Returns `<tenant>:<digest of the source>:<event id>`. A sender cannot suppress events of another tenant or source.
 fn message_id(tenant: &TenantId, source_id: &str, event_id: &str) -> String {
-    let id = format!("{tenant}:{}:{event_id}", digest::short(source_id));
-    if id.len() > MAX_MESSAGE_ID { digest::long(&id) } else { id }
+    let id = format!("{tenant}:{}:{event_id}", short_digest(source_id));
+    if id.len() > MAX_MESSAGE_ID { long_digest(&id) } else { id }
 }
 
-/// A header's value ends at the line, so nothing with a line break in it can be one.
+/// Returns a header value. Text with a line break is rejected.
 fn value(text: &str) -> Result<HeaderValue, InvalidSubject> {
     text.parse().map_err(|_| InvalidSubject)
 }
@@ -176,10 +181,10 @@ fn rfc3339(time: DateTime<Utc>) -> String {
 mod tests {
     use super::*;
 
-    fn request() -> Request {
+    fn context() -> EventContext {
         let received_at = "2026-01-31T12:00:00.25Z".parse().unwrap();
         let traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        Request::new("acme".parse().unwrap(), received_at, "req-1", "key:k1", traceparent)
+        EventContext::new("acme".parse().unwrap(), received_at, "req-1", "key:k1", traceparent)
     }
 
     fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -187,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn an_event_bears_every_header_of_the_design() {
+    fn event_has_all_headers() {
         let raw = br#"{"source_id":"fw 1/\u00e4","metadata":{"event_type":"NETWORK_DNS"}}"#;
         let event = udm::parse(raw).unwrap();
-        let message = Message::event(&request(), &event, "e:1", Bytes::from_static(raw)).unwrap();
+        let message = Message::event(&context(), &event, "e:1", Bytes::from_static(raw)).unwrap();
         let headers = message.headers();
         let expected = [
             ("Nats-Msg-Id", "acme:33NIFW2E323R76WV:e:1"),
@@ -215,29 +220,30 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_an_event_is_its_own_when_it_says_one() {
+    fn event_time_is_the_timestamp_of_the_event() {
         let raw = br#"{"source_id":"fw","metadata":{"event_timestamp":"2025-12-31T23:00:00-01:00"}}"#;
-        let message = Message::event(&request(), &udm::parse(raw).unwrap(), "e", Bytes::new()).unwrap();
+        let message = Message::event(&context(), &udm::parse(raw).unwrap(), "e", Bytes::new()).unwrap();
         assert_eq!(header(&message.headers(), "ce-time"), Some("2026-01-01T00:00:00Z"));
         assert_eq!(header(&message.headers(), "ce-type"), Some("GENERIC_EVENT"));
     }
 
     #[test]
-    fn a_long_message_id_is_replaced_by_its_digest() {
+    fn long_message_id_is_replaced_by_its_digest() {
         let acme = "acme".parse().unwrap();
-        let longest_plain = message_id(&acme, "fw", &"e".repeat(106));
-        assert_eq!(longest_plain.len(), 128);
+        let longest_unchanged = message_id(&acme, "fw", &"e".repeat(106));
+        assert_eq!(longest_unchanged.len(), 128);
         let digested = message_id(&acme, "fw", &"e".repeat(107));
         assert_eq!(digested.len(), 52);
         assert_ne!(digested, message_id(&acme, "fw", &"e".repeat(108)));
     }
 
     #[test]
-    fn a_header_of_the_request_that_breaks_the_line_is_left_out() {
-        let request = Request::new("acme".parse().unwrap(), DateTime::UNIX_EPOCH, "a\r\nb", "key:k", None);
+    fn header_value_with_a_line_break_is_omitted() {
+        let context =
+            EventContext::new("acme".parse().unwrap(), DateTime::UNIX_EPOCH, "a\r\nb", "key:k", None);
         let event = udm::parse(br#"{"source_id":"fw"}"#).unwrap();
-        let headers = Message::event(&request, &event, "e", Bytes::new()).unwrap().headers();
+        let headers = Message::event(&context, &event, "e", Bytes::new()).unwrap().headers();
         assert_eq!(header(&headers, "Udm-Request-Id"), None);
-        assert!(Message::event(&request, &event, "e\nf", Bytes::new()).is_err());
+        assert!(Message::event(&context, &event, "e\nf", Bytes::new()).is_err());
     }
 }

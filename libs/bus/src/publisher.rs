@@ -1,127 +1,126 @@
-//! Acknowledged publication: a message is published when its stream says so, and not before.
+//! Acknowledged publication: a message counts as published only after its stream has acknowledged it.
 //!
-//! The client library's own way keeps waiting requests in a map that it never cleans, waits for permits without a
-//! deadline, and sends what was queued while it was disconnected whenever it is connected again. So this module keeps
-//! its own: one reply inbox, whose answers find their request by number; permits that are taken without waiting and
-//! come back with the answer, the deadline or the end of the connection, whether or not anybody still waits; and one
-//! client per connection, thrown away with everything queued in it when the connection breaks.
+//! The publish functions of the client library do not fit: they keep waiting requests in a map that is never cleaned,
+//! wait for permits without a deadline, and send queued messages after a reconnect. This module therefore uses one reply
+//! inbox and finds the request of a reply by number, reserves memory without waiting and releases it with the outcome,
+//! and drops the client with its queue when the connection breaks.
 
 mod ack;
-mod batch;
-mod capacity;
 mod link;
 mod metrics;
-mod slots;
-mod supervisor;
+mod pending;
 
 use std::sync::Arc;
 
+use service::Tasks;
+use service::telemetry::Metrics;
 use tenancy::TenantId;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::connect::{Config, ConnectError};
+use crate::budget::MemoryBudget;
+use crate::connect::{Config, ConnectError, back_off};
 use crate::message::Message;
 
-use batch::Batch;
-use capacity::Capacity;
-use link::Link;
-use metrics::StreamMetrics;
-use slots::Pending;
+use link::{Dialer, Link};
+use metrics::{PublishMetrics, StreamMetrics};
+use pending::{Batch, Pending};
 
-pub use metrics::PublishMetrics;
-
-/// The stream holds the message.
+/// Acknowledgement: the stream stores the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Which stream.
+    /// Name of the stream.
     pub stream: Arc<str>,
-    /// Under which number. Of a duplicate: the first one's.
+    /// Sequence number in the stream. For a duplicate, the number of the first message.
     pub sequence: u64,
-    /// The stream held a message of this id already, and keeps that one.
+    /// Whether the stream already had a message with this id, and kept that one.
     pub duplicate: bool,
 }
 
-/// Why it is not known that the stream holds the message. It may hold it all the same after `Unavailable` and
-/// `AckTimeout`, so the same message must be sent again with the same id.
+/// No acknowledgement arrived. After `Unavailable` and `AckTimeout` the stream may still have stored the message. Repeat
+/// the message with the same id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Too much is in flight, of this tenant or of all.
+    /// The memory budget of the tenant or of the publisher is exhausted.
     #[error("too many messages in flight")]
     Overloaded,
-    /// The broker is not there, has no leader for the stream, or went away before it answered.
-    #[error("the broker is not available")]
+    /// The server is not reachable, the stream has no leader, or the connection broke before the reply.
+    #[error("NATS is not available")]
     Unavailable,
-    /// The stream has no room.
+    /// The stream has reached its maximum size.
     #[error("the stream is full")]
     StreamFull,
-    /// The stream did not answer before the deadline.
-    #[error("the stream did not acknowledge in time")]
+    /// The stream did not reply before the deadline.
+    #[error("no acknowledgement before the deadline")]
     AckTimeout,
-    /// The broker refuses the message, and will again: something is set up wrongly.
-    #[error("the broker refuses the message: {description} ({code})")]
+    /// The server rejects the message permanently, because something is configured wrongly.
+    #[error("NATS rejected the message: {description} ({code})")]
     Misconfigured {
-        /// `JetStream`'s error code; 0 when the client library refused it.
+        /// Error code of `JetStream`, or 0 for an error of the client library.
         code: u64,
-        /// The broker's words.
+        /// Description by the server.
         description: String,
     },
 }
 
-/// How much may be in flight at once. One tenant may hold a quarter of it, which must have room for a whole batch.
+/// Maximum number and size of messages in flight. One tenant can use a quarter, which must fit a complete batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Messages.
+pub struct PublishLimits {
+    /// Number of messages.
     pub messages: usize,
-    /// Bytes, with half a kibibyte for the headers of each message.
+    /// Size of the messages in bytes, with 512 bytes per message for headers.
     pub bytes: usize,
 }
 
-impl Default for Limits {
-    /// 16,384 messages and 64 MiB: four full batches.
+impl Default for PublishLimits {
+    /// Returns 16,384 messages and 64 MiB: four complete batches.
     fn default() -> Self {
         Self { messages: 16 * 1024, bytes: 64 * 1024 * 1024 }
     }
 }
 
-/// Publishes into one stream. Clones share everything.
+/// Publishes to one stream. Clones share the connection and the memory budget.
 #[derive(Clone)]
 pub struct Publisher(Arc<Shared>);
 
 struct Shared {
     stream: Arc<str>,
-    capacity: Capacity,
+    budget: MemoryBudget,
     metrics: Arc<StreamMetrics>,
-    /// The connection, while publishing through it can work. That it is absent is the open breaker.
+    /// The connection, or `None` while publishing is not possible.
     link: watch::Sender<Option<Arc<Link>>>,
 }
 
 impl Publisher {
-    /// Starts the tasks that connect, and keep connected, to the broker; publishing works once they have.
+    /// Starts the task that connects and reconnects. The server need not be reachable yet.
     ///
-    /// When `stop` is cancelled nothing new is taken, and the tasks end when nothing is in flight any more.
+    /// When the tasks are told to stop, the publisher accepts no new messages and ends after the last outcome.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
     pub fn start(
         config: Config,
         stream: &str,
-        limits: Limits,
-        tasks: &TaskTracker,
-        stop: CancellationToken,
+        limits: PublishLimits,
+        metrics: &Metrics,
+        tasks: &Tasks,
     ) -> Result<Self, ConnectError> {
-        let metrics = Arc::new(config.metrics.of(stream));
-        let dialer = link::Dialer::new(config, limits)?;
+        let dialer = Dialer::new(config, limits)?;
         let shared = Arc::new(Shared {
             stream: stream.into(),
-            capacity: Capacity::new(limits),
-            metrics,
+            budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
+            metrics: Arc::new(metrics.shared(PublishMetrics::register).of_stream(stream)),
             link: watch::Sender::new(None),
         });
-        tasks.spawn(supervisor::run(Arc::clone(&shared), dialer, stop));
-        Ok(Self(shared))
+        tasks.spawn_short(Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
+        let publisher = Self(shared);
+        let measured = publisher.clone();
+        metrics.at_scrape(move || measured.0.metrics.set(measured.in_flight(), measured.is_ready()));
+        Ok(publisher)
     }
 
-    /// Publishes one message and waits until the stream acknowledges it, at most until the deadline.
+    /// Publishes one message and waits for the acknowledgement until the deadline.
     pub async fn publish(
         &self,
         tenant: &TenantId,
@@ -132,10 +131,9 @@ impl Publisher {
         outcomes.pop().unwrap_or(Err(PublishError::Unavailable))
     }
 
-    /// Publishes messages of one tenant in their order over one connection: one outcome each, in the same order.
+    /// Publishes messages of one tenant in order over one connection. Returns one outcome per message, in the same order.
     ///
-    /// Room in flight is taken for all of them or for none. Dropping the future stops nothing: the messages go out, and their
-    /// answers are waited for all the same.
+    /// Memory is reserved for all messages or for none. Dropping the future does not cancel publication.
     #[tracing::instrument(
         name = "stream.publish",
         skip_all,
@@ -148,42 +146,71 @@ impl Publisher {
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
         let count = messages.len();
-        let refuse = |error: PublishError| {
+        let reject_all = |error: PublishError| {
             let outcome = Err(error);
             self.0.metrics.messages(&outcome).inc_by(count as u64);
             vec![outcome; count]
         };
         let Some(link) = self.0.link.borrow().clone() else {
-            return refuse(PublishError::Unavailable);
+            return reject_all(PublishError::Unavailable);
         };
-        let Some(permits) = self.0.capacity.take(tenant, &messages) else {
-            return refuse(PublishError::Overloaded);
+        let sizes: Vec<usize> = messages.iter().map(Message::size).collect();
+        let Ok(reservations) = self.0.budget.reserve_all(tenant, &sizes) else {
+            return reject_all(PublishError::Overloaded);
         };
         let batch = Batch::new(count, &self.0.metrics);
-        for (index, (message, permit)) in messages.into_iter().zip(permits).enumerate() {
-            link.send(Pending::new(message, permit, deadline, &batch, index));
+        for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
+            link.send(Pending::new(message, reservation, deadline, &batch, index));
         }
         batch.outcomes().await
     }
 
-    /// Whether publishing can work now: connected, and the stream answered for itself within the last seconds.
-    pub fn healthy(&self) -> bool {
+    /// Returns whether publishing is possible: connected, and the stream replied to the last probe.
+    pub fn is_ready(&self) -> bool {
         self.0.link.borrow().is_some()
     }
 
-    /// Waits until publishing can work.
+    /// Waits until publishing is possible.
     pub async fn ready(&self) {
-        // The sender lives as long as `self`, so this ends only when there is a link.
+        // Fails only after the sender was dropped, and `self` holds the sender.
         let _ = self.0.link.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Brings the metrics of what is under way up to date, for whoever reads them next.
-    pub fn measure(&self) {
-        self.0.metrics.show(self.in_flight(), self.healthy());
+    /// Returns number and size of the messages in flight.
+    pub fn in_flight(&self) -> PublishLimits {
+        let budget = &self.0.budget;
+        PublishLimits { messages: budget.reservations(), bytes: budget.reserved_bytes() }
     }
+}
 
-    /// Messages and bytes in flight now.
-    pub fn in_flight(&self) -> Limits {
-        self.0.capacity.used()
+impl Shared {
+    /// Connects, serves the connection until it breaks, and connects again. Ends when `stop` is cancelled.
+    async fn run(self: Arc<Self>, dialer: Dialer, stop: CancellationToken) {
+        let mut attempt = 0;
+        while !stop.is_cancelled() {
+            attempt += 1;
+            let connecting = async {
+                sleep(back_off(attempt)).await;
+                dialer.dial().await
+            };
+            let Some(connected) = stop.run_until_cancelled(connecting).await else {
+                return;
+            };
+            match connected {
+                Ok((link, receiver)) => {
+                    link.run(&self, receiver, &stop).await;
+                    // Not 0: reconnecting after a connection that breaks at once needs a delay.
+                    attempt = 1;
+                    if !stop.is_cancelled() {
+                        tracing::warn!(stream = &*self.stream, "NATS connection lost");
+                    }
+                }
+                // Logged once per outage.
+                Err(error) if attempt == 1 => {
+                    tracing::warn!(error = ?error, "failed to connect to NATS; retrying");
+                }
+                Err(error) => tracing::debug!(error = ?error, attempt, "failed to connect to NATS; retrying"),
+            }
+        }
     }
 }

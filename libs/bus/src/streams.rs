@@ -1,6 +1,6 @@
-//! The streams: what they must be, whether they are, and making those that are missing.
+//! Stream definitions: verification of existing streams and creation of missing ones.
 //!
-//! An existing stream is never changed: what differs is reported, for somebody to decide.
+//! An existing stream is never changed. Differences are reported, and an administrator decides.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,80 +11,97 @@ use async_nats::jetstream::stream::{
 };
 use async_nats::jetstream::{Context, ErrorCode};
 
-use crate::{AUDIT_STREAM, DEAD_LETTER_STREAM, UDM_STREAM};
+/// Name of the stream of events of all tenants.
+pub const UDM_STREAM: &str = "UDM";
+/// Name of the stream of events that a consumer failed to process.
+pub const DEAD_LETTER_STREAM: &str = "UDM_DLQ";
+/// Name of the stream of audit events.
+pub const AUDIT_STREAM: &str = "AUDIT";
 
 const DAY: Duration = Duration::from_hours(24);
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
-/// The streams beside `UDM` take this part of its bytes.
-const BESIDE: u64 = 8;
-/// Room for the headers of the largest event.
+/// The maximum size of `AUDIT` and `UDM_DLQ` is this fraction of the size of `UDM`.
+const SIDE_STREAM_FRACTION: u64 = 8;
+/// Allowance for headers in the maximum message size.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
 
-/// What a 202 means. A client cannot see how a server syncs, so `Strict` is a declaration by whoever runs the broker.
+/// Guarantee of a 202 response. A client cannot see how a server syncs, so `Strict` is declared by the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Every replica synced the event to its disk before the answer (`sync_interval: always`).
+    /// Every replica synced the event to disk before the response (`sync_interval: always`).
     Strict,
-    /// A majority of the replicas wrote the event; they sync on the server's interval.
+    /// A majority of the replicas wrote the event. Replicas sync at the interval of the server.
     Standard,
-    /// One server wrote the event. A power failure can lose what it has not synced.
+    /// One server wrote the event. A power failure can lose events that are not synced yet.
     Dev,
 }
 
-/// How the streams are kept in this installation.
+/// Durability and size of the streams of this installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What a 202 means.
+    /// Guarantee of a 202 response.
     pub durability: Durability,
-    /// How many servers hold each message: 3 in a cluster, 1 standalone.
+    /// Number of servers that store each message: 3 in a cluster, 1 standalone.
     pub replicas: usize,
-    /// Where `UDM` is full; `AUDIT` and `UDM_DLQ` are at an eighth of it each. At most 80 % of the broker's volume, so that
-    /// all three fit.
+    /// Maximum size of `UDM`. `AUDIT` and `UDM_DLQ` have an eighth of it each. At most 80 % of the volume, so that all
+    /// three fit.
     pub max_bytes: u64,
 }
 
-/// What one stream must be.
+/// Required configuration of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamDefinition(Config);
 
-/// Why a stream cannot be used.
+/// A stream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// There is no such stream.
+    /// The stream does not exist.
     #[error("stream {0} does not exist: create it, or set SVC_STREAM_MODE=ensure")]
     Missing(String),
-    /// It exists but is not as it must be. Each line says what is expected and what was found.
-    #[error("stream {stream} is not as it must be: {}; change it with `nats stream edit {stream}`", .differences.join("; "))]
+    /// The stream exists with another configuration.
+    #[error("stream {stream} has the wrong configuration: {}; change it with `nats stream edit {stream}`", .differences.join("; "))]
     Mismatch {
-        /// Its name.
+        /// Name of the stream.
         stream: String,
         /// `<field>: expected <x>, found <y>`.
         differences: Vec<String>,
     },
-    /// The broker did not tell.
-    #[error("the broker does not answer for stream {stream}")]
+    /// The server returned no information about the stream.
+    #[error("failed to query stream {stream}")]
     Unreachable {
-        /// Its name.
+        /// Name of the stream.
         stream: String,
-        /// What the client library says.
+        /// Error of the client library.
         #[source]
         source: async_nats::Error,
     },
 }
 
-/// `UDM`: events of all tenants, 72 hours.
+/// Returns the definition of `UDM`: events of all tenants, 72 hours.
 pub fn events(profile: &Profile) -> StreamDefinition {
     StreamDefinition(base(UDM_STREAM, "udm.v1.>", 3 * DAY, profile.max_bytes, profile))
 }
 
-/// `UDM_DLQ`: events that a consumer could not digest, 14 days.
+/// Returns the definition of `UDM_DLQ`: events that a consumer failed to process, 14 days.
 pub fn dead_letters(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(DEAD_LETTER_STREAM, "udm.dlq.v1.>", 14 * DAY, profile.max_bytes / BESIDE, profile))
+    StreamDefinition(base(
+        DEAD_LETTER_STREAM,
+        "udm.dlq.v1.>",
+        14 * DAY,
+        profile.max_bytes / SIDE_STREAM_FRACTION,
+        profile,
+    ))
 }
 
-/// `AUDIT`: what happened to tenants, users and credentials, 400 days.
+/// Returns the definition of `AUDIT`: audit events, 400 days.
 pub fn audit(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(AUDIT_STREAM, "audit.v1.>", 400 * DAY, profile.max_bytes / BESIDE, profile))
+    StreamDefinition(base(
+        AUDIT_STREAM,
+        "audit.v1.>",
+        400 * DAY,
+        profile.max_bytes / SIDE_STREAM_FRACTION,
+        profile,
+    ))
 }
 
 fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: &Profile) -> Config {
@@ -93,7 +110,7 @@ fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: 
         subjects: vec![subjects.to_owned()],
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
-        // A full stream is a loud refusal, never a silent loss.
+        // A full stream rejects new events. It never drops stored ones.
         discard: DiscardPolicy::New,
         max_age,
         max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
@@ -108,32 +125,36 @@ fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: 
 }
 
 impl StreamDefinition {
-    /// The stream's name.
+    /// Name of the stream.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What differs in a stream that exists.
+    /// Returns the differences of an existing stream as `<field>: expected <x>, found <y>`.
     fn differences(&self, found: &Config) -> Vec<String> {
-        let want = &self.0;
+        let expected = &self.0;
         let mut list = Differences(Vec::new());
-        list.compare("subjects", &want.subjects, &found.subjects);
-        list.compare("retention", &want.retention, &found.retention);
-        list.compare("storage", &want.storage, &found.storage);
-        list.compare("discard", &want.discard, &found.discard);
-        list.compare("max_age", &want.max_age, &found.max_age);
-        list.compare("max_bytes", &want.max_bytes, &found.max_bytes);
-        list.compare("max_msgs", &want.max_messages, &found.max_messages);
-        list.compare("max_msgs_per_subject", &want.max_messages_per_subject, &found.max_messages_per_subject);
-        list.compare("max_msg_size", &want.max_message_size, &found.max_message_size);
-        list.compare("duplicate_window", &want.duplicate_window, &found.duplicate_window);
-        list.compare("compression", &want.compression, &found.compression);
-        list.compare("num_replicas", &want.num_replicas, &found.num_replicas);
+        list.compare("subjects", &expected.subjects, &found.subjects);
+        list.compare("retention", &expected.retention, &found.retention);
+        list.compare("storage", &expected.storage, &found.storage);
+        list.compare("discard", &expected.discard, &found.discard);
+        list.compare("max_age", &expected.max_age, &found.max_age);
+        list.compare("max_bytes", &expected.max_bytes, &found.max_bytes);
+        list.compare("max_msgs", &expected.max_messages, &found.max_messages);
+        list.compare(
+            "max_msgs_per_subject",
+            &expected.max_messages_per_subject,
+            &found.max_messages_per_subject,
+        );
+        list.compare("max_msg_size", &expected.max_message_size, &found.max_message_size);
+        list.compare("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
+        list.compare("compression", &expected.compression, &found.compression);
+        list.compare("num_replicas", &expected.num_replicas, &found.num_replicas);
         list.compare("no_ack", &false, &found.no_ack);
         list.compare("sealed", &false, &found.sealed);
         list.compare("mirror", &false, &found.mirror.is_some());
         list.compare("subject_transform", &false, &found.subject_transform.is_some());
-        // Acknowledges before it stores.
+        // Other modes acknowledge before the message is stored.
         list.compare("persist_mode", &PersistenceMode::Default, &found.persist_mode.unwrap_or_default());
         list.0
     }
@@ -149,32 +170,32 @@ impl Differences {
     }
 }
 
-/// Checks that the stream exists and is as it must be.
+/// Checks that the stream exists with the required configuration.
 pub async fn verify(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
     let stream = || definition.name().to_owned();
-    let found = context.get_stream(definition.name()).await.map_err(|fault| match fault.kind() {
-        GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+    let found = context.get_stream(definition.name()).await.map_err(|error| match error.kind() {
+        GetStreamErrorKind::JetStream(response) if response.error_code() == ErrorCode::STREAM_NOT_FOUND => {
             StreamError::Missing(stream())
         }
-        _ => StreamError::Unreachable { stream: stream(), source: fault.into() },
+        _ => StreamError::Unreachable { stream: stream(), source: error.into() },
     })?;
     let differences = definition.differences(&found.cached_info().config);
     if differences.is_empty() { Ok(()) } else { Err(StreamError::Mismatch { stream: stream(), differences }) }
 }
 
-/// Creates the stream when it is missing, and checks it either way. Needs nats-server 2.12 or newer.
+/// Creates the stream if it is missing, and checks its configuration. Requires nats-server 2.12 or newer.
 pub async fn ensure(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
     match verify(context, definition).await {
         Err(StreamError::Missing(_)) => {}
-        known => return known,
+        result => return result,
     }
-    if let Err(fault) = context.create_stream(definition.0.clone()).await {
-        // Another replica may have been quicker; if so, its stream is checked like any other.
+    if let Err(error) = context.create_stream(definition.0.clone()).await {
+        // Another replica of the service can have created the stream meanwhile.
         return match verify(context, definition).await {
             Err(StreamError::Missing(stream)) => {
-                Err(StreamError::Unreachable { stream, source: fault.into() })
+                Err(StreamError::Unreachable { stream, source: error.into() })
             }
-            known => known,
+            result => result,
         };
     }
     verify(context, definition).await

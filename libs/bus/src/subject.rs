@@ -1,31 +1,32 @@
-//! The grammar of subjects: the only place that makes or reads one.
+//! The subject grammar: the only place that formats and parses subjects.
 
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 use tenancy::TenantId;
 
-use crate::digest;
-
-/// How many virtual partitions there are. Fixed for ever: consumers bind ranges of them.
+/// Number of virtual partitions. It never changes, because consumers filter on ranges of partitions.
 pub const PARTITIONS: u8 = 64;
 
 const EVENT_PREFIX: &str = "udm.v1";
 const AUDIT_PREFIX: &str = "audit.v1";
-/// No tenant's id: those have no underscore.
+/// Token for a tenant that does not exist. A tenant id has no underscore.
 const NO_TENANT: &str = "_";
 const HASHED: &str = "h-";
 const MAX_PLAIN_SOURCE: usize = 64;
 const MAX_EVENT_TYPE: usize = 64;
 const MAX_AUDIT_TOKEN: usize = 64;
+/// Ten bytes are 16 base32 characters without padding, enough to distinguish the sources of a tenant.
+const SHORT_DIGEST_BYTES: usize = 10;
 
-/// The text is no subject of this grammar.
+/// The text is not a subject of this grammar, or a part is not valid in a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a subject of this grammar")]
+#[error("invalid subject")]
 pub struct InvalidSubject;
 
-/// `udm.v1.<part>.<tenant>.<event_type>.<source>`: where an event is published.
+/// Subject of an event: `udm.v1.<part>.<tenant>.<event_type>.<source>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventSubject {
     partition: u8,
@@ -34,7 +35,8 @@ pub struct EventSubject {
     source: String,
 }
 
-/// The partition of a source: the first eight bytes of SHA-256 of tenant, a zero byte and source, big-endian, mod 64.
+/// Returns the partition of a source: the first eight bytes of SHA-256(tenant, zero byte, source) as a big-endian number
+/// modulo 64.
 pub fn partition(tenant: &TenantId, source_id: &str) -> u8 {
     let mut hasher = Sha256::new();
     hasher.update(tenant.as_str());
@@ -45,14 +47,14 @@ pub fn partition(tenant: &TenantId, source_id: &str) -> u8 {
 }
 
 impl EventSubject {
-    /// The subject of an event. A source that could not stand in a subject is replaced by `h-` and a digest.
+    /// Returns the subject of an event. A source that is not valid in a subject is replaced by `h-` and a digest.
     pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
         if !is_event_type(event_type) {
             return Err(InvalidSubject);
         }
         let plain = is_source_token(source_id) && !source_id.starts_with(HASHED);
         let source =
-            if plain { source_id.to_owned() } else { format!("{HASHED}{}", digest::short(source_id)) };
+            if plain { source_id.to_owned() } else { format!("{HASHED}{}", short_digest(source_id)) };
         Ok(Self {
             partition: partition(tenant, source_id),
             tenant: tenant.clone(),
@@ -66,17 +68,17 @@ impl EventSubject {
         self.partition
     }
 
-    /// Whose event it is.
+    /// The tenant of the event.
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
-    /// What kind of event.
+    /// The type of the event.
     pub fn event_type(&self) -> &str {
         &self.event_type
     }
 
-    /// The source id, or `h-` and its digest; the event itself says the source in full.
+    /// The source id, or `h-` and its digest. The event itself contains the complete source id.
     pub fn source_token(&self) -> &str {
         &self.source
     }
@@ -95,12 +97,12 @@ impl FromStr for EventSubject {
     fn from_str(subject: &str) -> Result<Self, Self::Err> {
         let [partition, tenant, event_type, source] = tokens(subject, EVENT_PREFIX)?;
         let partition_number: u8 = partition.parse().map_err(|_| InvalidSubject)?;
-        let fits = partition.len() == 2
+        let is_valid = partition.len() == 2
             && partition.bytes().all(|byte| byte.is_ascii_digit())
             && partition_number < PARTITIONS
             && is_event_type(event_type)
             && is_source_token(source);
-        if !fits {
+        if !is_valid {
             return Err(InvalidSubject);
         }
         Ok(Self {
@@ -112,7 +114,7 @@ impl FromStr for EventSubject {
     }
 }
 
-/// `audit.v1.<tenant>.<context>.<event>`: where a fact about a tenant is published; `_` for a tenant that does not exist.
+/// Subject of an audit event: `audit.v1.<tenant>.<context>.<event>`, with `_` for a tenant that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditSubject {
     tenant: Option<TenantId>,
@@ -121,7 +123,7 @@ pub struct AuditSubject {
 }
 
 impl AuditSubject {
-    /// The subject of a fact; context and event are 1 to 64 of `a-z 0-9 _`.
+    /// Returns the subject of an audit event. Context and event have 1 to 64 characters of `a-z 0-9 _`.
     pub fn new(tenant: Option<&TenantId>, context: &str, event: &str) -> Result<Self, InvalidSubject> {
         if !is_audit_token(context) || !is_audit_token(event) {
             return Err(InvalidSubject);
@@ -129,17 +131,17 @@ impl AuditSubject {
         Ok(Self { tenant: tenant.cloned(), context: context.to_owned(), event: event.to_owned() })
     }
 
-    /// AccountRef the fact is about, if there is such a tenant.
+    /// The affected tenant, if it exists.
     pub fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
 
-    /// Which service says so.
+    /// The service that recorded the event.
     pub fn context(&self) -> &str {
         &self.context
     }
 
-    /// What happened.
+    /// The name of the event.
     pub fn event(&self) -> &str {
         &self.event
     }
@@ -166,10 +168,21 @@ impl FromStr for AuditSubject {
     }
 }
 
-/// The tokens after the prefix, of which there must be so many.
+/// Returns the tokens after the prefix. There must be exactly `N`.
 fn tokens<'a, const N: usize>(subject: &'a str, prefix: &str) -> Result<[&'a str; N], InvalidSubject> {
     let rest = subject.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).ok_or(InvalidSubject)?;
     rest.split('.').collect::<Vec<_>>().try_into().map_err(|_| InvalidSubject)
+}
+
+/// Returns base32 of the first ten bytes of SHA-256: 16 characters of `A-Z2-7`.
+pub(crate) fn short_digest(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    BASE32_NOPAD.encode(digest.get(..SHORT_DIGEST_BYTES).unwrap_or(&digest))
+}
+
+/// Returns base32 of SHA-256: 52 characters of `A-Z2-7`.
+pub(crate) fn long_digest(text: &str) -> String {
+    BASE32_NOPAD.encode(&Sha256::digest(text))
 }
 
 fn is_event_type(text: &str) -> bool {

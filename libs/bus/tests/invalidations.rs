@@ -1,4 +1,4 @@
-//! Hints of revocations over a real nats-server: heard in order, never in the way, and missed ones are noticed.
+//! The invalidation feed over a real nats-server: messages are numbered, publishing never blocks, and gaps are detected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tenancy::UserId;
 use testkit::nats::NatsServer;
 use tokio::time::timeout;
 
-/// Far beyond what anything here takes; only a defect lasts longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Far above the duration of every step; only a defect exceeds it.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Fixture {
     server: NatsServer,
@@ -23,103 +23,107 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A listener that has heard the publisher.
+    /// Returns a connected listener and publisher, and the first message.
     async fn start() -> anyhow::Result<(Self, InvalidationMessage)> {
         let server = NatsServer::start().await?;
         let (config, tasks) = (Config::new(&server.url, "test"), Tasks::default());
         let mut listener = InvalidationListener::start(&config).await?;
         assert!(matches!(next(&mut listener).await?, FeedEvent::Connected));
         let publisher = InvalidationPublisher::start(config, Arc::new(SystemClock), &tasks)?;
-        let first = hint(&mut listener).await?;
+        let first = message(&mut listener).await?;
         Ok((Self { server, tasks, publisher, listener }, first))
     }
 
-    /// The next hint that says something.
-    async fn news(&mut self) -> anyhow::Result<InvalidationMessage> {
+    /// Returns the next message that is not a heartbeat.
+    async fn non_heartbeat(&mut self) -> anyhow::Result<InvalidationMessage> {
         loop {
-            let hint = hint(&mut self.listener).await?;
-            if !hint.revoked.is_empty() || hint.last {
-                return Ok(hint);
+            let message = message(&mut self.listener).await?;
+            if !message.invalidations.is_empty() || message.last {
+                return Ok(message);
             }
         }
     }
 }
 
 async fn next(listener: &mut InvalidationListener) -> anyhow::Result<FeedEvent> {
-    Ok(timeout(PATIENCE, listener.next()).await?)
+    Ok(timeout(STEP_TIMEOUT, listener.next()).await?)
 }
 
-async fn hint(listener: &mut InvalidationListener) -> anyhow::Result<InvalidationMessage> {
+async fn message(listener: &mut InvalidationListener) -> anyhow::Result<InvalidationMessage> {
     match next(listener).await? {
-        FeedEvent::InvalidationMessage(hint) => Ok(hint),
+        FeedEvent::Message(message) => Ok(message),
         other => anyhow::bail!("{other:?}"),
     }
 }
 
-fn somebody() -> Invalidation {
+fn some_user() -> Invalidation {
     Invalidation::User(UserId::generate())
 }
 
 #[tokio::test]
-async fn every_message_has_the_next_number_also_a_heartbeat_and_the_farewell() -> anyhow::Result<()> {
+async fn heartbeats_and_the_last_message_are_numbered_too() -> anyhow::Result<()> {
     let (mut fixture, first) = Fixture::start().await?;
-    let revoked = somebody();
-    fixture.publisher.publish([revoked.clone()]);
-    let (mut number, mut told) = (first.number, false);
+    let invalidation = some_user();
+    fixture.publisher.publish([invalidation.clone()]);
+    let (mut sequence, mut received) = (first.sequence, false);
     for _ in 0..3 {
-        let hint = hint(&mut fixture.listener).await?;
-        number += 1;
-        assert_eq!((hint.publisher, hint.number, hint.last), (first.publisher, number, false));
-        told |= hint.revoked == [revoked.clone()];
+        let message = message(&mut fixture.listener).await?;
+        sequence += 1;
+        assert_eq!((message.publisher, message.sequence, message.last), (first.publisher, sequence, false));
+        received |= message.invalidations == [invalidation.clone()];
     }
-    assert!(told, "one of them was no heartbeat");
-    fixture.publisher.publish([somebody()]);
+    assert!(received);
+    fixture.publisher.publish([some_user()]);
     fixture.tasks.shut_down().await;
-    let (news, farewell) = (fixture.news().await?, fixture.news().await?);
-    assert_eq!(news.revoked.len(), 1, "what was committed before the end is told before it");
-    assert_eq!((farewell.number, farewell.last), (news.number + 1, true));
+    let (change, last) = (fixture.non_heartbeat().await?, fixture.non_heartbeat().await?);
+    assert_eq!(
+        change.invalidations.len(),
+        1,
+        "changes before the shutdown are published before the last message"
+    );
+    assert_eq!((last.sequence, last.last), (change.sequence + 1, true));
     Ok(())
 }
 
 #[tokio::test]
-async fn publishers_are_told_apart() -> anyhow::Result<()> {
+async fn each_publisher_has_its_own_sequence() -> anyhow::Result<()> {
     let (mut fixture, first) = Fixture::start().await?;
     let config = Config::new(&fixture.server.url, "test");
     let other = InvalidationPublisher::start(config, Arc::new(SystemClock), &fixture.tasks)?;
-    let hint = loop {
-        let hint = hint(&mut fixture.listener).await?;
-        if hint.publisher != first.publisher {
-            break hint;
+    let message = loop {
+        let message = message(&mut fixture.listener).await?;
+        if message.publisher != first.publisher {
+            break message;
         }
     };
-    assert_eq!(hint.number, 1);
-    other.publish([somebody()]);
-    assert_eq!(fixture.news().await?.publisher, hint.publisher);
+    assert_eq!(message.sequence, 1);
+    other.publish([some_user()]);
+    assert_eq!(fixture.non_heartbeat().await?.publisher, message.publisher);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_broker_that_goes_holds_nobody_up_and_what_was_missed_shows() -> anyhow::Result<()> {
+async fn publishing_does_not_block_during_an_outage_and_leaves_a_gap() -> anyhow::Result<()> {
     let (mut fixture, first) = Fixture::start().await?;
     fixture.server.stop();
-    while !matches!(next(&mut fixture.listener).await?, FeedEvent::Missed) {}
+    while !matches!(next(&mut fixture.listener).await?, FeedEvent::Disconnected) {}
     for _ in 0..10_000 {
-        fixture.publisher.publish([somebody()]);
+        fixture.publisher.publish([some_user()]);
     }
     fixture.server.restart().await?;
     while !matches!(next(&mut fixture.listener).await?, FeedEvent::Connected) {}
-    let hint = hint(&mut fixture.listener).await?;
-    assert_eq!(hint.publisher, first.publisher);
-    assert!(hint.number > first.number + 1, "a gap: {} after {}", hint.number, first.number);
+    let message = message(&mut fixture.listener).await?;
+    assert_eq!(message.publisher, first.publisher);
+    assert!(message.sequence > first.sequence + 1, "{} after {}", message.sequence, first.sequence);
     Ok(())
 }
 
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "somebody else's message is what is tested")]
-async fn a_message_that_cannot_be_understood_may_have_said_anything() -> anyhow::Result<()> {
+#[expect(clippy::disallowed_methods, reason = "the test publishes a malformed message")]
+async fn malformed_message_is_a_gap() -> anyhow::Result<()> {
     let (mut fixture, _) = Fixture::start().await?;
     let client = bus::connect(&Config::new(&fixture.server.url, "test")).await?;
     client.publish(bus::INVALIDATION_SUBJECT, "{}".into()).await?;
-    while !matches!(next(&mut fixture.listener).await?, FeedEvent::Missed) {}
+    while !matches!(next(&mut fixture.listener).await?, FeedEvent::Gap) {}
     Ok(())
 }

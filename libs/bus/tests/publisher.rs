@@ -1,4 +1,4 @@
-//! Publication against a real nats-server: what is acknowledged is kept, what is not is told, and no room is lost.
+//! Publication to a real nats-server: acknowledged messages are stored, other messages fail, and memory is released.
 
 #[path = "publisher/broker.rs"]
 mod broker;
@@ -6,57 +6,57 @@ mod broker;
 use std::time::Duration;
 
 use broker::{Broker, SECOND, acme, deadline, event};
-use bus::{Ack, AuditSubject, Limits, Message, PublishError};
+use bus::{Ack, AuditSubject, Message, PublishError, PublishLimits};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
-async fn an_acknowledged_event_is_in_the_stream_with_its_bytes_and_headers() -> anyhow::Result<()> {
+async fn acknowledged_event_is_stored_with_its_bytes_and_headers() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let message = event("e1", br#"{"source_id":"fw","event_id":"e1", "n" : 1.0}"#);
     let ack = publisher.publish(&acme(), message.clone(), deadline(5)).await?;
     assert_eq!(ack, Ack { stream: "UDM".into(), sequence: 1, duplicate: false });
 
-    let kept = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(1).await?;
-    assert_eq!(&kept.subject, message.subject());
-    assert_eq!(kept.payload, *message.payload());
-    assert_eq!(kept.headers, message.headers());
+    let stored = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(1).await?;
+    assert_eq!(&stored.subject, message.subject());
+    assert_eq!(stored.payload, *message.payload());
+    assert_eq!(stored.headers, message.headers());
     Ok(())
 }
 
 #[tokio::test]
-async fn the_same_id_again_is_a_duplicate_and_the_first_bytes_stand() -> anyhow::Result<()> {
+async fn repeated_id_is_a_duplicate_and_the_first_bytes_are_kept() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let first = publisher.publish(&acme(), event("e1", br#"{"source_id":"fw"}"#), deadline(5)).await?;
     let again = publisher.publish(&acme(), event("e1", br#"{"source_id":"fw","x":1}"#), deadline(5)).await?;
     assert_eq!(again, Ack { duplicate: true, ..first });
-    let kept = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(1).await?;
-    assert_eq!(kept.payload.as_ref(), br#"{"source_id":"fw"}"#);
+    let stored = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(1).await?;
+    assert_eq!(stored.payload.as_ref(), br#"{"source_id":"fw"}"#);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_batch_gets_one_outcome_each_and_keeps_its_order() -> anyhow::Result<()> {
+async fn batch_has_one_outcome_per_message_in_order() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let batch = broker::events(1_000);
     let outcomes = publisher.publish_all(&acme(), batch.clone(), deadline(5)).await;
     let sequences: Vec<u64> = outcomes.into_iter().map(|ack| ack.unwrap().sequence).collect();
     assert_eq!(sequences, (1..=1_000).collect::<Vec<_>>());
-    let kept = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(700).await?;
-    assert_eq!(kept.payload, *batch[699].payload());
-    assert_eq!(publisher.in_flight(), Limits { messages: 0, bytes: 0 });
+    let stored = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(700).await?;
+    assert_eq!(stored.payload, *batch[699].payload());
+    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
     assert!(publisher.publish_all(&acme(), Vec::new(), deadline(5)).await.is_empty());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_broker_that_dies_is_told_at_once_and_nothing_acknowledged_is_lost() -> anyhow::Result<()> {
+async fn broken_connection_fails_publishing_at_once_and_loses_no_acknowledged_event() -> anyhow::Result<()> {
     let mut broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let (tenant, mut acknowledged) = (acme(), Vec::new());
     for round in 0..3 {
         let batch = (0..200).map(|n| event(&format!("r{round}-{n}"), br#"{"source_id":"fw"}"#)).collect();
@@ -73,11 +73,11 @@ async fn a_broker_that_dies_is_told_at_once_and_nothing_acknowledged_is_lost() -
             }
         }
         if round == 1 {
-            timeout(SECOND, broker::unhealthy(&publisher)).await?;
-            let asked = Instant::now();
-            let refused = publisher.publish(&acme(), event("late", b"{}"), deadline(5)).await;
-            assert_eq!(refused, Err(PublishError::Unavailable));
-            assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+            timeout(SECOND, broker::until_unavailable(&publisher)).await?;
+            let started_at = Instant::now();
+            let rejected = publisher.publish(&acme(), event("late", b"{}"), deadline(5)).await;
+            assert_eq!(rejected, Err(PublishError::Unavailable));
+            assert!(started_at.elapsed() < Duration::from_millis(100), "{:?}", started_at.elapsed());
             broker.server.restart().await?;
             timeout(10 * SECOND, publisher.ready()).await?;
         }
@@ -87,14 +87,14 @@ async fn a_broker_that_dies_is_told_at_once_and_nothing_acknowledged_is_lost() -
     for sequence in acknowledged {
         stream.get_raw_message(sequence).await?;
     }
-    assert_eq!(publisher.in_flight(), Limits { messages: 0, bytes: 0 });
+    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
     Ok(())
 }
 
 #[tokio::test]
-async fn a_full_stream_says_so_and_takes_events_again_when_there_is_room() -> anyhow::Result<()> {
-    let broker = Broker::with_stream_of(64 * 1024).await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+async fn full_stream_rejects_events_until_it_has_space() -> anyhow::Result<()> {
+    let broker = Broker::with_stream_size(64 * 1024).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let large = format!(r#"{{"source_id":"fw","x":"{}"}}"#, "x".repeat(20_000));
     let batch = (0..5).map(|n| event(&format!("e{n}"), large.as_bytes())).collect();
     let outcomes = publisher.publish_all(&acme(), batch, deadline(5)).await;
@@ -106,9 +106,9 @@ async fn a_full_stream_says_so_and_takes_events_again_when_there_is_room() -> an
 }
 
 #[tokio::test]
-async fn room_comes_back_after_the_deadline_whether_or_not_anybody_waits() -> anyhow::Result<()> {
+async fn memory_is_released_after_the_deadline_even_if_the_caller_is_gone() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     broker.server.pause()?;
     let soon = Instant::now() + Duration::from_millis(400);
     let tenant = acme();
@@ -116,10 +116,10 @@ async fn room_comes_back_after_the_deadline_whether_or_not_anybody_waits() -> an
         let abandoned = publisher.publish_all(&tenant, broker::events(10), soon);
         assert!(timeout(Duration::from_millis(20), abandoned).await.is_err());
     }
-    assert_eq!(publisher.in_flight().messages, 10, "an abandoned publication goes on");
+    assert_eq!(publisher.in_flight().messages, 10, "dropping the future does not cancel publication");
     let outcome = publisher.publish(&tenant, event("w", b"{}"), soon).await;
     assert_eq!(outcome, Err(PublishError::AckTimeout));
-    assert_eq!(publisher.in_flight(), Limits { messages: 0, bytes: 0 });
+    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
     broker.server.resume()?;
     timeout(10 * SECOND, publisher.ready()).await?;
     publisher.publish(&tenant, event("after", b"{}"), deadline(5)).await?;
@@ -127,26 +127,26 @@ async fn room_comes_back_after_the_deadline_whether_or_not_anybody_waits() -> an
 }
 
 #[tokio::test]
-async fn a_broker_that_answers_nothing_is_left_alone_until_it_does() -> anyhow::Result<()> {
+async fn unresponsive_server_makes_publishing_unavailable_until_it_recovers() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     broker.server.pause()?;
-    timeout(5 * SECOND, broker::unhealthy(&publisher)).await?;
-    let asked = Instant::now();
+    timeout(5 * SECOND, broker::until_unavailable(&publisher)).await?;
+    let started_at = Instant::now();
     let outcome = publisher.publish(&acme(), event("e", b"{}"), deadline(5)).await;
     assert_eq!(outcome, Err(PublishError::Unavailable));
-    assert!(asked.elapsed() < Duration::from_millis(100));
+    assert!(started_at.elapsed() < Duration::from_millis(100));
     broker.server.resume()?;
     timeout(10 * SECOND, publisher.ready()).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn what_was_queued_when_the_broker_died_is_not_sent_after_the_outage() -> anyhow::Result<()> {
+async fn messages_queued_at_the_start_of_an_outage_are_not_sent_later() -> anyhow::Result<()> {
     let mut broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     broker.server.pause()?;
-    // More than the sockets hold, so that the client's own queue holds the rest.
+    // More than the socket buffers hold, so that the rest is in the queue of the client.
     let payload = vec![b'x'; 200_000];
     let batch = (0..60).map(|n| event(&format!("e{n}"), &payload)).collect();
     let soon = Instant::now() + Duration::from_millis(200);
@@ -164,15 +164,15 @@ async fn what_was_queued_when_the_broker_died_is_not_sent_after_the_outage() -> 
 }
 
 #[tokio::test]
-async fn a_tenant_may_hold_a_quarter_of_the_room() -> anyhow::Result<()> {
+async fn one_tenant_uses_at_most_a_quarter_of_the_budget() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits { messages: 40, bytes: 1 << 20 }).await?;
+    let publisher = broker.publisher(PublishLimits { messages: 40, bytes: 1 << 20 }).await?;
     let too_many = publisher.publish_all(&acme(), broker::events(11), deadline(5)).await;
     assert_eq!(too_many, vec![Err(PublishError::Overloaded); 11]);
     broker.server.pause()?;
     let soon = Instant::now() + Duration::from_millis(300);
     let (tenant, other) = (acme(), "globex".parse()?);
-    let ((held, refused), of_other) = tokio::join!(
+    let ((held, rejected), of_other) = tokio::join!(
         async {
             tokio::join!(
                 publisher.publish_all(&tenant, broker::events(10), soon),
@@ -182,17 +182,17 @@ async fn a_tenant_may_hold_a_quarter_of_the_room() -> anyhow::Result<()> {
         publisher.publish(&other, event("y", b"{}"), soon),
     );
     assert_eq!(held, vec![Err(PublishError::AckTimeout); 10]);
-    assert_eq!(refused, Err(PublishError::Overloaded));
+    assert_eq!(rejected, Err(PublishError::Overloaded));
     assert_eq!(of_other, Err(PublishError::AckTimeout));
     broker.server.resume()?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_wrong_stream_is_told_as_a_wrong_set_up() -> anyhow::Result<()> {
-    let broker = Broker::bare().await?;
+async fn wrong_stream_is_a_configuration_error() -> anyhow::Result<()> {
+    let broker = Broker::without_streams().await?;
     broker.stream("OTHER", "audit.v1.>").await?;
-    let publisher = broker.publisher_of("OTHER", Limits::default()).await?;
+    let publisher = broker.publisher_of("OTHER", PublishLimits::default()).await?;
     let subject = AuditSubject::new(Some(&acme()), "identity", "user_invited")?;
     let message = Message::audit(&subject, "1", None, Bytes::from_static(b"{}"))?;
     let outcome = publisher.publish(&acme(), message, deadline(5)).await;
@@ -201,64 +201,63 @@ async fn a_wrong_stream_is_told_as_a_wrong_set_up() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_subject_that_no_stream_holds_is_a_passing_fault() -> anyhow::Result<()> {
-    let broker = Broker::bare().await?;
+async fn subject_without_a_stream_is_a_temporary_error() -> anyhow::Result<()> {
+    let broker = Broker::without_streams().await?;
     broker.stream("UDM", "elsewhere").await?;
-    let publisher = broker.publisher(Limits::default()).await?;
-    let asked = Instant::now();
+    let publisher = broker.publisher(PublishLimits::default()).await?;
+    let started_at = Instant::now();
     let outcome = publisher.publish(&acme(), event("e", b"{}"), deadline(5)).await;
     assert_eq!(outcome, Err(PublishError::Unavailable));
-    assert!(asked.elapsed() < SECOND);
+    assert!(started_at.elapsed() < SECOND);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_twin_in_process_is_waited_for() -> anyhow::Result<()> {
-    // Only a cluster answers so, for a moment that no test can choose; here somebody else answers in the stream's name.
-    let broker = Broker::bare().await?;
+async fn message_is_sent_again_while_a_duplicate_is_in_process() -> anyhow::Result<()> {
+    // A cluster replies like this only for a moment, so the test replies in place of a stream.
+    let broker = Broker::without_streams().await?;
     broker.stream("UDM", "elsewhere").await?;
     let client = bus::connect(&broker.config()).await?;
-    let mut questions = client.subscribe("udm.v1.>").await?;
+    let mut requests = client.subscribe("udm.v1.>").await?;
     client.flush().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let tenant = acme();
-    let asked = publisher.publish(&tenant, event("e", b"{}"), deadline(5));
-    let answered = async {
-        let answers = [
+    let publishing = publisher.publish(&tenant, event("e", b"{}"), deadline(5));
+    let replying = async {
+        let replies = [
             r#"{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"UDM","seq":0}"#,
             r#"{"stream":"UDM","seq":9,"duplicate":true}"#,
         ];
-        for answer in answers {
-            let question = questions.next().await.unwrap();
-            broker::answer(&client, question, answer).await;
+        for reply in replies {
+            let request = requests.next().await.unwrap();
+            broker::reply(&client, request, reply).await;
         }
     };
-    let (outcome, ()) = tokio::join!(asked, answered);
+    let (outcome, ()) = tokio::join!(publishing, replying);
     assert_eq!(outcome, Ok(Ack { stream: "UDM".into(), sequence: 9, duplicate: true }));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_publisher_that_stops_takes_nothing_new_and_ends_what_it_has() -> anyhow::Result<()> {
+async fn stopping_publisher_rejects_new_messages_and_settles_pending_ones() -> anyhow::Result<()> {
     let broker = Broker::start().await?;
-    let publisher = broker.publisher(Limits::default()).await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
     let tenant = acme();
     let sent = publisher.publish_all(&tenant, broker::events(100), deadline(5));
-    let (outcomes, ()) = tokio::join!(sent, async { broker.stop.cancel() });
+    let (outcomes, ()) = tokio::join!(sent, async { broker.tasks.stopping().cancel() });
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    broker.tasks.close();
-    timeout(2 * SECOND, broker.tasks.wait()).await?;
+    timeout(2 * SECOND, broker.tasks.shut_down()).await?;
     let outcome = publisher.publish(&tenant, event("late", b"{}"), deadline(5)).await;
     assert_eq!(outcome, Err(PublishError::Unavailable));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_broker_that_comes_late_is_found() -> anyhow::Result<()> {
+async fn publisher_connects_when_the_server_starts_later() -> anyhow::Result<()> {
     let mut broker = Broker::start().await?;
     broker.server.stop();
-    let publisher = broker.start_publisher("UDM", Limits::default())?;
-    assert!(!publisher.healthy());
+    let publisher = broker.start_publisher("UDM", PublishLimits::default())?;
+    assert!(!publisher.is_ready());
     let outcome = publisher.publish(&acme(), event("e", b"{}"), deadline(5)).await;
     assert_eq!(outcome, Err(PublishError::Unavailable));
     broker.server.restart().await?;

@@ -1,4 +1,4 @@
-//! Streams on a real nats-server: made when missing, checked always, changed never.
+//! Streams of a real nats-server: missing ones are created, existing ones are verified and never changed.
 
 use async_nats::jetstream::{self, stream::Config};
 use bus::{Durability, Profile, StreamError, audit, dead_letters, ensure, events, verify};
@@ -13,7 +13,7 @@ async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
 }
 
 #[tokio::test]
-async fn a_missing_stream_is_told_and_ensured() -> anyhow::Result<()> {
+async fn missing_stream_is_reported_and_can_be_created() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
     for definition in [events(&PROFILE), dead_letters(&PROFILE), audit(&PROFILE)] {
         let missing = verify(&context, &definition).await.unwrap_err();
@@ -26,7 +26,7 @@ async fn a_missing_stream_is_told_and_ensured() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_that_differs_is_described_and_left_as_it_is() -> anyhow::Result<()> {
+async fn wrong_configuration_is_described_and_not_changed() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
     let config = Config {
         name: "UDM".to_owned(),
@@ -35,10 +35,10 @@ async fn a_stream_that_differs_is_described_and_left_as_it_is() -> anyhow::Resul
         ..Config::default()
     };
     context.create_stream(config).await?;
-    let fault = ensure(&context, &events(&PROFILE)).await.unwrap_err();
-    let text = fault.to_string();
+    let error = ensure(&context, &events(&PROFILE)).await.unwrap_err();
+    let text = error.to_string();
     for part in [
-        "stream UDM is not as it must be",
+        "stream UDM has the wrong configuration",
         r#"subjects: expected ["udm.v1.>"], found ["udm.v1.*.acme.>"]"#,
         "discard: expected New, found Old",
         "max_age: expected 259200s, found 0ns",
@@ -49,16 +49,16 @@ async fn a_stream_that_differs_is_described_and_left_as_it_is() -> anyhow::Resul
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("max_bytes"), "{text}");
-    let kept = context.get_stream("UDM").await?;
-    assert_eq!(kept.cached_info().config.subjects, ["udm.v1.*.acme.>"]);
+    let stored = context.get_stream("UDM").await?;
+    assert_eq!(stored.cached_info().config.subjects, ["udm.v1.*.acme.>"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_broker_without_streams_is_told_apart_from_a_missing_stream() -> anyhow::Result<()> {
+async fn unreachable_server_is_not_a_missing_stream() -> anyhow::Result<()> {
     let (mut server, context) = broker().await?;
     server.stop();
-    let fault = verify(&context, &events(&PROFILE)).await.unwrap_err();
-    assert!(matches!(fault, StreamError::Unreachable { .. }), "{fault}");
+    let error = verify(&context, &events(&PROFILE)).await.unwrap_err();
+    assert!(matches!(error, StreamError::Unreachable { .. }), "{error}");
     Ok(())
 }

@@ -15,7 +15,7 @@ pub mod session;
 mod trace;
 mod value;
 
-pub use problem::{FieldError, Problem, ProblemKind};
+pub use problem::{FieldError, Problem, ProblemKind, escape_pointer_token};
 pub use role::{Role, Scope, TenantStatus, UserStatus};
 pub use trace::TraceContext;
 pub use value::{Object, Page, PageQuery, Secret};

@@ -53,6 +53,11 @@ pub struct FieldError {
     pub message: String,
 }
 
+/// Escapes a field name for use in a JSON Pointer (RFC 6901).
+pub fn escape_pointer_token(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
 macro_rules! problems {
     ($($variant:ident = $code:literal, $status:literal, $title:literal, $remedy:literal;)+) => {
         /// The problems of the API.

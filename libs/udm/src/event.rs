@@ -1,110 +1,108 @@
-//! The event as a producer builds it. Unknown fields are kept, at every level.
+//! The event types of producers, and their JSON Schema. Unknown fields are kept at every level.
 
-mod metadata;
-mod noun;
+use std::net::IpAddr;
 
-use schemars::JsonSchema;
+use chrono::{DateTime, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-pub use metadata::Metadata;
-pub use noun::Noun;
+/// A JSON object with unknown fields.
+type OpenObject = Map<String, Value>;
 
-/// A JSON object whose fields nobody here knows.
-type Open = Map<String, Value>;
-
-/// A UDM event: what happened, who did it, to what, and who saw it.
+/// A UDM event: what happened, the participants, and the reporting product.
 ///
-/// Names and nesting follow Google's Unified Data Model (Security Operations). Fields that are not listed pass through untouched.
+/// Names and nesting follow the Unified Data Model of Google Security Operations. Unknown fields pass through unchanged.
 /// At most 256 KiB as JSON, nested at most 32 deep.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdmEvent {
-    /// Where the event comes from: 1 to 256 bytes, not blank, no control characters.
+    /// Source of the event: 1 to 256 bytes, not blank, no control characters.
     #[schemars(
         length(min = 1, max = 256),
         regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$")
     )]
     pub source_id: String,
-    /// With tenant and source the idempotency key. Absent: the server makes one, and sending again makes a second event.
+    /// Id of the event. Tenant, source and id are the idempotency key. Without an id the server generates one, and a retry
+    /// creates a second event.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schemars(regex(pattern = r"^[A-Za-z0-9._:\-]{1,128}$"))]
     pub event_id: Option<String>,
-    /// When and what kind; which product said so.
+    /// Time, type and reporting product.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub metadata: Option<Metadata>,
-    /// Who acted.
+    /// Participant that acted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub principal: Option<Noun>,
-    /// What the actor used or took from.
+    /// Source that the principal acted on or through.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub src: Option<Noun>,
-    /// What was acted on.
+    /// Participant that was acted on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub target: Option<Noun>,
-    /// Who saw it without taking part.
+    /// Observer that did not take part.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub observer: Option<Noun>,
-    /// What stood between, in order.
+    /// Intermediaries, in order.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
     #[schemars(with = "Option<Vec<Noun>>", length(max = 64))]
     pub intermediary: Vec<Noun>,
-    /// What else the event mentions.
+    /// Other participants that the event refers to.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
     #[schemars(with = "Option<Vec<Noun>>", length(max = 64))]
     pub about: Vec<Noun>,
-    /// Protocols, bytes, sessions.
+    /// Network details, for example protocol and bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub network: Option<Open>,
-    /// Verdicts of security products.
+    pub network: Option<OpenObject>,
+    /// Results of security products.
     #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
-    #[schemars(with = "Option<Vec<Open>>")]
-    pub security_result: Vec<Open>,
-    /// Additions to the model by event type.
+    #[schemars(with = "Option<Vec<OpenObject>>")]
+    pub security_result: Vec<OpenObject>,
+    /// Extensions of the model for the event type.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub extensions: Option<Open>,
-    /// What fits nowhere else.
+    pub extensions: Option<OpenObject>,
+    /// Additional details.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub additional: Option<Open>,
-    /// Fields that are not known here; they pass through untouched.
+    pub additional: Option<OpenObject>,
+    /// Unknown fields. They pass through unchanged.
     #[serde(flatten)]
-    pub other: Open,
+    pub other: OpenObject,
 }
 
 impl UdmEvent {
-    /// An event of this source, with nothing else said. The transport sets `event_id` when it is absent.
+    /// Returns an event with a source only. The transport sets `event_id` if it is absent.
     pub fn new(source_id: impl Into<String>) -> Self {
         Self { source_id: source_id.into(), ..Self::default() }
     }
 
-    /// The same event with this id.
+    /// Sets the id.
     #[must_use]
     pub fn with_event_id(mut self, event_id: impl Into<String>) -> Self {
         self.event_id = Some(event_id.into());
         self
     }
 
-    /// The same event with this metadata.
+    /// Sets the metadata.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// The same event with this actor.
+    /// Sets the participant that acted.
     #[must_use]
     pub fn with_principal(mut self, principal: Noun) -> Self {
         self.principal = Some(principal);
         self
     }
 
-    /// The same event with this object of the action.
+    /// Sets the participant that was acted on.
     #[must_use]
     pub fn with_target(mut self, target: Noun) -> Self {
         self.target = Some(target);
         self
     }
 
-    /// The same event with one more field that is not known here.
+    /// Adds an unknown field.
     #[must_use]
     pub fn with_field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.other.insert(name.into(), value.into());
@@ -112,7 +110,130 @@ impl UdmEvent {
     }
 }
 
-/// Producers that write every field send `null` for an absent list.
+/// Time, type and reporting product of an event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Metadata {
+    /// Time of the event (RFC 3339). Default: the time of receipt.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub event_timestamp: Option<DateTime<Utc>>,
+    /// Type of the event, for example `USER_LOGIN`. Default: `GENERIC_EVENT`. Unknown types are accepted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(regex(pattern = r"^[A-Z][A-Z0-9_]{0,63}$"))]
+    pub event_type: Option<String>,
+    /// Vendor of the product that reported the event. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub vendor_name: Option<String>,
+    /// Product that reported the event. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub product_name: Option<String>,
+    /// Version of the product. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub product_version: Option<String>,
+    /// Type of the event in the terms of the product. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub product_event_type: Option<String>,
+    /// Id of the event in the product. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub product_log_id: Option<String>,
+    /// Installation of the product that reported the event. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub product_deployment_id: Option<String>,
+    /// URL of the event in the product. At most 1 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 1024))]
+    pub url_back_to_product: Option<String>,
+    /// Description in natural language. At most 8 KiB.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(max = 8192))]
+    pub description: Option<String>,
+    /// Unknown fields. They pass through unchanged.
+    #[serde(flatten)]
+    pub other: OpenObject,
+}
+
+impl Metadata {
+    /// Returns metadata with an event type only.
+    pub fn of_type(event_type: impl Into<String>) -> Self {
+        Self { event_type: Some(event_type.into()), ..Self::default() }
+    }
+
+    /// Sets the time of the event.
+    #[must_use]
+    pub fn at(mut self, event_timestamp: DateTime<Utc>) -> Self {
+        self.event_timestamp = Some(event_timestamp);
+        self
+    }
+}
+
+/// A participant of an event, for example a machine, a user, a process or a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Noun {
+    /// Host name of the machine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hostname: Option<String>,
+    /// Id of the machine in the inventory of the producer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub asset_id: Option<String>,
+    /// IPv4 or IPv6 addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[schemars(schema_with = "addresses")]
+    pub ip: Vec<IpAddr>,
+    /// Hardware addresses: six hexadecimal octets separated by `:` or `-`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "null_is_empty")]
+    #[schemars(
+        with = "Option<Vec<String>>",
+        inner(regex(pattern = r"^[0-9A-Fa-f]{2}([:\-][0-9A-Fa-f]{2}){5}$"))
+    )]
+    pub mac: Vec<String>,
+    /// Network port.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub port: Option<u16>,
+    /// URL, for example of a requested page.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub url: Option<String>,
+    /// User or account.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user: Option<OpenObject>,
+    /// Process.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub process: Option<OpenObject>,
+    /// File.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file: Option<OpenObject>,
+    /// Any other resource.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resource: Option<OpenObject>,
+    /// Unknown fields. They pass through unchanged.
+    #[serde(flatten)]
+    pub other: OpenObject,
+}
+
+/// Returns the JSON Schema (draft 2020-12) of an event.
+///
+/// It is slightly weaker than `parse`: it counts lengths in characters instead of bytes, and has no limits of size and
+/// depth.
+pub fn schema() -> Schema {
+    schemars::schema_for!(UdmEvent)
+}
+
+/// Returns the schema as indented text with a final newline, as it is checked in.
+pub fn pretty_schema() -> String {
+    format!("{:#}\n", schema().as_value())
+}
+
+/// Returns the schema of a list of addresses. JSON Schema has no format that includes both kinds of addresses.
+fn addresses(_: &mut SchemaGenerator) -> Schema {
+    let address = json_schema!({ "type": "string", "anyOf": [{ "format": "ipv4" }, { "format": "ipv6" }] });
+    json_schema!({ "type": ["array", "null"], "items": address })
+}
+
+/// Reads a list. Some producers send `null` for an absent one.
 fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -129,17 +250,17 @@ mod tests {
     fn unknown_fields_are_kept_at_every_level() {
         let text = r#"{"source_id":"fw","metadata":{"event_type":"NETWORK_DNS","later":1},"principal":{"hostname":"a","cloud":{"x":[1]}},"tomorrow":{"deep":[true]}}"#;
         let event: UdmEvent = serde_json::from_str(text).unwrap();
-        let again: Value = serde_json::to_value(&event).unwrap();
-        assert_eq!(again, serde_json::from_str::<Value>(text).unwrap());
+        let written: Value = serde_json::to_value(&event).unwrap();
+        assert_eq!(written, serde_json::from_str::<Value>(text).unwrap());
     }
 
     #[test]
-    fn an_event_of_a_source_alone_writes_nothing_else() {
+    fn absent_fields_are_omitted() {
         assert_eq!(serde_json::to_string(&UdmEvent::new("fw")).unwrap(), r#"{"source_id":"fw"}"#);
     }
 
     #[test]
-    fn null_is_absent() {
+    fn null_counts_as_absent() {
         let event: UdmEvent =
             serde_json::from_str(r#"{"source_id":"fw","about":null,"target":null}"#).unwrap();
         assert_eq!(event, UdmEvent::new("fw"));

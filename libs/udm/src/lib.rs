@@ -1,17 +1,15 @@
-//! The UDM event: what producers build, what ingest checks, and the JSON Schema of both.
+//! UDM events: the types of producers, the validation of ingest, and the JSON Schema.
 //!
-//! Checking never builds a tree and never copies the event: what the sender sent is what the stream keeps.
+//! Validation neither builds a tree nor copies the event: the stream stores exactly the bytes of the sender.
 
 mod event;
 mod id;
 mod parse;
-mod schema;
 mod split;
 
-pub use event::{Metadata, Noun, UdmEvent};
+pub use event::{Metadata, Noun, UdmEvent, pretty_schema, schema};
 pub use id::server_event_id;
 pub use parse::{
-    DEFAULT_EVENT_TYPE, Event, Invalid, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, is_source_id, parse,
+    DEFAULT_EVENT_TYPE, Event, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, ParseError, is_source_id, parse,
 };
-pub use schema::{pretty_schema, schema};
 pub use split::{MAX_BATCH_EVENTS, SplitError, split_lines, split_list};

@@ -1,50 +1,50 @@
-//! A batch as the raw bytes of its events, so that one bad event spoils no other.
+//! Splits a batch into the raw bytes of its events, so that an invalid event does not affect the others.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The most events that a batch may hold.
+/// Maximum number of events in a batch.
 pub const MAX_BATCH_EVENTS: usize = 1_000;
 
-/// The body is no batch, so there are no events to answer for.
+/// The body is not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// A JSON parser refuses the body.
+    /// The body is not JSON.
     #[error("the body is not JSON: {0}")]
     NotJson(String),
-    /// It is JSON, but no list.
-    #[error("a batch is a list of events")]
+    /// The body is JSON, but not a list.
+    #[error("the body must be a JSON list of events")]
     NotAList,
     /// More than [`MAX_BATCH_EVENTS`].
-    #[error("a batch holds at most {MAX_BATCH_EVENTS} events")]
+    #[error("a batch contains at most {MAX_BATCH_EVENTS} events; split it")]
     TooMany,
 }
 
-/// The items of a JSON list, exactly as they were sent.
+/// Returns the bytes of the items of a JSON list.
 ///
-/// An item that is not JSON makes the whole body something other than JSON; nobody can say where the next would begin.
+/// If one item is not JSON, the whole body is rejected, because the start of the next item is unknown.
 pub fn split_list(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
-    let text = str::from_utf8(body).map_err(|fault| SplitError::NotJson(fault.to_string()))?;
+    let text = str::from_utf8(body).map_err(|error| SplitError::NotJson(error.to_string()))?;
     match serde_json::from_str::<Items>(text) {
         Ok(Items(items)) if items.len() > MAX_BATCH_EVENTS => Err(SplitError::TooMany),
         Ok(Items(items)) => Ok(items),
-        Err(fault) => Err(match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => Err(match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => SplitError::NotAList,
-            Err(_) => SplitError::NotJson(fault.to_string()),
+            Err(_) => SplitError::NotJson(error.to_string()),
         }),
     }
 }
 
-/// The lines of an NDJSON body that are not blank. What is in a line is that line's own affair.
+/// Returns the lines of an NDJSON body that are not blank. The content of the lines is not checked.
 pub fn split_lines(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
     let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let items: Vec<_> = lines.take(MAX_BATCH_EVENTS + 1).collect();
     if items.len() > MAX_BATCH_EVENTS { Err(SplitError::TooMany) } else { Ok(items) }
 }
 
-/// At most one item more than a batch may hold; the rest is read for its syntax only.
+/// At most one item more than allowed. Further items are only checked for valid syntax.
 struct Items<'a>(Vec<&'a [u8]>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_keep_their_bytes_whatever_they_are() {
+    fn items_keep_their_bytes() {
         let items = split_list(br#" [ {"a" : 1.0} ,"x", null,[ 1 ], {"b":[2 , 3]}] "#).unwrap();
         let expected: [&[u8]; 5] = [br#"{"a" : 1.0}"#, br#""x""#, b"null", b"[ 1 ]", br#"{"b":[2 , 3]}"#];
         assert_eq!(items, expected);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_item_makes_the_body_no_list() {
+    fn malformed_item_makes_the_body_malformed() {
         let broken: [&[u8]; 7] = [b"", b"[{},", b"[{} {}]", b"[{]", b"[{}]]", b"[\"\xff\"]", b"{\"a\":"];
         for body in broken {
             assert!(matches!(split_list(body), Err(SplitError::NotJson(_))), "{body:?}");
@@ -98,25 +98,25 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_no_list_is_told_apart_from_no_json() {
+    fn other_json_is_distinguished_from_malformed_json() {
         for body in ["{}", "null", "1", "\"[]\""] {
             assert_eq!(split_list(body.as_bytes()), Err(SplitError::NotAList), "{body}");
         }
     }
 
     #[test]
-    fn a_batch_ends_at_a_thousand_events() {
+    fn batch_has_at_most_1000_events() {
         let list = |n: usize| format!("[{}]", vec!["{}"; n].join(","));
         assert_eq!(split_list(list(1_000).as_bytes()).unwrap().len(), 1_000);
         assert_eq!(split_list(list(1_001).as_bytes()), Err(SplitError::TooMany));
         assert_eq!(split_lines("{}\n".repeat(1_000).as_bytes()).unwrap().len(), 1_000);
         assert_eq!(split_lines("{}\n".repeat(1_001).as_bytes()), Err(SplitError::TooMany));
-        let broken_past_the_limit = format!("[{}", "{},".repeat(1_500));
-        assert!(matches!(split_list(broken_past_the_limit.as_bytes()), Err(SplitError::NotJson(_))));
+        let malformed_after_the_limit = format!("[{}", "{},".repeat(1_500));
+        assert!(matches!(split_list(malformed_after_the_limit.as_bytes()), Err(SplitError::NotJson(_))));
     }
 
     #[test]
-    fn blank_lines_are_skipped_and_a_broken_line_stands_alone() {
+    fn blank_lines_are_skipped_and_malformed_lines_are_kept() {
         let lines = split_lines(b"\r\n{\"a\":1}\r\n\n  \t\n{broken\n{\"b\":2}").unwrap();
         let expected: [&[u8]; 3] = [b"{\"a\":1}", b"{broken", b"{\"b\":2}"];
         assert_eq!(lines, expected);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_come_apart_into_what_they_were_made_of(
+        fn lists_split_into_their_items(
             items in prop::collection::vec(r#"(\{"k":"([a-z,\]\[{}]|\\"){0,9}"\}|-?[1-9][0-9]{0,5}|"[a-zäß]{0,6}")"#, 0..20),
             space in "[ \n\t]{0,2}",
         ) {

@@ -1,15 +1,15 @@
-//! What passes, what is refused, and how faults are told.
+//! Valid and invalid events, and their errors.
 
 use std::borrow::Cow;
 
 use proptest::prelude::*;
-use udm::{Invalid, MAX_EVENT_BYTES, parse};
+use udm::{MAX_EVENT_BYTES, ParseError, parse};
 
-/// Pointer and code of each fault.
-fn faults(event: &str) -> Vec<(String, String)> {
+/// Returns pointer and code of each error.
+fn errors(event: &str) -> Vec<(String, String)> {
     match parse(event.as_bytes()) {
-        Err(Invalid::WrongShape { faults, .. }) => {
-            faults.into_iter().map(|fault| (fault.pointer, fault.code.into_owned())).collect()
+        Err(ParseError::Invalid { errors, .. }) => {
+            errors.into_iter().map(|error| (error.pointer, error.code.into_owned())).collect()
         }
         other => panic!("{event}: {other:?}"),
     }
@@ -17,11 +17,11 @@ fn faults(event: &str) -> Vec<(String, String)> {
 
 fn expect(event: &str, expected: &[(&str, &str)]) {
     let expected: Vec<_> = expected.iter().map(|(at, code)| (at.to_string(), code.to_string())).collect();
-    assert_eq!(faults(event), expected, "{event}");
+    assert_eq!(errors(event), expected, "{event}");
 }
 
 #[test]
-fn an_event_gives_what_routing_needs_and_its_own_bytes() {
+fn parse_returns_routing_fields_and_unchanged_bytes() {
     let raw = br#" {"source_id" : "fw-1","event_id":"e:1","metadata":{"event_type":"NETWORK_DNS","event_timestamp":"2026-01-31T12:00:00+02:00"},"n":1.0} "#;
     let event = parse(raw).unwrap();
     assert_eq!(event.source_id, "fw-1");
@@ -33,13 +33,13 @@ fn an_event_gives_what_routing_needs_and_its_own_bytes() {
 }
 
 #[test]
-fn an_event_of_a_source_alone_is_generic() {
+fn event_without_metadata_has_the_default_type() {
     let event = parse(br#"{"source_id":"fw"}"#).unwrap();
     assert_eq!((event.event_id, &*event.event_type, event.event_timestamp), (None, "GENERIC_EVENT", None));
 }
 
 #[test]
-fn several_faults_are_told_at_once_with_their_places() {
+fn several_errors_are_reported_with_their_locations() {
     expect(
         r#"{"event_id":"a b","metadata":{"event_type":"x","description":7},"about":[{},{"ip":["::1","x"]}],"src":{"port":70000}}"#,
         &[
@@ -54,13 +54,13 @@ fn several_faults_are_told_at_once_with_their_places() {
 }
 
 #[test]
-fn a_list_of_faults_has_an_end() {
+fn number_of_errors_is_limited() {
     let event = format!(r#"{{"source_id":"fw","src":{{"ip":[{}0]}}}}"#, "0,".repeat(1000));
-    assert_eq!(faults(&event).len(), 16);
+    assert_eq!(errors(&event).len(), 16);
 }
 
 #[test]
-fn a_name_that_stands_twice_is_refused_however_it_is_written() {
+fn duplicate_names_are_rejected() {
     expect(r#"{"source_id":"a","x/~":1,"source_id":"b"}"#, &[("/source_id", "duplicate")]);
     expect(r#"{"source_id":"a","source\u005fid":"b"}"#, &[("/source_id", "duplicate")]);
     expect(r#"{"source_id":"a","x/~":1,"x/~":2}"#, &[("/x~1~0", "duplicate")]);
@@ -68,25 +68,26 @@ fn a_name_that_stands_twice_is_refused_however_it_is_written() {
         r#"{"source_id":"a","metadata":{"event_type":"A","event_type":"B"}}"#,
         &[("/metadata/event_type", "duplicate")],
     );
-    assert!(parse(br#"{"source_id":"a","x":{"y":1,"y":2}}"#).is_ok(), "what nobody reads nobody judges");
+    assert!(parse(br#"{"source_id":"a","x":{"y":1,"y":2}}"#).is_ok(), "unknown objects are not checked");
 }
 
 #[test]
-fn what_is_no_json_is_told_apart_from_what_is_no_event() {
-    for broken in ["", "{", "{'source_id':1}", r#"{"source_id":"fw"}}"#, "[1", "\"\n\"", "nul", "{\"a\":01}"]
+fn malformed_json_is_distinguished_from_an_invalid_event() {
+    for malformed in
+        ["", "{", "{'source_id':1}", r#"{"source_id":"fw"}}"#, "[1", "\"\n\"", "nul", "{\"a\":01}"]
     {
-        assert!(matches!(parse(broken.as_bytes()), Err(Invalid::NotJson(_))), "{broken}");
+        assert!(matches!(parse(malformed.as_bytes()), Err(ParseError::NotJson(_))), "{malformed}");
     }
-    assert!(matches!(parse(b"{\"source_id\":\"\xff\"}"), Err(Invalid::NotJson(_))));
+    assert!(matches!(parse(b"{\"source_id\":\"\xff\"}"), Err(ParseError::NotJson(_))));
     for other in ["[]", "null", "1", "\"fw\""] {
         expect(other, &[("", "invalid_type")]);
     }
 }
 
 #[test]
-fn the_id_of_a_refused_event_is_told_when_it_could_be_read() {
+fn error_contains_the_event_id_if_it_is_valid() {
     let id = |event: &str| match parse(event.as_bytes()) {
-        Err(Invalid::WrongShape { event_id, .. }) => event_id,
+        Err(ParseError::Invalid { event_id, .. }) => event_id,
         other => panic!("{other:?}"),
     };
     assert_eq!(id(r#"{"event_id":"e1"}"#).as_deref(), Some("e1"));
@@ -94,17 +95,17 @@ fn the_id_of_a_refused_event_is_told_when_it_could_be_read() {
 }
 
 #[test]
-fn size_ends_at_256_kib() {
+fn event_has_at_most_256_kib() {
     let of_size = |size: usize| {
         let frame = r#"{"source_id":"fw","x":""}"#.len();
         format!(r#"{{"source_id":"fw","x":"{}"}}"#, "x".repeat(size - frame))
     };
     assert!(parse(of_size(MAX_EVENT_BYTES).as_bytes()).is_ok());
-    assert_eq!(parse(of_size(MAX_EVENT_BYTES + 1).as_bytes()), Err(Invalid::TooLarge));
+    assert_eq!(parse(of_size(MAX_EVENT_BYTES + 1).as_bytes()), Err(ParseError::TooLarge));
 }
 
 #[test]
-fn depth_ends_at_32() {
+fn event_has_at_most_32_levels() {
     let of_depth = |depth: usize| {
         format!(r#"{{"source_id":"fw","x":{}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1))
     };
@@ -114,14 +115,14 @@ fn depth_ends_at_32() {
 }
 
 #[test]
-fn lengths_of_ids_count_bytes() {
+fn lengths_of_ids_are_in_bytes() {
     assert!(parse(format!(r#"{{"source_id":"{}"}}"#, "ä".repeat(128)).as_bytes()).is_ok());
     expect(&format!(r#"{{"source_id":"{}"}}"#, "ä".repeat(129)), &[("/source_id", "too_long")]);
     expect(r#"{"source_id":"a\u0000b"}"#, &[("/source_id", "invalid_value")]);
     expect(r#"{"source_id":"\ud800"}"#, &[("/source_id", "invalid_value")]);
 }
 
-/// JSON as producers write it, and as they should not.
+/// Returns arbitrary JSON.
 #[expect(clippy::unwrap_used, reason = "a fixture of tests")]
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
@@ -143,7 +144,7 @@ fn json() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_source_and_any_unknown_field_pass_untouched(source in "[a-zA-Z0-9 äß/.*>-]{0,60}[a-z]", value in json()) {
+    fn valid_source_and_unknown_field_pass_unchanged(source in "[a-zA-Z0-9 äß/.*>-]{0,60}[a-z]", value in json()) {
         let raw = format!(r#"{{ "unknown" :{value}, "source_id": {} }}"#, serde_json::to_string(&source).unwrap());
         let event = parse(raw.as_bytes()).unwrap();
         prop_assert_eq!(&*event.source_id, source.as_str());
@@ -151,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_known_field_of_any_shape_never_panics(
+    fn known_field_of_any_type_never_panics(
         name in prop::sample::select(vec!["source_id", "event_id", "metadata", "src", "about", "network", "security_result"]),
         value in json(),
     ) {
@@ -159,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = parse(&bytes);
     }
 }

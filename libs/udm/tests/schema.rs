@@ -1,9 +1,9 @@
-//! The checked-in JSON Schema is the generated one, and it judges as `parse` does.
+//! The checked-in JSON Schema is current, and agrees with `parse`.
 
 use serde_json::{Value, json};
 
 #[test]
-fn the_checked_in_schema_is_the_generated_one() {
+fn checked_in_schema_is_current() {
     let checked_in = include_str!("../event.schema.json");
     assert!(
         checked_in == udm::pretty_schema(),
@@ -11,7 +11,7 @@ fn the_checked_in_schema_is_the_generated_one() {
     );
 }
 
-fn good() -> Vec<Value> {
+fn valid() -> Vec<Value> {
     vec![
         json!({"source_id": "fw"}),
         json!({"source_id": " ä fw ", "event_id": "a.B_9:-", "whatever": [1, {"x": null}]}),
@@ -22,7 +22,7 @@ fn good() -> Vec<Value> {
     ]
 }
 
-fn bad() -> Vec<Value> {
+fn invalid() -> Vec<Value> {
     vec![
         json!({}),
         json!({"source_id": null}),
@@ -63,9 +63,9 @@ fn bad() -> Vec<Value> {
 }
 
 #[test]
-fn parse_and_schema_judge_alike() {
+fn parse_and_schema_agree() {
     let schema = jsonschema::options().should_validate_formats(true).build(udm::schema().as_value()).unwrap();
-    for (events, expected) in [(good(), true), (bad(), false)] {
+    for (events, expected) in [(valid(), true), (invalid(), false)] {
         for event in events {
             let text = event.to_string();
             assert_eq!(udm::parse(text.as_bytes()).is_ok(), expected, "parse: {text}");
@@ -75,8 +75,8 @@ fn parse_and_schema_judge_alike() {
 }
 
 #[test]
-fn what_a_producer_builds_passes() {
-    for event in good() {
+fn events_built_from_the_types_are_valid() {
+    for event in valid() {
         let built: udm::UdmEvent = serde_json::from_value(event).unwrap();
         udm::parse(serde_json::to_string(&built).unwrap().as_bytes()).unwrap();
     }

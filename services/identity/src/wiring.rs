@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use audit::AuditLog;
 use authn::{SERVICE_TOKEN_PREVIOUS, SessionClient};
-use bus::PublishMetrics;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
@@ -132,11 +131,9 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         resets_dropped,
     };
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
-    broker.metrics = metrics.shared(PublishMetrics::register);
     // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
-    let publisher = audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
-    metrics.at_scrape(move || publisher.measure());
+    audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
     // A mail is composed and settled too.
     let limit_of_mail = match &config.mail.delivery {
         Some(Delivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,

@@ -1,25 +1,31 @@
-//! The routes of the context, a line each.
+//! The routes of the context.
 
-mod answer;
 mod body;
 mod events;
-mod health;
-mod room;
 
-pub(crate) use room::Room;
-
-use axum::Router;
-use contract::routes;
+use axum::extract::State;
+use axum::{Json, Router};
+use contract::events::{Health, HealthStatus};
+use contract::{ProblemKind, routes};
+use service::Problem;
 use service::http::Api;
 
 use crate::app::App;
 
-/// The public API.
+/// Returns the public API.
 pub(crate) fn public(app: App) -> Router {
     Api::default()
-        .on(&routes::SEND_EVENT, events::one)
-        .on(&routes::SEND_EVENTS, events::batch)
+        .on(&routes::SEND_EVENT, events::send_one)
+        .on(&routes::SEND_EVENTS, events::send_batch)
         .on(&routes::GET_EVENT_SCHEMA, events::schema)
-        .on(&routes::GET_HEALTH, health::read)
+        .on(&routes::GET_HEALTH, health)
         .with_state(app)
+}
+
+/// `GET /health`: returns whether events can be accepted.
+async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
+    if app.publisher.is_ready() {
+        return Ok(Json(Health { status: HealthStatus::Ok }));
+    }
+    Err(Problem::new(ProblemKind::DependencyUnavailable).detail("The event stream is not reachable."))
 }

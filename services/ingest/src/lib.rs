@@ -1,5 +1,5 @@
-//! The ingest context: is this event safely in the stream? It validates UDM events, publishes them, and answers only when
-//! the stream has acknowledged them. It owns no table.
+//! The ingest context: validates UDM events, publishes them, and responds only after the stream has acknowledged them. It
+//! owns no table.
 
 mod app;
 mod config;

@@ -1,4 +1,4 @@
-//! The composition root: the only place that knows everything.
+//! Composition root: builds state, routers and tasks.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Cache, SERVICE_TOKEN_PREVIOUS, SessionClient};
-use bus::{Limits, PublishMetrics, Publisher, StreamError, UDM_STREAM};
+use authn::{CredentialCache, SERVICE_TOKEN_PREVIOUS, SessionClient};
+use bus::{MemoryBudget, PublishLimits, Publisher, StreamError, UDM_STREAM};
 use service::clock::SystemClock;
 use service::config::{Environment, Variable};
 use service::health::{Gate, Readiness};
@@ -16,12 +16,12 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::App;
+use crate::app::{App, BODY_BUDGET};
 use crate::config::{Config, StreamMode};
 use crate::http;
 
-/// How often a stream that cannot be used is looked at again: somebody may have mended it.
-const STREAM_POLL: Duration = Duration::from_secs(2);
+/// Interval between checks of streams that are missing or wrongly configured.
+const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The ingest service.
 pub struct Ingest;
@@ -48,79 +48,72 @@ impl Program for Ingest {
         let gate = readiness.gate("stream");
         let parts =
             Parts { clock: Arc::new(SystemClock), tasks: tasks.clone(), gate, telemetry: telemetry.clone() };
-        build(config, parts)
+        build(&config, parts)
     }
 }
 
-/// What is injected.
+/// Dependencies of the context.
 pub struct Parts {
-    /// Tells the time.
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Tracks background work.
+    /// Tracks background tasks.
     pub tasks: Tasks,
-    /// Opened once the stream is as it must be.
+    /// Opened when events can be accepted.
     pub gate: Gate,
     /// Metrics and traces.
     pub telemetry: Telemetry,
 }
 
-/// Puts the context together and starts its background work.
+/// Builds the context and starts its background tasks.
 ///
 /// # Errors
-/// A client cannot be made, or the broker's address is malformed.
-pub fn build(config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+/// The HTTP client cannot be created, or the NATS address is malformed.
+pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
-    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-ingest");
-    broker.wait_for_broker = true;
-    broker.metrics = telemetry.metrics().shared(PublishMetrics::register);
-    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
-    broker.inbox_prefix = Some("_INBOX.ingest".to_owned());
+    let mut nats = bus::Config::new(config.nats_url.expose(), "svc-ingest");
+    nats.wait_for_broker = true;
+    // Each NATS user can subscribe only to its own inbox prefix (deploy/nats/accounts.conf).
+    nats.inbox_prefix = Some("_INBOX.ingest".to_owned());
     let sessions = SessionClient::new(config.session_url.clone(), config.service_token.expose())?;
-    let authority = Cache::start(sessions, broker.clone(), clock.clone(), &tasks, &telemetry);
-    let stop = tasks.stopping().clone();
-    let publisher =
-        Publisher::start(broker.clone(), UDM_STREAM, Limits::default(), tasks.tracker(), stop.clone())?;
-    let measured = publisher.clone();
-    telemetry.metrics().at_scrape(move || measured.measure());
+    let verifier = CredentialCache::start(sessions, nats.clone(), clock.clone(), &tasks, &telemetry);
+    let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
+    let publisher = Publisher::start(nats.clone(), UDM_STREAM, limits, metrics, &tasks)?;
     let (mode, profile) = (config.stream_mode, config.profile());
-    let to_be_ready = publisher.clone();
-    let ready = async move {
-        until_streams_fit(&broker, mode, &profile).await;
-        // The stream may have been made a moment ago, and the publisher looks for it by itself.
-        to_be_ready.ready().await;
+    let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
+    let open_gate = async move {
+        until_streams_are_valid(&nats, mode, &profile).await;
+        // A stream that was just created is not known to the publisher yet.
+        starting.ready().await;
         gate.open();
     };
     tasks.spawn_short(async move {
-        tokio::select! {
-            () = ready => {}
-            () = stop.cancelled() => {}
-        }
+        stop.run_until_cancelled(open_gate).await;
     });
     let edge =
         Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).with_trusted_proxies(&config.proxies);
-    let app = App { authority: Arc::new(authority), publisher, clock, room: http::Room::new() };
+    let app =
+        App { verifier: Arc::new(verifier), publisher, clock, body_budget: MemoryBudget::new(BODY_BUDGET) };
     Ok(Routers { public: edge.wrap(http::public(app)), internal: None })
 }
 
-/// Looks at the streams until they are as they must be, and tells once of each fault.
-async fn until_streams_fit(broker: &bus::Config, mode: StreamMode, profile: &bus::Profile) {
-    let mut told = String::new();
+/// Checks the streams until they are valid. Logs each error once.
+async fn until_streams_are_valid(nats: &bus::Config, mode: StreamMode, profile: &bus::Profile) {
+    let mut logged = String::new();
     loop {
-        let Err(fault) = check_streams(broker, mode, profile).await else {
+        let Err(error) = check_streams(nats, mode, profile).await else {
             return;
         };
-        if fault != told {
-            tracing::error!(fault, "events cannot be accepted yet");
-            told = fault;
+        if error != logged {
+            tracing::error!(error, "failed to check streams; not ready");
+            logged = error;
         }
-        tokio::time::sleep(STREAM_POLL).await;
+        tokio::time::sleep(STREAM_CHECK_INTERVAL).await;
     }
 }
 
-/// Whoever prepares the streams answers for those beside `UDM`, too; where none are prepared, all are made here, since the
-/// other services may not.
-async fn check_streams(broker: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
-    let client = bus::connect(broker).await.map_err(|error| chain(&error))?;
+/// Verifies `UDM`, or creates all missing streams: the NATS users of the other services cannot create streams.
+async fn check_streams(nats: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
+    let client = bus::connect(nats).await.map_err(|error| chain(&error))?;
     let context = async_nats::jetstream::new(client);
     let checked: Result<(), StreamError> = async {
         match mode {
@@ -134,5 +127,5 @@ async fn check_streams(broker: &bus::Config, mode: StreamMode, profile: &bus::Pr
         }
     }
     .await;
-    checked.map_err(|fault| chain(&fault))
+    checked.map_err(|error| chain(&error))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use audit::AuditLog;
 use authn::IntrospectionBatcher;
-use bus::{InvalidationPublisher, PublishMetrics};
+use bus::InvalidationPublisher;
 use database::Database;
 use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
 use hashing::{Entropy, SystemEntropy};
@@ -97,12 +97,10 @@ pub fn build(
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
-    broker.metrics = metrics.shared(PublishMetrics::register);
     // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
     let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
-    let publisher = audit::publish(broker, database.clone(), Arc::clone(&clock), &tasks)?;
-    metrics.at_scrape(move || publisher.measure());
+    audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
         database,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishAckFuture;
-use bus::{Message, Request};
+use bus::{EventContext, Message};
 use bytes::Bytes;
 use chrono::DateTime;
 use tenancy::TenantId;
@@ -49,11 +49,11 @@ pub(crate) fn batch_body(events: &[Bytes]) -> Vec<u8> {
 pub(crate) fn messages(tenant: &TenantId, events: &[Bytes]) -> anyhow::Result<Vec<Message>> {
     let request_id = Uuid::now_v7().simple().to_string();
     let credential = format!("session:{}", Uuid::now_v7());
-    let request = Request::new(tenant.clone(), DateTime::UNIX_EPOCH, &request_id, &credential, None);
+    let context = EventContext::new(tenant.clone(), DateTime::UNIX_EPOCH, &request_id, &credential, None);
     let message = |raw: &Bytes| {
         let event = udm::parse(raw)?;
         let id = event.event_id.as_deref().context("the event has no id")?;
-        Ok(Message::event(&request, &event, id, raw.clone())?)
+        Ok(Message::event(&context, &event, id, raw.clone())?)
     };
     events.iter().map(message).collect()
 }

@@ -5,141 +5,141 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// A source that answers when the test says so, and shows what it was asked.
+/// A source whose lookups the test receives and answers.
 struct Scripted {
-    asked: mpsc::UnboundedSender<(Vec<TokenDigest>, oneshot::Sender<Answer>)>,
+    lookups: mpsc::UnboundedSender<(Vec<TokenDigest>, oneshot::Sender<BatchResult>)>,
 }
 
 #[async_trait::async_trait]
 impl Introspector for Scripted {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        self.asked.send((digests.to_vec(), answer)).unwrap();
-        answered.await.unwrap()
+    async fn look_up(&self, digests: &[TokenDigest]) -> BatchResult {
+        let (reply, result) = oneshot::channel();
+        self.lookups.send((digests.to_vec(), reply)).unwrap();
+        result.await.unwrap()
     }
 }
 
-type Asked = mpsc::UnboundedReceiver<(Vec<TokenDigest>, oneshot::Sender<Answer>)>;
+type Lookups = mpsc::UnboundedReceiver<(Vec<TokenDigest>, oneshot::Sender<BatchResult>)>;
 
-fn scripted() -> (IntrospectionBatcher, Asked) {
-    let (tell, asked) = mpsc::unbounded_channel();
-    (IntrospectionBatcher::new(Scripted { asked: tell }, &Tasks::default()), asked)
+fn scripted() -> (IntrospectionBatcher, Lookups) {
+    let (sender, lookups) = mpsc::unbounded_channel();
+    (IntrospectionBatcher::new(Scripted { lookups: sender }, &Tasks::default()), lookups)
 }
 
 fn digest(number: usize) -> TokenDigest {
     TokenDigest::of_text(&number.to_string())
 }
 
-/// Lets every task get as far as it can.
-async fn settle() {
+/// Runs every task until it waits.
+async fn run_tasks() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Asks for one after the other, each in a task of its own.
-async fn ask_each(
-    gather: &IntrospectionBatcher,
+/// Starts one lookup per number, each in its own task.
+async fn start_lookups(
+    batcher: &IntrospectionBatcher,
     numbers: std::ops::Range<usize>,
 ) -> JoinSet<Result<Introspection, Unavailable>> {
-    let mut asking = JoinSet::new();
+    let mut callers = JoinSet::new();
     for number in numbers {
-        let gather = gather.clone();
-        asking.spawn(async move { gather.introspect(digest(number)).await });
-        settle().await;
+        let batcher = batcher.clone();
+        callers.spawn(async move { batcher.introspect(digest(number)).await });
+        run_tasks().await;
     }
-    asking
+    callers
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lone_look_up_starts_at_once_and_those_that_come_meanwhile_go_together() {
-    let (gather, mut asked) = scripted();
-    let first = ask_each(&gather, 0..UNDER_WAY).await;
-    let mut under_way = Vec::new();
-    for number in 0..UNDER_WAY {
-        let (digests, answer) = asked.recv().await.unwrap();
+async fn first_lookup_starts_at_once_and_later_ones_form_a_batch() {
+    let (batcher, mut lookups) = scripted();
+    let first = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
+    let mut replies = Vec::new();
+    for number in 0..MAX_IN_FLIGHT {
+        let (digests, reply) = lookups.recv().await.unwrap();
         assert_eq!(digests, [digest(number)]);
-        under_way.push(answer);
+        replies.push(reply);
     }
-    let later = ask_each(&gather, 10..20).await;
-    assert!(asked.try_recv().is_err(), "no more are under way at once");
-    under_way.pop().unwrap().send(Ok(vec![None])).unwrap();
-    let (digests, answer) = asked.recv().await.unwrap();
+    let later = start_lookups(&batcher, 10..20).await;
+    assert!(lookups.try_recv().is_err(), "the number of batches in flight is limited");
+    replies.pop().unwrap().send(Ok(vec![None])).unwrap();
+    let (digests, reply) = lookups.recv().await.unwrap();
     assert_eq!(digests, (10..20).map(digest).collect::<Vec<_>>());
-    answer.send(Ok(vec![None; 10])).unwrap();
+    reply.send(Ok(vec![None; 10])).unwrap();
     assert!(later.join_all().await.iter().all(Result::is_ok));
-    under_way.pop().unwrap().send(Ok(vec![None])).unwrap();
+    replies.pop().unwrap().send(Ok(vec![None])).unwrap();
     assert!(first.join_all().await.iter().all(Result::is_ok));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_look_up_holds_so_many_credentials_each_once_and_no_question_is_split() {
-    let (gather, mut asked) = scripted();
-    let _busy = ask_each(&gather, 0..UNDER_WAY).await;
+async fn batch_is_bounded_without_duplicates_and_splits_no_request() {
+    let (batcher, mut lookups) = scripted();
+    let _busy = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
     let mut blocking = Vec::new();
-    for _ in 0..UNDER_WAY {
-        blocking.push(asked.recv().await.unwrap().1);
+    for _ in 0..MAX_IN_FLIGHT {
+        blocking.push(lookups.recv().await.unwrap().1);
     }
-    let mut asking = JoinSet::new();
+    let mut callers = JoinSet::new();
     for numbers in [0..200, 100..156, 300..500] {
-        let gather = gather.clone();
-        asking.spawn(async move { gather.introspect_all(numbers.map(digest).collect()).await });
-        settle().await;
+        let batcher = batcher.clone();
+        callers.spawn(async move { batcher.introspect_all(numbers.map(digest).collect()).await });
+        run_tasks().await;
     }
     blocking.pop().unwrap().send(Ok(vec![None])).unwrap();
-    assert_eq!(asked.recv().await.unwrap().0, (0..200).map(digest).collect::<Vec<_>>());
+    assert_eq!(lookups.recv().await.unwrap().0, (0..200).map(digest).collect::<Vec<_>>());
     blocking.pop().unwrap().send(Ok(vec![None])).unwrap();
-    assert_eq!(asked.recv().await.unwrap().0, (300..500).map(digest).collect::<Vec<_>>());
+    assert_eq!(lookups.recv().await.unwrap().0, (300..500).map(digest).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_asks_for_who_has_hung_up() {
-    let (gather, mut asked) = scripted();
-    let _busy = ask_each(&gather, 0..UNDER_WAY).await;
-    let mut gone = ask_each(&gather, 10..20).await;
+async fn requests_of_disconnected_callers_are_skipped() {
+    let (batcher, mut lookups) = scripted();
+    let _busy = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
+    let mut gone = start_lookups(&batcher, 10..20).await;
     gone.abort_all();
     while gone.join_next().await.is_some() {}
-    let _waits = ask_each(&gather, 20..21).await;
-    for number in (0..UNDER_WAY).chain([20]) {
-        let (digests, answer) = asked.recv().await.unwrap();
+    let _waits = start_lookups(&batcher, 20..21).await;
+    for number in (0..MAX_IN_FLIGHT).chain([20]) {
+        let (digests, reply) = lookups.recv().await.unwrap();
         assert_eq!(digests, [digest(number)]);
-        answer.send(Ok(vec![None])).unwrap();
+        reply.send(Ok(vec![None])).unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_hangs_holds_nobody_for_ever_and_its_place_becomes_free() {
-    let (gather, mut asked) = scripted();
-    let hanging = ask_each(&gather, 0..UNDER_WAY).await;
+async fn lookup_times_out_and_its_worker_continues() {
+    let (batcher, mut lookups) = scripted();
+    let hanging = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
     assert!(hanging.join_all().await.iter().all(Result::is_err));
-    for _ in 0..UNDER_WAY {
-        asked.recv().await.unwrap();
+    for _ in 0..MAX_IN_FLIGHT {
+        lookups.recv().await.unwrap();
     }
-    let fine = ask_each(&gather, 0..1).await;
-    asked.recv().await.unwrap().1.send(Ok(vec![None])).unwrap();
+    let fine = start_lookups(&batcher, 0..1).await;
+    lookups.recv().await.unwrap().1.send(Ok(vec![None])).unwrap();
     assert!(fine.join_all().await.iter().all(Result::is_ok));
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_fit_are_told_to_come_back() {
-    let (gather, _asked) = scripted();
-    let _busy = ask_each(&gather, 0..UNDER_WAY).await;
+async fn lookups_beyond_the_queue_fail_at_once() {
+    let (batcher, _lookups) = scripted();
+    let _busy = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
     let digests: Vec<_> = (0..MAX_BATCH).map(digest).collect();
     let mut waiting = JoinSet::new();
-    for _ in 0..MOST_WAITING / MAX_BATCH {
-        let (gather, digests) = (gather.clone(), digests.clone());
-        waiting.spawn(async move { gather.introspect_all(digests).await });
+    for _ in 0..MAX_QUEUED / MAX_BATCH {
+        let (batcher, digests) = (batcher.clone(), digests.clone());
+        waiting.spawn(async move { batcher.introspect_all(digests).await });
     }
-    settle().await;
-    assert!(gather.introspect(digest(0)).await.is_err());
+    run_tasks().await;
+    assert!(batcher.introspect(digest(0)).await.is_err());
 }
 
-/// Panics, answers too little, and then well.
+/// Panics, then returns too few results, then works.
 struct Faulty(AtomicUsize);
 
 #[async_trait::async_trait]
 impl Introspector for Faulty {
-    async fn look_up(&self, digests: &[TokenDigest]) -> Answer {
+    async fn look_up(&self, digests: &[TokenDigest]) -> BatchResult {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => panic!("on purpose"),
             1 => Ok(Vec::new()),
@@ -149,12 +149,12 @@ impl Introspector for Faulty {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_faulty_answer_is_unavailability_and_the_next_look_up_goes_on() {
-    let gather = IntrospectionBatcher::new(Faulty(AtomicUsize::new(0)), &Tasks::default());
+async fn faulty_source_is_unavailable_and_the_next_lookup_works() {
+    let batcher = IntrospectionBatcher::new(Faulty(AtomicUsize::new(0)), &Tasks::default());
     let outcomes = [
-        gather.introspect(digest(0)).await.is_ok(),
-        gather.introspect(digest(0)).await.is_ok(),
-        gather.introspect(digest(0)).await.is_ok(),
+        batcher.introspect(digest(0)).await.is_ok(),
+        batcher.introspect(digest(0)).await.is_ok(),
+        batcher.introspect(digest(0)).await.is_ok(),
     ];
     assert_eq!(outcomes, [false, false, true]);
 }

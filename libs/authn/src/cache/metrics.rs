@@ -1,5 +1,4 @@
-//! What the cache shows: how checks were answered, how much is remembered, how long it was not believed, and how late a
-//! revocation came.
+//! Metrics of the credential cache.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,82 +10,79 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Upper bounds in seconds, around the promise of one second and the ceiling of five.
+/// Upper bounds in seconds. A revocation takes effect within 1 s (p99), and never later than 5 s.
 const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 5.0];
 
-/// How a check was answered.
+/// How the result of a check was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// From what is remembered: the credential is live.
+pub(super) enum CacheOutcome {
+    /// From an entry: the credential is active.
     Hit,
-    /// From what is remembered: it is not.
+    /// From an entry: the credential is not active.
     Negative,
-    /// By asking session.
+    /// By a lookup.
     Miss,
-    /// By asking session, since nothing that is remembered is believed now.
-    Distrusted,
+    /// By a lookup, because the invalidation feed is down.
+    Bypass,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Answered {
-    way: &'static str,
+struct OutcomeLabel {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct KindLabel {
     kind: &'static str,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct CacheMetrics {
-    /// In the order of [`Way`].
+    /// In the order of [`CacheOutcome`].
     checks: [Counter; 4],
-    live: Gauge,
-    dead: Gauge,
-    distrusted: Counter<f64, AtomicU64>,
+    active: Gauge,
+    negative: Gauge,
+    bypassed: Counter<f64, AtomicU64>,
     lag: Histogram,
 }
 
 impl CacheMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let (checks, entries) = (Family::<Answered, Counter>::default(), Family::<Of, Gauge>::default());
+        let checks = Family::<OutcomeLabel, Counter>::default();
+        let entries = Family::<KindLabel, Gauge>::default();
         let metrics = Self {
-            checks: ["hit", "negative", "miss", "distrusted"]
-                .map(|way| checks.get_or_create_owned(&Answered { way })),
-            live: entries.get_or_create_owned(&Of { kind: "live" }),
-            dead: entries.get_or_create_owned(&Of { kind: "dead" }),
-            distrusted: Counter::default(),
+            checks: ["hit", "negative", "miss", "bypass"]
+                .map(|outcome| checks.get_or_create_owned(&OutcomeLabel { outcome })),
+            active: entries.get_or_create_owned(&KindLabel { kind: "active" }),
+            negative: entries.get_or_create_owned(&KindLabel { kind: "negative" }),
+            bypassed: Counter::default(),
             lag: Histogram::new(BUCKETS),
         };
-        registry.register("credential_checks", "Checks of credentials by how they were answered", checks);
-        registry.register("credential_cache_entries", "Credentials that are remembered", entries);
-        let distrusted = "Time for which every check asked session, since invalidations may have been missed";
-        registry.register_with_unit(
-            "credential_cache_distrusted",
-            distrusted,
-            Unit::Seconds,
-            metrics.distrusted.clone(),
-        );
-        let lag = "Time from a revocation's commit until it held here, by invalidations";
-        registry.register_with_unit("revocation_lag", lag, Unit::Seconds, metrics.lag.clone());
+        registry.register("credential_checks", "Credential checks by outcome", checks);
+        registry.register("credential_cache_entries", "Entries of the credential cache", entries);
+        let bypassed = "Time without credential cache, because the invalidation feed was down";
+        let name = "credential_cache_bypassed";
+        registry.register_with_unit(name, bypassed, Unit::Seconds, metrics.bypassed.clone());
+        let lag = "Time from the commit of a change until its invalidation was applied";
+        registry.register_with_unit("invalidation_lag", lag, Unit::Seconds, metrics.lag.clone());
         metrics
     }
 
-    pub(super) fn count(&self, way: Way) {
-        self.checks[way as usize].inc();
+    pub(super) fn count(&self, outcome: CacheOutcome) {
+        self.checks[outcome as usize].inc();
     }
 
-    pub(super) fn distrusted(&self, longer: Duration) {
-        self.distrusted.inc_by(longer.as_secs_f64());
+    pub(super) fn add_bypassed(&self, time: Duration) {
+        self.bypassed.inc_by(time.as_secs_f64());
     }
 
-    pub(super) fn lag(&self, lag: Duration) {
+    pub(super) fn observe_lag(&self, lag: Duration) {
         self.lag.observe(lag.as_secs_f64());
     }
 
-    pub(super) fn show(&self, live: usize, dead: usize) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.live.set(number(live));
-        self.dead.set(number(dead));
+    pub(super) fn set_entries(&self, active: u64, negative: u64) {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.active.set(number(active));
+        self.negative.set(number(negative));
     }
 }

@@ -1,9 +1,9 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use bus::{FeedEvent, Invalidation, InvalidationMessage};
-use chrono::{DateTime, TimeDelta};
+use chrono::DateTime;
 use contract::Role;
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
@@ -17,40 +17,40 @@ use tokio::task::JoinSet;
 use tokio::time::advance;
 use uuid::Uuid;
 
-use super::trust::Publishers;
+use super::feed::FeedHealth;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Session, as these tests have it: it knows who is live, counts what it is asked, and can be made slow or silent.
+/// A session service that counts lookups, and that can delay its replies or be unavailable.
 struct Session {
-    live: Mutex<HashMap<TokenDigest, Arc<Subject>>>,
-    asked: AtomicUsize,
-    /// An answer is decided when it is asked for, and leaves when there is a permit.
-    answers: Semaphore,
-    away: Mutex<bool>,
+    active: Mutex<HashMap<TokenDigest, Arc<Subject>>>,
+    lookups: AtomicUsize,
+    /// A lookup reads the state at once. Its reply needs a permit.
+    replies: Semaphore,
+    unavailable: Mutex<bool>,
 }
 
 #[async_trait::async_trait]
 impl Introspector for Arc<Session> {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
-        self.asked.fetch_add(digests.len(), Ordering::Relaxed);
-        if *self.away.lock().unwrap() {
-            return Err(Unavailable::because("away"));
+        self.lookups.fetch_add(digests.len(), Ordering::Relaxed);
+        if *self.unavailable.lock().unwrap() {
+            return Err(Unavailable::because("on purpose"));
         }
-        let live = self.live.lock().unwrap().clone();
-        self.answers.acquire().await.unwrap().forget();
-        self.answers.add_permits(1);
-        Ok(digests.iter().map(|digest| live.get(digest).cloned()).collect())
+        let active = self.active.lock().unwrap().clone();
+        self.replies.acquire().await.unwrap().forget();
+        self.replies.add_permits(1);
+        Ok(digests.iter().map(|digest| active.get(digest).cloned()).collect())
     }
 }
 
 struct Fixture {
     session: Arc<Session>,
-    cache: Cache,
-    publishers: Publishers,
+    cache: CredentialCache,
+    health: FeedHealth,
     clock: ManualClock,
-    number: u64,
+    sequence: u64,
 }
 
 fn digest(number: usize) -> TokenDigest {
@@ -61,10 +61,10 @@ fn user(number: usize) -> UserId {
     UserId(Uuid::from_u128(number as u128))
 }
 
-fn subject(of: usize) -> Arc<Subject> {
+fn subject(number: usize) -> Arc<Subject> {
     let credential = Credential::Session {
-        session_id: SessionId(Uuid::from_u128(of as u128)),
-        user_id: user(of),
+        session_id: SessionId(Uuid::from_u128(number as u128)),
+        user_id: user(number),
         role: Role::Member,
         method: SessionMethod::Password,
         created_at: DateTime::UNIX_EPOCH,
@@ -72,293 +72,640 @@ fn subject(of: usize) -> Arc<Subject> {
     };
     Arc::new(Subject {
         credential,
-        tenant_id: format!("tenant-{of}").parse().unwrap(),
+        tenant_id: format!("tenant-{number}").parse().unwrap(),
         quota: Quota::default(),
         expires_at: DateTime::UNIX_EPOCH,
     })
 }
 
+fn invalidation_of_credential(number: usize) -> Invalidation {
+    Invalidation::Credential(digest(number))
+}
+
+fn invalidation_of_tenant(number: usize) -> Invalidation {
+    Invalidation::Tenant(format!("tenant-{number}").parse().unwrap())
+}
+
 impl Fixture {
-    /// Credentials 0, 1 and 2 are live, and invalidations are heard.
+    /// Returns a cache with a live feed. Credentials 0, 1 and 2 are active.
     fn start() -> Self {
-        let session = Arc::new(Session {
-            live: Mutex::new((0..3).map(|of| (digest(of), subject(of))).collect()),
-            asked: AtomicUsize::new(0),
-            answers: Semaphore::new(1),
-            away: Mutex::new(false),
-        });
-        let metrics = CacheMetrics::register(&mut Registry::default());
-        let cache = Cache::new(Arc::clone(&session), &Tasks::default(), metrics);
-        let clock = ManualClock::at(DateTime::UNIX_EPOCH);
-        let mut fixture = Self { session, cache, publishers: Publishers::default(), clock, number: 0 };
-        fixture.hear(FeedEvent::Connected);
+        let mut fixture = Self::without_feed();
+        fixture.heartbeat();
         fixture
     }
 
-    fn hear(&mut self, heard: FeedEvent) {
-        self.cache.0.take(heard, &mut self.publishers, &self.clock);
+    fn without_feed() -> Self {
+        let session = Arc::new(Session {
+            active: Mutex::new((0..3).map(|number| (digest(number), subject(number))).collect()),
+            lookups: AtomicUsize::new(0),
+            replies: Semaphore::new(1),
+            unavailable: Mutex::new(false),
+        });
+        let metrics = CacheMetrics::register(&mut Registry::default());
+        let cache = CredentialCache::new(Arc::clone(&session), &Tasks::default(), metrics);
+        let health = FeedHealth::new(Instant::now());
+        Self { session, cache, health, clock: ManualClock::at(DateTime::UNIX_EPOCH), sequence: 0 }
     }
 
-    fn hint(&mut self, revoked: Vec<Invalidation>) {
-        self.number += 1;
-        let (publisher, number, since) = (Uuid::from_u128(1), self.number, DateTime::UNIX_EPOCH);
-        self.hear(FeedEvent::InvalidationMessage(InvalidationMessage {
-            publisher,
-            number,
-            since,
-            revoked,
-            last: false,
-        }));
+    fn apply(&mut self, event: FeedEvent) {
+        self.cache.0.apply(event, &mut self.health, &self.clock);
     }
 
-    fn revoke(&self, of: usize) {
-        self.session.live.lock().unwrap().remove(&digest(of));
+    fn invalidate(&mut self, invalidations: Vec<Invalidation>) {
+        self.sequence += 1;
+        self.deliver(self.sequence, invalidations);
     }
 
-    async fn lives(&self, of: usize) -> bool {
-        self.cache.introspect(digest(of)).await.unwrap().is_some()
+    fn deliver(&mut self, sequence: u64, invalidations: Vec<Invalidation>) {
+        let (publisher, committed_at) = (Uuid::from_u128(1), DateTime::UNIX_EPOCH);
+        let message = InvalidationMessage { publisher, sequence, committed_at, invalidations, last: false };
+        self.apply(FeedEvent::Message(message));
     }
 
-    /// What session was asked since the last call.
-    fn asked(&self) -> usize {
-        self.session.asked.swap(0, Ordering::Relaxed)
+    fn heartbeat(&mut self) {
+        self.invalidate(Vec::new());
     }
 
-    /// A check in a task of its own, which has got as far as it can.
-    async fn check_aside(&self, of: usize) -> JoinSet<bool> {
-        let (cache, mut checking) = (self.cache.clone(), JoinSet::new());
-        checking.spawn(async move { cache.introspect(digest(of)).await.unwrap().is_some() });
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
+    /// Advances the time in steps with a heartbeat each, so that the feed stays live.
+    async fn advance_with_heartbeats(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            advance(SECOND.min(end - Instant::now())).await;
+            self.heartbeat();
+            self.cache.0.check_feed(&mut self.health);
         }
-        checking
     }
 
-    async fn hold_answers(&self) {
-        self.session.answers.acquire().await.unwrap().forget();
+    fn deactivate(&self, number: usize) {
+        self.session.active.lock().unwrap().remove(&digest(number));
     }
 
-    fn let_answers_go(&self) {
-        self.session.answers.add_permits(1);
+    fn activate(&self, number: usize) {
+        self.session.active.lock().unwrap().insert(digest(number), subject(number));
+    }
+
+    async fn is_active(&self, number: usize) -> bool {
+        self.cache.introspect(digest(number)).await.unwrap().is_some()
+    }
+
+    /// Returns the number of lookups since the last call.
+    fn lookups(&self) -> usize {
+        self.session.lookups.swap(0, Ordering::Relaxed)
+    }
+
+    /// Starts a check in its own task and runs it until it waits.
+    async fn start_check(&self, number: usize) -> JoinSet<bool> {
+        let (cache, mut check) = (self.cache.clone(), JoinSet::new());
+        check.spawn(async move { cache.introspect(digest(number)).await.unwrap().is_some() });
+        run_tasks().await;
+        check
+    }
+
+    async fn hold_replies(&self) {
+        self.session.replies.acquire().await.unwrap().forget();
+    }
+
+    fn release_replies(&self) {
+        self.session.replies.add_permits(1);
+    }
+}
+
+/// Runs every task until it waits.
+async fn run_tasks() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_believed_for_five_seconds_from_its_question() {
-    let fixture = Fixture::start();
-    fixture.hold_answers().await;
-    let checking = fixture.check_aside(0).await;
-    advance(2 * SECOND).await;
-    fixture.let_answers_go();
-    assert_eq!(checking.join_all().await, [true]);
-    advance(Duration::from_millis(2999)).await;
-    assert!(fixture.lives(0).await);
-    assert_eq!(fixture.asked(), 1);
+async fn entry_is_valid_for_five_seconds_from_the_question() {
+    let mut fixture = Fixture::start();
+    fixture.hold_replies().await;
+    let check = fixture.start_check(0).await;
+    fixture.advance_with_heartbeats(2 * SECOND).await;
+    fixture.release_replies();
+    assert_eq!(check.join_all().await, [true]);
+    fixture.advance_with_heartbeats(Duration::from_millis(2999)).await;
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1);
     advance(Duration::from_millis(1)).await;
-    assert!(fixture.lives(0).await);
-    assert_eq!(fixture.asked(), 1);
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_who_ask_at_once_ask_session_once_also_when_the_first_of_them_gives_up() {
+async fn concurrent_checks_share_a_lookup_even_if_the_first_caller_disconnects() {
     let fixture = Fixture::start();
-    fixture.hold_answers().await;
-    let mut first = fixture.check_aside(0).await;
+    fixture.hold_replies().await;
+    let mut first = fixture.start_check(0).await;
     let mut others = JoinSet::new();
     for _ in 0..64 {
         let cache = fixture.cache.clone();
         others.spawn(async move { cache.introspect(digest(0)).await.unwrap().is_some() });
     }
-    tokio::task::yield_now().await;
-    assert_eq!(fixture.asked(), 1);
+    run_tasks().await;
+    assert_eq!(fixture.lookups(), 1);
     first.abort_all();
     while first.join_next().await.is_some() {}
-    fixture.let_answers_go();
-    assert!(others.join_all().await.into_iter().all(|lives| lives));
-    assert!(fixture.asked() <= 1, "one of them took over");
+    fixture.release_replies();
+    assert!(others.join_all().await.into_iter().all(|active| active));
+    assert!(fixture.lookups() <= 1, "another caller repeats the lookup");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_live_is_remembered_apart_so_that_guesses_push_nobody_out() {
+async fn lookup_continues_after_hundreds_of_callers_disconnect() {
     let fixture = Fixture::start();
-    assert!(fixture.lives(0).await && !fixture.lives(3).await && !fixture.lives(3).await);
-    assert_eq!(fixture.asked(), 2);
-    for guess in 1000..21_000 {
-        assert!(!fixture.lives(guess).await);
+    fixture.hold_replies().await;
+    let mut disconnecting = Vec::new();
+    for _ in 0..300 {
+        disconnecting.push(fixture.start_check(0).await);
     }
-    fixture.asked();
-    assert!(fixture.lives(0).await);
-    assert_eq!(fixture.asked(), 0);
-    let (live, dead) = fixture.cache.0.slots.lengths();
-    assert_eq!(live, 1);
-    assert!((8_000..=16_384).contains(&dead), "{dead}");
+    let last = fixture.start_check(0).await;
+    for mut check in disconnecting {
+        check.abort_all();
+        while check.join_next().await.is_some() {}
+        run_tasks().await;
+    }
+    fixture.release_replies();
+    assert_eq!(last.join_all().await, [true]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_takes_no_room_for_long() {
+async fn guessed_tokens_do_not_evict_active_credentials() {
+    let fixture = Fixture::start();
+    assert!(fixture.is_active(0).await && !fixture.is_active(3).await && !fixture.is_active(3).await);
+    assert_eq!(fixture.lookups(), 2);
+    for guess in 1000..21_000 {
+        assert!(!fixture.is_active(guess).await);
+    }
+    fixture.lookups();
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 0);
+    let Shared { active, negative, .. } = &*fixture.cache.0;
+    active.run_pending_tasks();
+    negative.run_pending_tasks();
+    assert_eq!(active.entry_count(), 1);
+    assert!((8_000..=MAX_NEGATIVE).contains(&negative.entry_count()), "{}", negative.entry_count());
+}
+
+#[tokio::test]
+async fn expired_entries_free_their_memory() {
     let fixture = Fixture::start();
     for guess in 1000..3000 {
-        fixture.lives(guess).await;
+        fixture.is_active(guess).await;
     }
-    advance(5 * SECOND).await;
-    for guess in 3000..4000 {
-        fixture.lives(guess).await;
+    let Shared { negative, .. } = &*fixture.cache.0;
+    negative.run_pending_tasks();
+    assert_eq!(negative.entry_count(), 2000);
+    // The library uses the real time.
+    let started_at = std::time::Instant::now();
+    while negative.entry_count() > 0 {
+        assert!(started_at.elapsed() < 6 * TTL, "{} entries left", negative.entry_count());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        negative.run_pending_tasks();
     }
-    assert_eq!(fixture.cache.0.slots.lengths().1, 1000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_ends_at_once_whom_it_is_about_and_nobody_else() {
-    let invalidations = [
-        Invalidation::Credential(digest(1).to_hex()),
-        Invalidation::User(user(1)),
-        Invalidation::Tenant("tenant-1".parse().unwrap()),
-    ];
-    for revoked in invalidations {
+async fn invalidation_applies_at_once_and_only_to_matching_entries() {
+    let invalidations =
+        [invalidation_of_credential(1), Invalidation::User(user(1)), invalidation_of_tenant(1)];
+    for invalidation in invalidations {
         let mut fixture = Fixture::start();
-        assert!(fixture.lives(0).await && fixture.lives(1).await);
-        fixture.asked();
-        fixture.revoke(0);
-        fixture.revoke(1);
-        fixture.hint(vec![revoked]);
-        assert!(!fixture.lives(1).await);
-        assert!(fixture.lives(0).await, "no hint was about it");
-        assert_eq!(fixture.asked(), 1);
+        assert!(fixture.is_active(0).await && fixture.is_active(1).await);
+        fixture.lookups();
+        fixture.deactivate(0);
+        fixture.deactivate(1);
+        fixture.invalidate(vec![invalidation]);
+        assert!(!fixture.is_active(1).await);
+        assert!(fixture.is_active(0).await, "not invalidated");
+        assert_eq!(fixture.lookups(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hint_brings_to_life_is_live_at_once() {
+async fn invalidation_of_a_tenant_also_applies_to_negative_entries() {
     let mut fixture = Fixture::start();
-    assert!(!fixture.lives(3).await);
-    fixture.session.live.lock().unwrap().insert(digest(3), subject(3));
-    assert!(!fixture.lives(3).await);
-    fixture.hint(vec![Invalidation::Tenant("tenant-3".parse().unwrap())]);
-    assert!(fixture.lives(3).await);
+    assert!(!fixture.is_active(3).await);
+    fixture.activate(3);
+    assert!(!fixture.is_active(3).await);
+    fixture.invalidate(vec![invalidation_of_tenant(3)]);
+    assert!(fixture.is_active(3).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_under_way_when_a_hint_comes_is_not_believed() {
-    for hint in [Invalidation::Credential(digest(0).to_hex()), Invalidation::User(user(0))] {
+async fn result_in_flight_when_an_invalidation_arrives_is_not_used() {
+    for invalidation in [invalidation_of_credential(0), Invalidation::User(user(0))] {
         let mut fixture = Fixture::start();
-        fixture.hold_answers().await;
-        let checking = fixture.check_aside(0).await;
-        assert_eq!(fixture.asked(), 1);
-        fixture.revoke(0);
-        fixture.hint(vec![hint]);
-        fixture.let_answers_go();
-        assert_eq!(checking.join_all().await, [false]);
-        assert!(!fixture.lives(0).await);
-        assert_eq!(fixture.asked(), 1);
+        fixture.hold_replies().await;
+        let check = fixture.start_check(0).await;
+        assert_eq!(fixture.lookups(), 1);
+        fixture.deactivate(0);
+        fixture.invalidate(vec![invalidation]);
+        fixture.release_replies();
+        assert_eq!(check.join_all().await, [false]);
+        assert!(!fixture.is_active(0).await);
+        assert_eq!(fixture.lookups(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_hints_ends_everything_rather_than_filling_the_memory() {
+async fn every_invalidation_of_a_storm_is_applied_in_constant_memory() {
     let mut fixture = Fixture::start();
-    assert!(fixture.lives(0).await && !fixture.lives(3).await);
-    fixture.asked();
-    fixture.hint((10..70_000).map(|of| Invalidation::Credential(digest(of).to_hex())).collect());
-    assert!(fixture.lives(0).await && !fixture.lives(3).await);
-    assert_eq!(fixture.asked(), 2);
+    assert!(fixture.is_active(0).await && fixture.is_active(1).await);
+    fixture.lookups();
+    fixture.deactivate(0);
+    fixture.invalidate((0..200_000).map(invalidation_of_credential).collect());
+    assert!(!fixture.is_active(0).await && fixture.is_active(1).await);
+    assert_eq!(fixture.lookups(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_believed_for_five_seconds_after_hints_may_have_been_missed() {
-    for missed in [true, false] {
+async fn gap_drops_all_entries_and_the_cache_is_used_again_at_once() {
+    for lost in [true, false] {
         let mut fixture = Fixture::start();
-        fixture.hint(Vec::new());
-        assert!(fixture.lives(0).await);
-        fixture.revoke(0);
-        if missed {
-            fixture.hear(FeedEvent::Missed);
+        assert!(fixture.is_active(0).await && fixture.is_active(1).await && !fixture.is_active(3).await);
+        fixture.deactivate(0);
+        if lost {
+            fixture.apply(FeedEvent::Gap);
         } else {
-            fixture.number += 1;
-            fixture.hint(Vec::new());
+            fixture.sequence += 1;
+            fixture.heartbeat();
         }
-        fixture.asked();
-        assert!(!fixture.lives(0).await && !fixture.lives(0).await && fixture.lives(1).await);
-        assert_eq!(fixture.asked(), 3);
-        advance(5 * SECOND).await;
-        assert!(fixture.lives(1).await && fixture.lives(1).await);
-        assert_eq!(fixture.asked(), 1);
+        fixture.lookups();
+        assert!(!fixture.is_active(0).await && fixture.is_active(1).await && !fixture.is_active(3).await);
+        assert_eq!(fixture.lookups(), 3);
+        assert!(!fixture.is_active(0).await && fixture.is_active(1).await && !fixture.is_active(3).await);
+        assert_eq!(fixture.lookups(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_session_is_away_what_is_remembered_holds_and_everything_else_is_unavailable() {
-    let fixture = Fixture::start();
-    assert!(fixture.lives(0).await);
-    *fixture.session.away.lock().unwrap() = true;
-    assert!(fixture.lives(0).await);
-    assert!(fixture.cache.introspect(digest(1)).await.is_err());
-    advance(5 * SECOND).await;
-    assert!(fixture.cache.introspect(digest(0)).await.is_err());
-    *fixture.session.away.lock().unwrap() = false;
-    assert!(fixture.lives(0).await && fixture.lives(1).await);
+async fn result_in_flight_during_a_gap_is_not_used() {
+    let mut fixture = Fixture::start();
+    fixture.hold_replies().await;
+    let check = fixture.start_check(0).await;
+    fixture.deactivate(0);
+    fixture.apply(FeedEvent::Gap);
+    fixture.release_replies();
+    assert_eq!(check.join_all().await, [false]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_that_does_not_answer_is_unavailable_in_time() {
-    let fixture = Fixture::start();
-    fixture.hold_answers().await;
-    let begun = Instant::now();
+async fn cache_is_bypassed_before_the_first_message_and_after_a_disconnection() {
+    let mut fixture = Fixture::without_feed();
+    fixture.apply(FeedEvent::Connected);
+    assert!(fixture.is_active(0).await && fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 2);
+    fixture.heartbeat();
+    assert!(fixture.is_active(0).await && fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1);
+    fixture.apply(FeedEvent::Disconnected);
+    assert!(fixture.is_active(0).await && fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 2);
+    fixture.apply(FeedEvent::Connected);
+    fixture.deactivate(0);
+    fixture.heartbeat();
+    assert!(!fixture.is_active(0).await && !fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1, "no entry survives the downtime");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cache_is_bypassed_after_three_seconds_without_a_message() {
+    let mut fixture = Fixture::start();
+    assert!(fixture.is_active(0).await);
+    fixture.lookups();
+    advance(Duration::from_millis(2999)).await;
+    fixture.cache.0.check_feed(&mut fixture.health);
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 0);
+    advance(Duration::from_millis(1)).await;
+    fixture.cache.0.check_feed(&mut fixture.health);
+    assert!(fixture.is_active(0).await && fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_publisher_drops_all_entries_once() {
+    let mut fixture = Fixture::start();
+    let other = InvalidationMessage {
+        publisher: Uuid::from_u128(2),
+        sequence: 1,
+        committed_at: DateTime::UNIX_EPOCH,
+        invalidations: Vec::new(),
+        last: false,
+    };
+    fixture.apply(FeedEvent::Message(other));
+    fixture.advance_with_heartbeats(2 * SECOND).await;
+    assert!(fixture.is_active(0).await);
+    fixture.lookups();
+    fixture.advance_with_heartbeats(SECOND).await;
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1, "the other publisher is silent");
+    fixture.advance_with_heartbeats(SECOND).await;
+    assert!(fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 0, "the silent publisher was removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_stay_valid_while_the_session_service_is_unavailable() {
+    let mut fixture = Fixture::start();
+    assert!(fixture.is_active(0).await);
+    *fixture.session.unavailable.lock().unwrap() = true;
+    assert!(fixture.is_active(0).await);
+    assert!(fixture.cache.introspect(digest(1)).await.is_err());
+    fixture.advance_with_heartbeats(5 * SECOND).await;
     assert!(fixture.cache.introspect(digest(0)).await.is_err());
-    assert!(begun.elapsed() <= PATIENCE);
+    *fixture.session.unavailable.lock().unwrap() = false;
+    assert!(fixture.is_active(0).await && fixture.is_active(1).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_fails_in_time_if_the_session_service_does_not_reply() {
+    let fixture = Fixture::start();
+    fixture.hold_replies().await;
+    let started_at = Instant::now();
+    assert!(fixture.cache.introspect(digest(0)).await.is_err());
+    assert!(started_at.elapsed() <= LOOKUP_TIMEOUT);
+}
+
+#[test]
+fn dependencies_of_different_credentials_rarely_share_a_slot() {
+    let epochs = Epochs::default();
+    let entries: Vec<_> =
+        (0..1000).map(|number| Dependencies::new(digest(number), &Some(subject(number)))).collect();
+    epochs.change(&(1000..2000).map(invalidation_of_credential).collect::<Vec<_>>());
+    let changed = entries.iter().filter(|entry| epochs.changed_after(0, **entry)).count();
+    assert!(changed < 100, "{changed}");
+}
+
+/// A change of a credential, and what the model knows about its invalidation.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    active: bool,
+    committed_at: Instant,
+    /// Whether its invalidation, or a later gap, was applied.
+    applied: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Credential,
+    User,
+    Tenant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Delivery {
+    Immediate,
+    Queued,
+    Lost,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Check(usize),
-    Revoke { of: usize, by_user: bool, heard: bool },
+    Change { number: usize, kind: Kind, delivery: Delivery },
+    DeliverQueued,
+    Heartbeat,
+    Gap,
+    Reconnect,
+    HoldReplies(bool),
     Wait(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![Just(Kind::Credential), Just(Kind::User), Just(Kind::Tenant)];
+    let delivery = prop_oneof![Just(Delivery::Immediate), Just(Delivery::Queued), Just(Delivery::Lost)];
     prop_oneof![
-        4 => (0..3_usize).prop_map(Step::Check),
-        1 => (0..3_usize, any::<bool>(), any::<bool>())
-            .prop_map(|(of, by_user, heard)| Step::Revoke { of, by_user, heard }),
-        2 => (0..4000_u64).prop_map(Step::Wait),
+        8 => (0..3_usize).prop_map(Step::Check),
+        4 => (0..3_usize, kind, delivery)
+            .prop_map(|(number, kind, delivery)| Step::Change { number, kind, delivery }),
+        2 => Just(Step::DeliverQueued),
+        3 => Just(Step::Heartbeat),
+        1 => Just(Step::Gap),
+        1 => Just(Step::Reconnect),
+        3 => any::<bool>().prop_map(Step::HoldReplies),
+        3 => (0..2500_u64).prop_map(Step::Wait),
     ]
 }
 
-proptest! {
-    /// Whatever happens in whatever order: a credential that was revoked is live at nobody who heard of it, and at nobody at
-    /// all five seconds later; one that was not is always live.
-    #[test]
-    fn a_revocation_holds_when_it_is_heard_and_after_five_seconds_in_any_case(steps in proptest::collection::vec(step(), 1..60)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let mut fixture = Fixture::start();
-            let mut revoked: HashMap<usize, (Instant, bool)> = HashMap::new();
-            for step in steps {
-                match step {
-                    Step::Check(of) => {
-                        let lives = fixture.lives(of).await;
-                        match revoked.get(&of) {
-                            None => assert!(lives),
-                            Some((at, heard)) => {
-                                assert!(!lives || !heard && at.elapsed() < BELIEVED, "{of}: {:?}", at.elapsed());
-                            }
-                        }
-                    }
-                    Step::Revoke { of, by_user, heard } => {
-                        fixture.revoke(of);
-                        let revocation = revoked.entry(of).or_insert((Instant::now(), false));
-                        revocation.1 |= heard;
-                        let hint =
-                            if by_user { Invalidation::User(user(of)) } else { Invalidation::Credential(digest(of).to_hex()) };
-                        if heard {
-                            fixture.hint(vec![hint]);
-                        }
-                    }
-                    Step::Wait(milliseconds) => {
-                        fixture.clock.advance(TimeDelta::milliseconds(milliseconds.cast_signed()));
-                        advance(Duration::from_millis(milliseconds)).await;
-                        fixture.cache.0.marks.forget(Instant::now());
-                    }
+/// The oracle: what a correct cache can know at any time.
+struct Model {
+    fixture: Fixture,
+    /// Per credential. The first entry is the initial state.
+    history: Vec<Vec<Change>>,
+    queue: VecDeque<(u64, Invalidation, usize)>,
+    /// The last sequence number that the cache received.
+    received: Option<u64>,
+    last_message_at: Option<Instant>,
+    feed_is_live: bool,
+    replies_held: bool,
+    checks: Vec<Check>,
+}
+
+struct Check {
+    number: usize,
+    /// Index of the oldest state that the result can show.
+    oldest: usize,
+    /// Whether the check used the cache.
+    cached: bool,
+    result: JoinSet<Result<bool, Unavailable>>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let fixture = Fixture::start();
+        let now = Instant::now();
+        let initial = Change { active: true, committed_at: now, applied: true };
+        Self {
+            fixture,
+            history: vec![vec![initial]; 3],
+            queue: VecDeque::new(),
+            received: Some(1),
+            last_message_at: Some(now),
+            feed_is_live: true,
+            replies_held: false,
+            checks: Vec::new(),
+        }
+    }
+
+    /// The oldest state of a credential that a check may return now.
+    fn oldest(&self, number: usize) -> usize {
+        let changes = &self.history[number];
+        if !self.feed_is_live {
+            return changes.len() - 1;
+        }
+        let must_see = |change: &Change| change.applied || change.committed_at.elapsed() >= TTL;
+        changes.iter().rposition(must_see).unwrap_or(0)
+    }
+
+    /// The newest state whose invalidation was applied.
+    fn newest_applied(&self, number: usize) -> usize {
+        self.history[number].iter().rposition(|change| change.applied).unwrap_or(0)
+    }
+
+    fn apply_all(&mut self) {
+        self.history.iter_mut().flatten().for_each(|change| change.applied = true);
+    }
+
+    fn deliver(&mut self, sequence: u64, changes: Vec<(Invalidation, usize)>) {
+        if self.received.map_or(sequence != 1, |received| sequence != received + 1) {
+            self.apply_all();
+        }
+        (self.received, self.last_message_at, self.feed_is_live) =
+            (Some(sequence), Some(Instant::now()), true);
+        for (_, number) in &changes {
+            // The invalidation covers every earlier change of the credential too.
+            self.history[*number].iter_mut().for_each(|change| change.applied = true);
+        }
+        let invalidations = changes.into_iter().map(|(invalidation, _)| invalidation).collect();
+        self.fixture.deliver(sequence, invalidations);
+    }
+
+    /// Delivers the queued messages: the feed keeps the order.
+    fn deliver_queued(&mut self) {
+        while let Some((sequence, invalidation, number)) = self.queue.pop_front() {
+            self.deliver(sequence, vec![(invalidation, number)]);
+        }
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.fixture.sequence += 1;
+        self.fixture.sequence
+    }
+
+    fn change(&mut self, number: usize, kind: Kind, delivery: Delivery) {
+        let was_active = self.history[number].last().is_some_and(|change| change.active);
+        // Only a user or a tenant changes back to active.
+        let kind = if was_active { kind } else { Kind::Tenant };
+        if was_active {
+            self.fixture.deactivate(number);
+        } else {
+            self.fixture.activate(number);
+        }
+        let change = Change { active: !was_active, committed_at: Instant::now(), applied: false };
+        self.history[number].push(change);
+        let invalidation = match kind {
+            Kind::Credential => invalidation_of_credential(number),
+            Kind::User => Invalidation::User(user(number)),
+            Kind::Tenant => invalidation_of_tenant(number),
+        };
+        let sequence = self.next_sequence();
+        match delivery {
+            Delivery::Immediate => {
+                self.deliver_queued();
+                self.deliver(sequence, vec![(invalidation, number)]);
+            }
+            Delivery::Queued => self.queue.push_back((sequence, invalidation, number)),
+            Delivery::Lost => {}
+        }
+    }
+
+    async fn check(&mut self, number: usize) {
+        let (oldest, cached) = (self.oldest(number), self.feed_is_live);
+        let (cache, mut result) = (self.fixture.cache.clone(), JoinSet::new());
+        result.spawn(async move { Ok(cache.introspect(digest(number)).await?.is_some()) });
+        self.checks.push(Check { number, oldest, cached, result });
+        run_tasks().await;
+    }
+
+    async fn wait(&mut self, time: Duration) {
+        advance(time).await;
+        self.fixture.cache.0.check_feed(&mut self.fixture.health);
+        let silent = self.last_message_at.is_none_or(|at| at.elapsed() >= 3 * SECOND);
+        if silent && self.feed_is_live {
+            self.apply_all();
+            (self.received, self.feed_is_live) = (None, false);
+        }
+    }
+
+    async fn run(&mut self, step: Step) {
+        match step {
+            Step::Check(number) => self.check(number).await,
+            Step::Change { number, kind, delivery } => self.change(number, kind, delivery),
+            Step::DeliverQueued => self.deliver_queued(),
+            Step::Heartbeat => {
+                self.deliver_queued();
+                let sequence = self.next_sequence();
+                self.deliver(sequence, Vec::new());
+            }
+            Step::Gap => {
+                self.apply_all();
+                self.fixture.apply(FeedEvent::Gap);
+            }
+            Step::Reconnect => {
+                self.queue.clear();
+                self.apply_all();
+                (self.received, self.last_message_at, self.feed_is_live) = (None, None, false);
+                self.fixture.apply(FeedEvent::Disconnected);
+                self.fixture.apply(FeedEvent::Connected);
+            }
+            Step::HoldReplies(hold) if hold != self.replies_held => {
+                self.replies_held = hold;
+                if hold {
+                    self.fixture.hold_replies().await;
+                } else {
+                    self.fixture.release_replies();
                 }
+            }
+            Step::HoldReplies(_) => {}
+            Step::Wait(milliseconds) => self.wait(Duration::from_millis(milliseconds)).await,
+        }
+    }
+
+    /// Compares the results of the finished checks with the states that they can show.
+    async fn verify_finished(&mut self, applied: &[usize]) {
+        run_tasks().await;
+        let mut open = Vec::new();
+        for mut check in std::mem::take(&mut self.checks) {
+            match check.result.try_join_next() {
+                None => open.push(check),
+                // A lookup that takes too long fails. That is not a stale result.
+                Some(Ok(Err(_))) => {}
+                Some(Ok(Ok(active))) => {
+                    let Check { number, oldest, cached, .. } = check;
+                    let oldest = if cached { oldest.max(applied[number]) } else { oldest };
+                    let states = &self.history[number][oldest..];
+                    assert!(
+                        states.iter().any(|change| change.active == active),
+                        "credential {number} is {active}, possible: {states:?}"
+                    );
+                }
+                Some(Err(error)) => panic!("{error}"),
+            }
+        }
+        self.checks = open;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// For every interleaving of checks, changes, lost and late messages, gaps, reconnections and time: a result is not older
+    /// than any invalidation or gap applied before or during the check, and not older than five seconds.
+    #[test]
+    fn no_stale_result_is_used(steps in proptest::collection::vec(step(), 1..80)) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut model = Model::new();
+            for step in steps {
+                // A check that finishes during the step finishes before a change of the step is applied.
+                let applied: Vec<_> = (0..3).map(|number| model.newest_applied(number)).collect();
+                model.run(step).await;
+                model.verify_finished(&applied).await;
+            }
+            model.run(Step::HoldReplies(false)).await;
+            model.run(Step::Heartbeat).await;
+            model.run(Step::Wait(2000)).await;
+            model.run(Step::Heartbeat).await;
+            model.run(Step::Wait(2000)).await;
+            model.run(Step::Heartbeat).await;
+            model.run(Step::Wait(1000)).await;
+            for number in 0..3 {
+                let newest = model.history[number].last().is_some_and(|change| change.active);
+                assert_eq!(model.fixture.is_active(number).await, newest, "after five seconds");
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Publishes invalidations, and a heartbeat each second.
+//! Publishes invalidations and a heartbeat per second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,122 +16,120 @@ use uuid::Uuid;
 use super::{INVALIDATION_SUBJECT, Invalidation, InvalidationMessage};
 use crate::connect::{self, Config, ConnectError};
 
-/// How often something is said.
+/// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Changes that wait to be told. More come together only when the broker takes nothing, and then invalidations are late anyway.
-const WAITING: usize = 4096;
-/// Changes in one message.
-const TOGETHER: usize = 256;
-/// How long the client library may take to accept a message, or to write the last ones out.
-const HAND_OVER: Duration = Duration::from_secs(1);
+/// Capacity of the queue. It fills only while the broker accepts nothing, when invalidations are late anyway.
+const QUEUE_CAPACITY: usize = 4096;
+/// Maximum number of changes in one message.
+const MAX_CHANGES: usize = 256;
+/// Limit for passing one message to the client library, and for flushing the last ones.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Tells listeners what changed. Clones share everything.
+/// Publishes invalidations. Clones share the queue.
 #[derive(Clone)]
 pub struct InvalidationPublisher {
-    changes: mpsc::Sender<Change>,
-    lost: Arc<AtomicU64>,
+    queue: mpsc::Sender<Change>,
+    /// Changes that were dropped because the queue was full. Each leaves a gap in the sequence.
+    dropped: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
 }
 
 struct Change {
-    revoked: Invalidation,
-    since: DateTime<Utc>,
+    invalidation: Invalidation,
+    committed_at: DateTime<Utc>,
 }
 
 impl InvalidationPublisher {
-    /// Starts the task that connects and publishes. The broker need not be there.
+    /// Starts the task that connects and publishes. The server need not be reachable yet.
     ///
     /// # Errors
-    /// A configuration that can never work.
+    /// The configuration is invalid.
     pub fn start(mut config: Config, clock: Arc<dyn Clock>, tasks: &Tasks) -> Result<Self, ConnectError> {
         config.wait_for_broker = true;
-        connect::dial(&config)?;
-        let (changes, waiting) = mpsc::channel(WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let (stop, lost_here, clock_here) = (tasks.stopping().clone(), Arc::clone(&lost), Arc::clone(&clock));
+        connect::connect_options(&config)?;
+        let (queue, changes) = mpsc::channel(QUEUE_CAPACITY);
+        let publisher = Self { queue, dropped: Arc::default(), clock: Arc::clone(&clock) };
+        let (stop, dropped) = (tasks.stopping().clone(), Arc::clone(&publisher.dropped));
         tasks.spawn_short(async move {
             match connect::connect(&config).await {
                 Ok(client) => {
-                    let voice = Voice { client, clock: clock_here, publisher: Uuid::now_v7(), number: 0 };
-                    voice.speak(waiting, &lost_here, &stop).await;
+                    let sender = Sender { client, clock, publisher: Uuid::now_v7(), sequence: 0 };
+                    sender.run(changes, &dropped, &stop).await;
                 }
                 Err(error) => {
-                    tracing::error!(error = ?error, "no invalidations of revocations will be published")
+                    tracing::error!(error = ?error, "failed to connect to NATS; no invalidations are published");
                 }
             }
         });
-        Ok(Self { changes, lost, clock })
+        Ok(publisher)
     }
 
-    /// Tells of changes that were committed just now. Never waits; what cannot be told is noticed by its absence.
-    pub fn publish(&self, revoked: impl IntoIterator<Item = Invalidation>) {
-        let since = self.clock.now();
-        for revoked in revoked {
-            if self.changes.try_send(Change { revoked, since }).is_err() {
-                self.lost.fetch_add(1, Ordering::Relaxed);
+    /// Announces changes that were committed just now. Never blocks. If a change cannot be announced, listeners detect
+    /// the gap.
+    pub fn publish(&self, invalidations: impl IntoIterator<Item = Invalidation>) {
+        let committed_at = self.clock.now();
+        for invalidation in invalidations {
+            if self.queue.try_send(Change { invalidation, committed_at }).is_err() {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// What the task alone has.
-struct Voice {
+/// State of the publishing task.
+struct Sender {
     client: Client,
     clock: Arc<dyn Clock>,
     publisher: Uuid,
-    number: u64,
+    sequence: u64,
 }
 
-impl Voice {
-    async fn speak(
-        mut self,
-        mut waiting: mpsc::Receiver<Change>,
-        lost: &AtomicU64,
-        stop: &CancellationToken,
-    ) {
+impl Sender {
+    async fn run(mut self, mut queue: mpsc::Receiver<Change>, dropped: &AtomicU64, stop: &CancellationToken) {
         let mut heartbeat = interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = Vec::new();
         while !stop.is_cancelled() {
             tokio::select! {
-                _ = waiting.recv_many(&mut changes, TOGETHER) => {}
+                _ = queue.recv_many(&mut changes, MAX_CHANGES) => {}
                 _ = heartbeat.tick() => {}
                 () = stop.cancelled() => break,
             }
-            self.number += lost.swap(0, Ordering::Relaxed);
-            self.say(&mut changes, false).await;
+            self.sequence += dropped.swap(0, Ordering::Relaxed);
+            self.send(&mut changes, false).await;
         }
-        waiting.close();
-        while waiting.recv_many(&mut changes, TOGETHER).await > 0 {
-            self.say(&mut changes, false).await;
+        queue.close();
+        while queue.recv_many(&mut changes, MAX_CHANGES).await > 0 {
+            self.send(&mut changes, false).await;
         }
-        self.say(&mut changes, true).await;
-        // Nobody is left to tell.
-        let _ = timeout(HAND_OVER, self.client.flush()).await;
+        self.send(&mut changes, true).await;
+        // Without a connection the last messages are lost, and listeners detect the silence.
+        let _ = timeout(SEND_TIMEOUT, self.client.flush()).await;
     }
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "a hint needs no acknowledgement: its number tells when it is missing"
+        reason = "an invalidation needs no acknowledgement: listeners detect a missing sequence number"
     )]
-    async fn say(&mut self, changes: &mut Vec<Change>, last: bool) {
-        // The library would keep it for later; by then it would be news of the past.
+    async fn send(&mut self, changes: &mut Vec<Change>, last: bool) {
         let connected = self.client.connection_state() == State::Connected;
         if !connected && changes.is_empty() {
             return;
         }
-        self.number += 1;
-        let since = changes.iter().map(|change| change.since).min().unwrap_or_else(|| self.clock.now());
-        let revoked = changes.drain(..).map(|change| change.revoked).collect();
-        let hint =
-            InvalidationMessage { publisher: self.publisher, number: self.number, since, revoked, last };
+        self.sequence += 1;
+        let committed_at =
+            changes.iter().map(|change| change.committed_at).min().unwrap_or_else(|| self.clock.now());
+        let invalidations = changes.drain(..).map(|change| change.invalidation).collect();
         if !connected {
+            // The client library would queue the message; the event would be stale on delivery.
             return;
         }
-        let payload = serde_json::to_vec(&hint).unwrap_or_default(); // a struct of strings always serialises
-        let said = timeout(HAND_OVER, self.client.publish(INVALIDATION_SUBJECT, payload.into())).await;
-        if !matches!(said, Ok(Ok(()))) {
-            tracing::debug!("a hint of revocations could not be handed over");
+        let Self { publisher, sequence, .. } = *self;
+        let message = InvalidationMessage { publisher, sequence, committed_at, invalidations, last };
+        let payload = serde_json::to_vec(&message).unwrap_or_default(); // a struct of strings always serialises
+        let sent = timeout(SEND_TIMEOUT, self.client.publish(INVALIDATION_SUBJECT, payload.into())).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::debug!("failed to send invalidations");
         }
     }
 }

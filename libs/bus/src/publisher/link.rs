@@ -1,4 +1,4 @@
-//! One connection to the broker, from dialling to its end. Nothing of it outlives it.
+//! One connection to NATS. Messages in flight fail when it breaks; the next connection starts without any.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,62 +13,63 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::ack::{self, Verdict};
-use super::slots::{Pending, Slots, Token};
-use super::{Limits, PublishError, Shared};
+use super::ack::{self, Reply};
+use super::pending::{Pending, PendingTable, ReplyToken};
+use super::{PublishError, PublishLimits, Shared};
 use crate::connect::{self, Config, ConnectError};
 
-/// How late a deadline may be noticed, and how long a message whose twin is in process waits.
-const SWEEP: Duration = Duration::from_millis(50);
-/// How often the stream is asked whether it has a leader.
-const PROBE: Duration = Duration::from_secs(1);
-/// How many answers are taken under one lock.
-const CHUNK: usize = 256;
-/// Room for answers that nobody waits for any more; an answer that finds no room would be lost.
-const LATE_ANSWERS: usize = 4096;
+/// Interval of checks for passed deadlines, and delay before a message is sent again.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval and timeout of stream probes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of replies that are processed under one lock.
+const REPLY_CHUNK: usize = 256;
+/// Capacity for replies to messages that are no longer in flight. A reply beyond the capacity would be lost.
+const LATE_REPLIES: usize = 4096;
 
-/// Makes links.
+/// Opens connections.
 pub(super) struct Dialer {
     config: Config,
-    answers: usize,
+    reply_capacity: usize,
 }
 
-/// What a link's task needs and nobody else has.
+/// Receiving ends of a connection, used by its task.
 pub(super) struct Receiver {
-    answers: Answers,
+    replies: Replies,
     outgoing: UnboundedReceiver<Outgoing>,
     broken: CancellationToken,
 }
 
-type Answers = ReadyChunks<Subscriber>;
+type Replies = ReadyChunks<Subscriber>;
 
-/// A message that has its number and waits to be handed to the client.
+/// A message with its reply token, before it is passed to the client library.
 struct Outgoing {
-    token: Token,
+    token: ReplyToken,
     subject: Subject,
     headers: HeaderMap,
     payload: Bytes,
 }
 
-/// A connection through which messages are published.
+/// A connection for publishing.
 pub(super) struct Link {
     client: Client,
     inbox: String,
-    slots: Slots,
+    pending: PendingTable,
     outgoing: UnboundedSender<Outgoing>,
-    answered: AtomicU64,
+    /// Number of matched replies.
+    replied: AtomicU64,
 }
 
 impl Dialer {
-    /// Fails when the configuration can never work.
-    pub(super) fn new(config: Config, limits: Limits) -> Result<Self, ConnectError> {
-        connect::dial(&config)?;
-        Ok(Self { config, answers: limits.messages + LATE_ANSWERS })
+    /// Returns an error if the configuration is invalid.
+    pub(super) fn new(config: Config, limits: PublishLimits) -> Result<Self, ConnectError> {
+        connect::connect_options(&config)?;
+        Ok(Self { config, reply_capacity: limits.messages + LATE_REPLIES })
     }
 
     /// Connects once.
     pub(super) async fn dial(&self) -> Result<(Arc<Link>, Receiver), ConnectError> {
-        let (options, servers) = connect::dial(&self.config)?;
+        let (options, servers) = connect::connect_options(&self.config)?;
         let broken = CancellationToken::new();
         let on_event = {
             let broken = broken.clone();
@@ -79,125 +80,125 @@ impl Dialer {
                 std::future::ready(())
             }
         };
-        // The library cannot be told not to reconnect. Once round the servers is the least it does; after that it gives
-        // up, and with it goes what was queued: late by two seconds at most, never by an outage.
+        // Reconnection of the client library cannot be disabled. It tries each server once and then drops its queue, so a
+        // queued message is late by two seconds at most.
         let client = options
             .max_reconnects(servers.len())
-            .subscription_capacity(self.answers)
+            .subscription_capacity(self.reply_capacity)
             .event_callback(on_event)
             .connect(servers)
             .await?;
         let inbox = client.new_inbox();
-        let answers = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
+        let replies = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
         let (queue, outgoing) = mpsc::unbounded_channel();
-        let (slots, answered) = (Slots::default(), AtomicU64::new(0));
-        let link = Link { client, inbox, slots, outgoing: queue, answered };
-        let answers = answers.ready_chunks(CHUNK);
-        Ok((Arc::new(link), Receiver { answers, outgoing, broken }))
+        let (pending, count) = (PendingTable::default(), AtomicU64::new(0));
+        let link = Link { client, inbox, pending, outgoing: queue, replied: count };
+        let replies = replies.ready_chunks(REPLY_CHUNK);
+        Ok((Arc::new(link), Receiver { replies, outgoing, broken }))
     }
 }
 
 impl Link {
-    /// Takes the message on. Its outcome comes through its batch.
+    /// Queues the message. Its batch receives the outcome.
     pub(super) fn send(&self, pending: Pending) {
         let subject = pending.message.subject().clone();
         let headers = pending.message.headers();
         let payload = pending.message.payload().clone();
-        if let Some(token) = self.slots.insert(pending) {
-            // When nobody takes it any more the link is over, and what waits is settled with it.
+        if let Some(token) = self.pending.insert(pending) {
+            // Fails only after the connection ended, which settles all pending messages.
             let _ = self.outgoing.send(Outgoing { token, subject, headers, payload });
         }
     }
 
-    /// Hands messages to the client, as many at once as there are: the broker's work for a message is mostly that of a read
-    /// and a write, which many then share.
+    /// Passes messages to the client library in bursts: most of the cost per message is a system call of the server, which
+    /// a burst shares.
     async fn forward(&self, outgoing: &mut UnboundedReceiver<Outgoing>) {
         while let Some(first) = outgoing.recv().await {
-            // Whoever else is ready to send does so first. Costs nothing when nobody is.
+            // Let other ready tasks queue their messages first.
             tokio::task::yield_now().await;
-            self.hand_over(first).await;
+            self.pass_on(first).await;
             while let Ok(next) = outgoing.try_recv() {
-                self.hand_over(next).await;
+                self.pass_on(next).await;
             }
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one home of publication")]
-    async fn hand_over(&self, Outgoing { token, subject, headers, payload }: Outgoing) {
-        // Its time may be over: the client's queue is full when the broker takes nothing.
-        if !self.slots.holds(token) {
+    #[expect(clippy::disallowed_methods, reason = "the only place that publishes with acknowledgement")]
+    async fn pass_on(&self, Outgoing { token, subject, headers, payload }: Outgoing) {
+        // The deadline can have passed: the queue of the client is full while the server accepts nothing.
+        if !self.pending.contains(token) {
             return;
         }
         let reply = format!("{}.{token}", self.inbox);
         let sent = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
-        if let Err(fault) = sent
-            && let Some(pending) = self.slots.take(token)
+        if let Err(error) = sent
+            && let Some(pending) = self.pending.remove(token)
         {
-            pending.settle(Err(match fault.kind() {
+            pending.settle(Err(match error.kind() {
                 async_nats::client::PublishErrorKind::Send => PublishError::Unavailable,
                 kind => PublishError::Misconfigured { code: 0, description: kind.to_string() },
             }));
         }
     }
 
-    /// Serves the link until it breaks, or until it is told to stop and nothing is in flight.
+    /// Serves the connection until it breaks, or until `stop` is cancelled and no message is in flight.
     pub(super) async fn run(self: &Arc<Self>, shared: &Shared, receiver: Receiver, stop: &CancellationToken) {
-        let Receiver { answers, mut outgoing, broken } = receiver;
+        let Receiver { replies, mut outgoing, broken } = receiver;
         tokio::select! {
             () = broken.cancelled() => {}
-            () = self.dispatch(shared, answers, stop) => {}
+            () = self.settle_messages(shared, replies, stop) => {}
             () = self.forward(&mut outgoing) => {}
             () = self.probe(shared) => {}
         }
         shared.link.send_replace(None);
-        for pending in self.slots.close_and_take_all() {
+        for pending in self.pending.close_and_remove_all() {
             pending.settle(Err(PublishError::Unavailable));
         }
     }
 
-    /// Brings answers to their requests, and ends requests whose time is over.
-    async fn dispatch(&self, shared: &Shared, mut answers: Answers, stop: &CancellationToken) {
-        let mut again = Vec::new();
-        let mut sweep = interval(SWEEP);
+    /// Settles messages by their replies or deadlines.
+    async fn settle_messages(&self, shared: &Shared, mut replies: Replies, stop: &CancellationToken) {
+        let mut resend = Vec::new();
+        let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                some = answers.next() => match some {
-                    Some(some) => self.deliver(shared, some, &mut again),
+                chunk = replies.next() => match chunk {
+                    Some(chunk) => self.settle_replied(shared, chunk, &mut resend),
                     None => return,
                 },
-                now = sweep.tick() => self.sweep(now, &mut again),
-                () = stop.cancelled(), if !self.slots.is_closed() => {
-                    self.slots.close();
+                now = sweep.tick() => self.sweep(now, &mut resend),
+                () = stop.cancelled(), if !self.pending.is_closed() => {
+                    self.pending.close();
                     shared.link.send_replace(None);
                 }
             }
-            if self.slots.is_closed() && self.slots.is_empty() && again.is_empty() {
+            if self.pending.is_closed() && self.pending.is_empty() && resend.is_empty() {
                 return;
             }
         }
     }
 
-    fn deliver(&self, shared: &Shared, answers: Vec<Message>, again: &mut Vec<Pending>) {
-        let numbered = answers.into_iter().filter_map(|answer| {
-            let (_, number) = answer.subject.rsplit_once('.')?;
-            Some((number.parse().ok()?, answer))
+    fn settle_replied(&self, shared: &Shared, replies: Vec<Message>, resend: &mut Vec<Pending>) {
+        let with_tokens = replies.into_iter().filter_map(|reply| {
+            let (_, token) = reply.subject.rsplit_once('.')?;
+            Some((token.parse().ok()?, reply))
         });
-        let matched = self.slots.take_each(numbered);
-        self.answered.fetch_add(matched.len() as u64, Ordering::Relaxed);
-        for (pending, answer) in matched {
-            match ack::read(&answer, &shared.stream) {
-                Verdict::Settled(outcome) => pending.settle(outcome),
-                Verdict::Again => again.push(pending),
+        let matched = self.pending.remove_all(with_tokens);
+        self.replied.fetch_add(matched.len() as u64, Ordering::Relaxed);
+        for (pending, reply) in matched {
+            match ack::parse(&reply, &shared.stream) {
+                Reply::Outcome(outcome) => pending.settle(outcome),
+                Reply::Resend => resend.push(pending),
             }
         }
     }
 
-    fn sweep(&self, now: Instant, again: &mut Vec<Pending>) {
-        for pending in self.slots.take_expired(now) {
+    fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
+        for pending in self.pending.remove_expired(now) {
             pending.settle(Err(PublishError::AckTimeout));
         }
-        for pending in std::mem::take(again) {
+        for pending in std::mem::take(resend) {
             if pending.deadline <= now {
                 pending.settle(Err(PublishError::AckTimeout));
             } else {
@@ -206,73 +207,73 @@ impl Link {
         }
     }
 
-    /// Asks every second whether the stream has a leader, and opens or closes the way to this link accordingly.
+    /// Queries the stream every second, and enables publishing while the stream has a leader.
     async fn probe(self: &Arc<Self>, shared: &Shared) {
-        let mut tick = interval(PROBE);
+        let mut tick = interval(PROBE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let before = self.answered.load(Ordering::Relaxed);
-            let answers = self.stream_answers(shared).await
-                // Answers that kept coming say more than one question that was lost among them.
-                || self.answered.load(Ordering::Relaxed) != before;
-            let alive = answers && !self.slots.is_closed();
-            let link = alive.then(|| Arc::clone(self));
-            shared.link.send_if_modified(|known| {
-                let changed = known.is_some() != alive;
+            let before = self.replied.load(Ordering::Relaxed);
+            let responsive = self.probe_stream(shared).await
+                // Acknowledgements that arrived meanwhile prove more than one lost probe.
+                || self.replied.load(Ordering::Relaxed) != before;
+            let available = responsive && !self.pending.is_closed();
+            let link = available.then(|| Arc::clone(self));
+            shared.link.send_if_modified(|current| {
+                let changed = current.is_some() != available;
                 if changed {
-                    tracing::info!(stream = &*shared.stream, alive, "publication");
-                    *known = link;
+                    tracing::info!(stream = &*shared.stream, available, "stream availability changed");
+                    *current = link;
                 }
                 changed
             });
         }
     }
 
-    async fn stream_answers(&self, shared: &Shared) -> bool {
-        // With an inbox of its own: one made by the library's multiplexer would stay in its map after a time-out.
-        let question = Request::new().inbox(self.client.new_inbox()).timeout(Some(PROBE));
-        let question = self.client.send_request(format!("$JS.API.STREAM.INFO.{}", shared.stream), question);
-        let Ok(answer) = question.await else {
+    async fn probe_stream(&self, shared: &Shared) -> bool {
+        // A separate inbox: the multiplexer of the client library keeps requests that timed out in its map.
+        let request = Request::new().inbox(self.client.new_inbox()).timeout(Some(PROBE_INTERVAL));
+        let subject = format!("$JS.API.STREAM.INFO.{}", shared.stream);
+        let Ok(reply) = self.client.send_request(subject, request).await else {
             return false;
         };
-        let Some(Info { config, state, .. }) = Info::with_leader(&answer.payload) else {
+        let Some(StreamInfo { config, state, .. }) = StreamInfo::with_leader(&reply.payload) else {
             return false;
         };
-        shared.metrics.show_fill(state.bytes, config.max_bytes);
+        shared.metrics.set_size(state.bytes, config.max_bytes);
         true
     }
 }
 
-/// What the stream says of itself; an error has none of it.
+/// The used part of a stream information reply. An error reply does not have these fields.
 #[derive(Deserialize)]
-struct Info {
+struct StreamInfo {
     #[serde(default)]
-    cluster: Option<Cluster>,
-    config: Limit,
-    state: Fill,
+    cluster: Option<ClusterInfo>,
+    config: StreamConfig,
+    state: StreamState,
 }
 
 #[derive(Deserialize)]
-struct Cluster {
+struct ClusterInfo {
     #[serde(default)]
     leader: String,
 }
 
 #[derive(Deserialize)]
-struct Limit {
+struct StreamConfig {
     max_bytes: i64,
 }
 
 #[derive(Deserialize)]
-struct Fill {
+struct StreamState {
     bytes: u64,
 }
 
-impl Info {
-    /// Reads an answer that shows somebody who can take messages.
-    fn with_leader(answer: &[u8]) -> Option<Self> {
-        let info: Self = serde_json::from_slice(answer).ok()?;
+impl StreamInfo {
+    /// Parses a reply. Returns `None` if the stream has no leader.
+    fn with_leader(reply: &[u8]) -> Option<Self> {
+        let info: Self = serde_json::from_slice(reply).ok()?;
         info.cluster.as_ref().is_none_or(|cluster| !cluster.leader.is_empty()).then_some(info)
     }
 }

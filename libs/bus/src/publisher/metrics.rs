@@ -1,4 +1,4 @@
-//! What publication shows: how long it takes, how it ends, and how much is under way.
+//! Metrics of publication: duration, outcomes, messages in flight and stream size.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,32 +7,32 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Ack, Limits, PublishError};
+use super::{Ack, PublishError, PublishLimits};
 
-/// Upper bounds in seconds, up to the deadline that ingest sets.
+/// Upper bounds in seconds. The last one is the publish timeout of ingest.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct StreamLabel {
     stream: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outcome {
+struct OutcomeLabels {
     stream: String,
     outcome: &'static str,
 }
 
-/// The metrics of all publishers of a process. By default they are counted for nobody.
+/// The metrics of all publishers of a process. The default value is not registered.
 #[derive(Clone, Debug)]
-pub struct PublishMetrics {
-    seconds: Family<Of, Histogram, fn() -> Histogram>,
-    messages: Family<Outcome, Counter>,
-    in_flight: Family<Of, Gauge>,
-    in_flight_bytes: Family<Of, Gauge>,
-    available: Family<Of, Gauge>,
-    stored: Family<Of, Gauge>,
-    limit: Family<Of, Gauge>,
+pub(super) struct PublishMetrics {
+    seconds: Family<StreamLabel, Histogram, fn() -> Histogram>,
+    messages: Family<OutcomeLabels, Counter>,
+    in_flight: Family<StreamLabel, Gauge>,
+    in_flight_bytes: Family<StreamLabel, Gauge>,
+    available: Family<StreamLabel, Gauge>,
+    stored: Family<StreamLabel, Gauge>,
+    limit: Family<StreamLabel, Gauge>,
 }
 
 impl Default for PublishMetrics {
@@ -50,33 +50,33 @@ impl Default for PublishMetrics {
 }
 
 impl PublishMetrics {
-    /// Counted for whoever reads the registry.
-    pub fn register(registry: &mut Registry) -> Self {
+    /// Registers the metrics.
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let seconds = "Time from handing over the messages of a request to the last one's outcome";
+        let seconds = "Time from submitting the messages of a request to the outcome of the last one";
         registry.register_with_unit("publish_duration", seconds, Unit::Seconds, metrics.seconds.clone());
-        registry.register("publish_messages", "Messages by what became of them", metrics.messages.clone());
-        let in_flight = "Messages that wait for the stream's acknowledgement";
+        registry.register("publish_messages", "Published messages by outcome", metrics.messages.clone());
+        let in_flight = "Messages waiting for an acknowledgement of the stream";
         registry.register("publish_in_flight_messages", in_flight, metrics.in_flight.clone());
-        let bytes = "Size of the messages that wait for the stream's acknowledgement";
+        let bytes = "Size of the messages waiting for an acknowledgement of the stream";
         registry.register_with_unit("publish_in_flight", bytes, Unit::Bytes, metrics.in_flight_bytes.clone());
-        let available = "Whether publishing can work now: 1 or 0";
+        let available = "Whether publishing is possible: 1 or 0";
         registry.register("publish_available", available, metrics.available.clone());
-        let stored = "Size of what the stream holds";
+        let stored = "Size of the messages stored in the stream";
         registry.register_with_unit("stream_stored", stored, Unit::Bytes, metrics.stored.clone());
-        let limit = "Size at which the stream is full and refuses what comes; -1 when it never is";
+        let limit = "Maximum size of the stream, which then rejects messages; -1 if unlimited";
         registry.register_with_unit("stream_limit", limit, Unit::Bytes, metrics.limit.clone());
         metrics
     }
 
-    pub(super) fn of(&self, stream: &str) -> StreamMetrics {
-        let of = Of { stream: stream.to_owned() };
+    pub(super) fn of_stream(&self, stream: &str) -> StreamMetrics {
+        let label = StreamLabel { stream: stream.to_owned() };
         let messages = |outcome| {
-            let Of { stream } = of.clone();
-            self.messages.get_or_create_owned(&Outcome { stream, outcome })
+            let StreamLabel { stream } = label.clone();
+            self.messages.get_or_create_owned(&OutcomeLabels { stream, outcome })
         };
         StreamMetrics {
-            seconds: self.seconds.get_or_create_owned(&of),
+            seconds: self.seconds.get_or_create_owned(&label),
             accepted: messages("accepted"),
             duplicate: messages("duplicate"),
             overloaded: messages("overloaded"),
@@ -84,16 +84,16 @@ impl PublishMetrics {
             stream_full: messages("stream_full"),
             ack_timeout: messages("ack_timeout"),
             misconfigured: messages("misconfigured"),
-            in_flight: self.in_flight.get_or_create_owned(&of),
-            in_flight_bytes: self.in_flight_bytes.get_or_create_owned(&of),
-            available: self.available.get_or_create_owned(&of),
-            stored: self.stored.get_or_create_owned(&of),
-            limit: self.limit.get_or_create_owned(&of),
+            in_flight: self.in_flight.get_or_create_owned(&label),
+            in_flight_bytes: self.in_flight_bytes.get_or_create_owned(&label),
+            available: self.available.get_or_create_owned(&label),
+            stored: self.stored.get_or_create_owned(&label),
+            limit: self.limit.get_or_create_owned(&label),
         }
     }
 }
 
-/// The metrics of one stream, found once.
+/// The metrics of one stream.
 pub(super) struct StreamMetrics {
     pub(super) seconds: Histogram,
     accepted: Counter,
@@ -111,7 +111,7 @@ pub(super) struct StreamMetrics {
 }
 
 impl StreamMetrics {
-    /// Where messages with this outcome are counted.
+    /// Returns the counter of this outcome.
     pub(super) fn messages(&self, outcome: &Result<Ack, PublishError>) -> &Counter {
         match outcome {
             Ok(Ack { duplicate: false, .. }) => &self.accepted,
@@ -124,15 +124,15 @@ impl StreamMetrics {
         }
     }
 
-    pub(super) fn show(&self, in_flight: Limits, available: bool) {
+    pub(super) fn set(&self, in_flight: PublishLimits, available: bool) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.in_flight.set(number(in_flight.messages));
         self.in_flight_bytes.set(number(in_flight.bytes));
         self.available.set(available.into());
     }
 
-    /// Shows how full the stream is; what it last said stands while it says nothing.
-    pub(super) fn show_fill(&self, stored: u64, limit: i64) {
+    /// Sets size and maximum size of the stream.
+    pub(super) fn set_size(&self, stored: u64, limit: i64) {
         self.stored.set(i64::try_from(stored).unwrap_or(i64::MAX));
         self.limit.set(limit);
     }

@@ -1,11 +1,11 @@
-//! Introspection subjects, and the property that what is made can be read.
+//! Golden subjects, and round trips of formatting and parsing.
 
 use proptest::prelude::*;
 
 use super::*;
 
 #[test]
-fn known_subjects_never_change() {
+fn subjects_never_change() {
     let known = [
         ("acme", "fw-1", "udm.v1.04.acme.NETWORK_DNS.fw-1"),
         ("acme", "fw-2", "udm.v1.49.acme.NETWORK_DNS.fw-2"),
@@ -13,14 +13,14 @@ fn known_subjects_never_change() {
         ("acme", "söurce 1", "udm.v1.36.acme.NETWORK_DNS.h-VA73F4FEKCKDDNJH"),
         ("a", "h-x", "udm.v1.54.a.NETWORK_DNS.h-UQBGEZCJFNT22OPO"),
     ];
-    for (tenant, source, subject) in known {
-        let made = EventSubject::new(&tenant.parse().unwrap(), "NETWORK_DNS", source).unwrap();
-        assert_eq!(made.to_string(), subject);
+    for (tenant, source, expected) in known {
+        let subject = EventSubject::new(&tenant.parse().unwrap(), "NETWORK_DNS", source).unwrap();
+        assert_eq!(subject.to_string(), expected);
     }
 }
 
 #[test]
-fn what_is_no_event_subject_is_refused() {
+fn invalid_event_subjects_are_rejected() {
     for bad in [
         "",
         "udm.v1.1.acme.T.s",
@@ -43,41 +43,41 @@ fn what_is_no_event_subject_is_refused() {
 }
 
 #[test]
-fn a_source_cannot_pose_as_the_digest_of_another() {
+fn a_source_cannot_use_the_digest_of_another_source() {
     let acme = "acme".parse().unwrap();
     let hashed = EventSubject::new(&acme, "T", "a b").unwrap();
-    let posing = EventSubject::new(&acme, "T", hashed.source_token()).unwrap();
-    assert_ne!(hashed.source_token(), posing.source_token());
+    let imitation = EventSubject::new(&acme, "T", hashed.source_token()).unwrap();
+    assert_ne!(hashed.source_token(), imitation.source_token());
 }
 
 proptest! {
     #[test]
-    fn any_event_subject_reads_back(
+    fn event_subjects_round_trip(
         tenant in "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
         event_type in "[A-Z][A-Z0-9_]{0,63}",
         source in prop_oneof!["[A-Za-z0-9_-]{1,80}", "\\PC{1,60}", "h-[a-z]{0,9}"],
     ) {
-        let made = EventSubject::new(&tenant.parse().unwrap(), &event_type, &source).unwrap();
-        let text = made.to_string();
+        let subject = EventSubject::new(&tenant.parse().unwrap(), &event_type, &source).unwrap();
+        let text = subject.to_string();
         prop_assert!(async_nats::Subject::from(text.as_str()).is_valid());
-        prop_assert!(made.source_token().len() <= 64);
-        prop_assert_eq!(text.parse::<EventSubject>().unwrap(), made);
+        prop_assert!(subject.source_token().len() <= 64);
+        prop_assert_eq!(text.parse::<EventSubject>().unwrap(), subject);
     }
 
     #[test]
-    fn any_audit_subject_reads_back(
+    fn audit_subjects_round_trip(
         tenant in prop::option::of("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
         context in "[a-z0-9_]{1,64}",
         event in "[a-z0-9_]{1,64}",
     ) {
-        let made = AuditSubject::new(
+        let subject = AuditSubject::new(
             tenant.map(|tenant| tenant.parse().unwrap()).as_ref(), &context, &event
         ).unwrap();
-        prop_assert_eq!(made.to_string().parse::<AuditSubject>().unwrap(), made);
+        prop_assert_eq!(subject.to_string().parse::<AuditSubject>().unwrap(), subject);
     }
 
     #[test]
-    fn what_reads_writes_the_same(text in "(udm|audit)[.]v1([.][a-zA-Z0-9_*>-]{0,5}){2,6}") {
+    fn parsed_subjects_format_to_the_same_text(text in "(udm|audit)[.]v1([.][a-zA-Z0-9_*>-]{0,5}){2,6}") {
         if let Ok(subject) = text.parse::<EventSubject>() {
             prop_assert_eq!(subject.to_string(), text.clone());
         }

@@ -1,44 +1,42 @@
-//! A broker with the event stream, and publishers into it.
+//! A nats-server with the event stream, and publishers.
 
 #![expect(clippy::unwrap_used, reason = "fixtures of tests")]
 
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
-use bus::{Config, Durability, Limits, Message, Profile, Publisher, Request};
+use bus::{Config, Durability, EventContext, Message, Profile, PublishLimits, Publisher};
 use bytes::Bytes;
 use chrono::DateTime;
+use service::Tasks;
+use service::telemetry::Metrics;
 use tenancy::TenantId;
 use testkit::nats::NatsServer;
 use tokio::time::{Instant, interval, timeout};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) struct Broker {
     pub(crate) server: NatsServer,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: Tasks,
 }
 
 impl Broker {
-    /// With the event stream, of ample size.
+    /// Starts a server with an event stream of 1 GiB.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        Self::with_stream_of(1 << 30).await
+        Self::with_stream_size(1 << 30).await
     }
 
-    pub(crate) async fn with_stream_of(max_bytes: u64) -> anyhow::Result<Self> {
-        let broker = Self::bare().await?;
+    pub(crate) async fn with_stream_size(max_bytes: u64) -> anyhow::Result<Self> {
+        let broker = Self::without_streams().await?;
         let profile = Profile { durability: Durability::Dev, replicas: 1, max_bytes };
         bus::ensure(&broker.jetstream().await?, &bus::events(&profile)).await?;
         Ok(broker)
     }
 
-    /// With no stream.
-    pub(crate) async fn bare() -> anyhow::Result<Self> {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Ok(Self { server: NatsServer::start().await?, tasks, stop })
+    /// Starts a server without streams.
+    pub(crate) async fn without_streams() -> anyhow::Result<Self> {
+        Ok(Self { server: NatsServer::start().await?, tasks: Tasks::default() })
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -59,24 +57,28 @@ impl Broker {
         Ok(())
     }
 
-    pub(crate) async fn publisher(&self, limits: Limits) -> anyhow::Result<Publisher> {
+    pub(crate) async fn publisher(&self, limits: PublishLimits) -> anyhow::Result<Publisher> {
         self.publisher_of("UDM", limits).await
     }
 
-    pub(crate) async fn publisher_of(&self, stream: &str, limits: Limits) -> anyhow::Result<Publisher> {
+    pub(crate) async fn publisher_of(
+        &self,
+        stream: &str,
+        limits: PublishLimits,
+    ) -> anyhow::Result<Publisher> {
         let publisher = self.start_publisher(stream, limits)?;
         timeout(10 * SECOND, publisher.ready()).await?;
         Ok(publisher)
     }
 
-    pub(crate) fn start_publisher(&self, stream: &str, limits: Limits) -> anyhow::Result<Publisher> {
-        Ok(Publisher::start(self.config(), stream, limits, &self.tasks, self.stop.clone())?)
+    pub(crate) fn start_publisher(&self, stream: &str, limits: PublishLimits) -> anyhow::Result<Publisher> {
+        Ok(Publisher::start(self.config(), stream, limits, &Metrics::new("test"), &self.tasks)?)
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.tasks.stopping().cancel();
     }
 }
 
@@ -89,23 +91,23 @@ pub(crate) fn deadline(seconds: u64) -> Instant {
 }
 
 pub(crate) fn event(id: &str, payload: &[u8]) -> Message {
-    let request = Request::new(acme(), DateTime::UNIX_EPOCH, "req-1", "key:k1", None);
+    let context = EventContext::new(acme(), DateTime::UNIX_EPOCH, "req-1", "key:k1", None);
     let event = udm::parse(br#"{"source_id":"fw"}"#).unwrap();
-    Message::event(&request, &event, id, Bytes::copy_from_slice(payload)).unwrap()
+    Message::event(&context, &event, id, Bytes::copy_from_slice(payload)).unwrap()
 }
 
 pub(crate) fn events(count: usize) -> Vec<Message> {
     (0..count).map(|n| event(&format!("e{n}"), format!(r#"{{"n":{n}}}"#).as_bytes())).collect()
 }
 
-pub(crate) async fn unhealthy(publisher: &Publisher) {
+pub(crate) async fn until_unavailable(publisher: &Publisher) {
     let mut poll = interval(Duration::from_millis(5));
-    while publisher.healthy() {
+    while publisher.is_ready() {
         poll.tick().await;
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "an answer, not an event")]
-pub(crate) async fn answer(client: &async_nats::Client, question: async_nats::Message, answer: &'static str) {
-    client.publish(question.reply.unwrap(), answer.into()).await.unwrap();
+#[expect(clippy::disallowed_methods, reason = "a reply, not an event")]
+pub(crate) async fn reply(client: &async_nats::Client, request: async_nats::Message, reply: &'static str) {
+    client.publish(request.reply.unwrap(), reply.into()).await.unwrap();
 }

@@ -160,7 +160,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     for segment in path {
         let token = match segment {
             Segment::Seq { index } => index.to_string(),
-            Segment::Map { key } => key.replace('~', "~0").replace('/', "~1"),
+            Segment::Map { key } => contract::escape_pointer_token(key),
             Segment::Enum { variant } => variant.clone(),
             Segment::Unknown => continue,
         };

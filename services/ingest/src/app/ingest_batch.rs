@@ -1,4 +1,4 @@
-//! Take a batch: one result an event, in the request's order; an invalid event never blocks a valid one.
+//! Ingests a batch. Returns one result per event, in the order of the request. An invalid event never blocks a valid one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,67 +9,67 @@ use contract::ProblemKind;
 use contract::events::{BatchResponse, EventResult, EventStatus};
 use tokio::task::JoinError;
 use tokio::time::Instant;
-use udm::{Event, Invalid, SplitError, split_lines, split_list};
+use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use uuid::Uuid;
 
-use super::{App, Ids, PUBLISH_LIMIT, Sending, kind_of};
+use super::ingest_event::{EventIds, Submission, problem_kind};
+use super::{App, PUBLISH_TIMEOUT};
 
-/// Above this, splitting and checking would hold up other requests of the thread: a megabyte takes a few milliseconds.
-const PLAN_INLINE: usize = 256 * 1024;
+/// A larger body is validated on another thread: a megabyte takes a few milliseconds and would delay other requests.
+const MAX_INLINE_BYTES: usize = 256 * 1024;
 
-/// How the events of a batch are put together.
+/// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A JSON list.
     List,
-    /// A line each.
+    /// One event per line.
     Lines,
 }
 
-/// The body never became a batch.
+/// The body is not a batch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BatchError {
     #[error(transparent)]
     Split(#[from] SplitError),
-    #[error("the batch holds no event")]
+    #[error("the batch contains no event")]
     Empty,
-    #[error("the batch could not be looked at")]
-    Defect(#[from] JoinError),
+    #[error("failed to validate the batch")]
+    Panicked(#[from] JoinError),
 }
 
-/// What is to become of one item.
+/// How the result of one item is obtained.
 enum Plan {
-    /// It was refused.
-    Refused(EventResult),
-    /// It is the n-th message that is published.
-    Published { ids: Ids, at: usize },
-    /// It is the same event as an earlier item: whatever becomes of that becomes of it.
-    Repeats { ids: Ids, at: usize },
+    /// The item is rejected with this result.
+    Rejected(EventResult),
+    /// The item is published as the message with this index.
+    Published { ids: EventIds, message: usize },
+    /// The item equals an earlier one and has the outcome of its message.
+    Duplicate { ids: EventIds, message: usize },
 }
 
-/// The plans of a request's items, and the messages to publish for them.
+/// The plans of the items, and the messages to publish.
 #[derive(Default)]
-struct Planned<'a> {
+struct BatchPlan<'a> {
     plans: Vec<Plan>,
     messages: Vec<Message>,
-    /// The first item with a key, for senders who use one twice in a batch.
+    /// Bytes and message of the first item with each source and event id.
     seen: HashMap<(String, String), (&'a [u8], usize)>,
 }
 
 impl App {
-    /// Answers when the stream has answered for every event.
+    /// Returns after the stream has replied for every event.
     pub(crate) async fn ingest_batch(
         &self,
-        sending: Sending,
+        submission: Submission,
         body: Bytes,
         format: Format,
     ) -> Result<BatchResponse, BatchError> {
-        let deadline = Instant::now() + PUBLISH_LIMIT;
-        let tenant_id = sending.caller.tenant_id().clone();
-        let aside = body.len() > PLAN_INLINE;
-        let planning = move || plan_all(&sending, &body, format);
-        let (plans, messages) =
-            if aside { tokio::task::spawn_blocking(planning).await?? } else { planning()? };
+        let deadline = Instant::now() + PUBLISH_TIMEOUT;
+        let tenant_id = submission.caller.tenant_id().clone();
+        let inline = body.len() <= MAX_INLINE_BYTES;
+        let plan = move || plan_batch(&submission, &body, format);
+        let (plans, messages) = if inline { plan()? } else { tokio::task::spawn_blocking(plan).await?? };
         let outcomes = if messages.is_empty() {
             Vec::new()
         } else {
@@ -79,9 +79,9 @@ impl App {
             .into_iter()
             .enumerate()
             .map(|(index, plan)| match plan {
-                Plan::Refused(result) => result,
-                Plan::Published { ids, at } => published(index, ids, &outcomes[at], false),
-                Plan::Repeats { ids, at } => published(index, ids, &outcomes[at], true),
+                Plan::Rejected(result) => result,
+                Plan::Published { ids, message } => published(index, ids, &outcomes[message], false),
+                Plan::Duplicate { ids, message } => published(index, ids, &outcomes[message], true),
             })
             .collect();
         let successful_events = results.iter().filter(|r| r.status == EventStatus::Accepted).count();
@@ -95,7 +95,11 @@ impl App {
     }
 }
 
-fn plan_all(sending: &Sending, body: &[u8], format: Format) -> Result<(Vec<Plan>, Vec<Message>), BatchError> {
+fn plan_batch(
+    submission: &Submission,
+    body: &[u8],
+    format: Format,
+) -> Result<(Vec<Plan>, Vec<Message>), BatchError> {
     let items = match format {
         Format::List => split_list(body)?,
         Format::Lines => split_lines(body)?,
@@ -103,51 +107,54 @@ fn plan_all(sending: &Sending, body: &[u8], format: Format) -> Result<(Vec<Plan>
     if items.is_empty() {
         return Err(BatchError::Empty);
     }
-    let mut planned = Planned::default();
+    let mut batch = BatchPlan::default();
     for (index, item) in items.into_iter().enumerate() {
-        planned.plan(sending, index, item);
+        let plan = match udm::parse(item) {
+            Ok(event) => batch.plan_event(submission, index, &event),
+            Err(error) => Plan::Rejected(rejected_by_validation(index, error)),
+        };
+        batch.plans.push(plan);
     }
-    Ok((planned.plans, planned.messages))
+    Ok((batch.plans, batch.messages))
 }
 
-impl<'a> Planned<'a> {
-    fn plan(&mut self, sending: &Sending, index: usize, item: &'a [u8]) {
-        let plan = match udm::parse(item) {
-            Ok(event) => self.plan_event(sending, index, &event),
-            Err(invalid) => Plan::Refused(refused_by_check(index, invalid)),
-        };
-        self.plans.push(plan);
-    }
-
-    fn plan_event(&mut self, sending: &Sending, index: usize, event: &Event<'a>) -> Plan {
+impl<'a> BatchPlan<'a> {
+    fn plan_event(&mut self, submission: &Submission, index: usize, event: &Event<'a>) -> Plan {
         let item = event.raw;
-        // A copy: a slice would keep the whole body in memory until the last of its events is acknowledged.
-        let (ids, message) = match sending.message(event, Bytes::copy_from_slice(item)) {
-            Ok(made) => made,
+        // A copy: a slice would keep the whole body in memory until its last event is acknowledged.
+        let (ids, message) = match submission.message(event, Bytes::copy_from_slice(item)) {
+            Ok(message) => message,
             Err(kind) => {
                 let event_id = event.event_id.as_ref().map(ToString::to_string);
                 let pointer = (kind == ProblemKind::SourceNotAllowed).then(|| "/source_id".to_owned());
-                return Plan::Refused(refused(index, event_id, kind, kind.title().to_owned(), pointer));
+                return Plan::Rejected(rejected(index, event_id, kind, kind.title().to_owned(), pointer));
             }
         };
-        let at = self.messages.len();
         match self.seen.entry((event.source_id.to_string(), ids.event_id.clone())) {
-            Entry::Occupied(first) if first.get().0 == item => Plan::Repeats { ids, at: first.get().1 },
+            Entry::Occupied(first) if first.get().0 == item => {
+                Plan::Duplicate { ids, message: first.get().1 }
+            }
             Entry::Occupied(_) => {
                 let kind = ProblemKind::EventIdConflict;
                 let pointer = Some("/event_id".to_owned());
-                Plan::Refused(refused(index, Some(ids.event_id), kind, kind.title().to_owned(), pointer))
+                Plan::Rejected(rejected(index, Some(ids.event_id), kind, kind.title().to_owned(), pointer))
             }
-            Entry::Vacant(place) => {
-                place.insert((item, at));
+            Entry::Vacant(entry) => {
+                let at = self.messages.len();
+                entry.insert((item, at));
                 self.messages.push(message);
-                Plan::Published { ids, at }
+                Plan::Published { ids, message: at }
             }
         }
     }
 }
 
-fn published(index: usize, ids: Ids, outcome: &Result<Ack, PublishError>, repeated: bool) -> EventResult {
+fn published(
+    index: usize,
+    ids: EventIds,
+    outcome: &Result<Ack, PublishError>,
+    repeated: bool,
+) -> EventResult {
     match outcome {
         Ok(ack) => EventResult {
             index,
@@ -161,28 +168,28 @@ fn published(index: usize, ids: Ids, outcome: &Result<Ack, PublishError>, repeat
             retryable: None,
         },
         Err(error) => {
-            let kind = kind_of(error);
-            refused(index, Some(ids.event_id), kind, kind.title().to_owned(), None)
+            let kind = problem_kind(error);
+            rejected(index, Some(ids.event_id), kind, kind.title().to_owned(), None)
         }
     }
 }
 
-fn refused_by_check(index: usize, invalid: Invalid) -> EventResult {
-    let message = invalid.to_string();
-    match invalid {
-        Invalid::NotJson(_) => refused(index, None, ProblemKind::MalformedJson, message, None),
-        Invalid::TooLarge => refused(index, None, ProblemKind::EventTooLarge, message, None),
-        Invalid::WrongShape { event_id, faults } => {
+fn rejected_by_validation(index: usize, error: ParseError) -> EventResult {
+    let message = error.to_string();
+    match error {
+        ParseError::NotJson(_) => rejected(index, None, ProblemKind::MalformedJson, message, None),
+        ParseError::TooLarge => rejected(index, None, ProblemKind::EventTooLarge, message, None),
+        ParseError::Invalid { event_id, errors } => {
             let kind = ProblemKind::ValidationFailed;
-            match faults.into_iter().next() {
-                Some(first) => refused(index, event_id, kind, first.message, Some(first.pointer)),
-                None => refused(index, event_id, kind, message, None),
+            match errors.into_iter().next() {
+                Some(first) => rejected(index, event_id, kind, first.message, Some(first.pointer)),
+                None => rejected(index, event_id, kind, message, None),
             }
         }
     }
 }
 
-fn refused(
+fn rejected(
     index: usize,
     event_id: Option<String>,
     kind: ProblemKind,

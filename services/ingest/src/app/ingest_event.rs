@@ -1,41 +1,117 @@
-//! Take one event.
+//! Ingests one event: validates it, publishes it, and waits for the acknowledgement.
 
+use authn::Caller;
+use bus::{EventContext, Message, PublishError};
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::events::{AcceptedEvent, EventStatus};
+use contract::internal::Credential;
 use service::Problem;
 use tokio::time::Instant;
-use udm::Invalid;
+use udm::{Event, ParseError};
+use uuid::Uuid;
 
-use super::{App, PUBLISH_LIMIT, Sending, kind_of};
+use super::{App, PUBLISH_TIMEOUT};
+
+/// The caller of a request and what its events have in common.
+pub(crate) struct Submission {
+    pub(crate) caller: Caller,
+    received_at: DateTime<Utc>,
+    context: EventContext,
+}
+
+/// The ids in the result of an event.
+pub(super) struct EventIds {
+    pub(super) event_id: String,
+    pub(super) server_event_id: Uuid,
+}
 
 impl App {
-    /// Answers when the stream holds the event.
+    /// Returns after the stream has stored the event.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_event(
         &self,
-        sending: &Sending,
+        submission: &Submission,
         body: Bytes,
     ) -> Result<AcceptedEvent, Problem> {
-        let deadline = Instant::now() + PUBLISH_LIMIT;
-        let event = udm::parse(&body).map_err(refused)?;
-        let (ids, message) = sending.message(&event, body.clone())?;
-        let published = self.publisher.publish(sending.caller.tenant_id(), message, deadline).await;
-        let ack = published.map_err(|error| Problem::new(kind_of(&error)))?;
+        let deadline = Instant::now() + PUBLISH_TIMEOUT;
+        let event = udm::parse(&body).map_err(invalid_event)?;
+        let (ids, message) = submission.message(&event, body.clone())?;
+        let published = self.publisher.publish(submission.caller.tenant_id(), message, deadline).await;
+        let ack = published.map_err(|error| Problem::new(problem_kind(&error)))?;
         Ok(AcceptedEvent {
             event_id: ids.event_id,
             server_event_id: ids.server_event_id,
             status: EventStatus::Accepted,
             duplicate: ack.duplicate,
-            received_at: sending.received_at,
+            received_at: submission.received_at,
         })
     }
 }
 
-fn refused(invalid: Invalid) -> Problem {
-    match invalid {
-        Invalid::NotJson(_) => Problem::new(ProblemKind::MalformedJson).detail(invalid.to_string()),
-        Invalid::TooLarge => ProblemKind::EventTooLarge.into(),
-        Invalid::WrongShape { faults, .. } => Problem::new(ProblemKind::ValidationFailed).fields(faults),
+impl Submission {
+    pub(crate) fn new(
+        caller: Caller,
+        received_at: DateTime<Utc>,
+        request_id: &str,
+        traceparent: Option<&str>,
+    ) -> Self {
+        let (tenant_id, credential) = (caller.tenant_id().clone(), caller.credential_label());
+        let context = EventContext::new(tenant_id, received_at, request_id, &credential, traceparent);
+        Self { caller, received_at, context }
+    }
+
+    /// Returns the ids and the message of a validated event. `payload` is the bytes of the event.
+    pub(super) fn message(
+        &self,
+        event: &Event<'_>,
+        payload: Bytes,
+    ) -> Result<(EventIds, Message), ProblemKind> {
+        if !self.allows_source(&event.source_id) {
+            return Err(ProblemKind::SourceNotAllowed);
+        }
+        let event_id =
+            event.event_id.as_ref().map_or_else(|| Uuid::now_v7().to_string(), ToString::to_string);
+        // A validated event always has a valid subject and headers. If not, that is a defect of this service.
+        let message = Message::event(&self.context, event, &event_id, payload).map_err(|error| {
+            tracing::error!(%error, "failed to build the message of a validated event");
+            ProblemKind::Internal
+        })?;
+        let server_event_id =
+            udm::server_event_id(self.caller.tenant_id().as_str(), &event.source_id, &event_id);
+        Ok((EventIds { event_id, server_event_id }, message))
+    }
+
+    /// Returns whether the credential can send events of this source.
+    fn allows_source(&self, source_id: &str) -> bool {
+        match &self.caller.subject().credential {
+            Credential::Session { .. } => true,
+            Credential::ApiKey { source_ids, .. } => {
+                source_ids.is_empty() || source_ids.iter().any(|allowed| allowed == source_id)
+            }
+        }
+    }
+}
+
+/// Returns the problem of an event without acknowledgement. Each is retryable: the id of the event makes a retry safe.
+pub(super) fn problem_kind(error: &PublishError) -> ProblemKind {
+    match error {
+        PublishError::Overloaded => ProblemKind::Overloaded,
+        PublishError::Unavailable => ProblemKind::DependencyUnavailable,
+        PublishError::StreamFull => ProblemKind::StreamFull,
+        PublishError::AckTimeout => ProblemKind::AckTimeout,
+        PublishError::Misconfigured { .. } => {
+            tracing::error!(%error, "failed to publish event");
+            ProblemKind::DependencyUnavailable
+        }
+    }
+}
+
+fn invalid_event(error: ParseError) -> Problem {
+    match error {
+        ParseError::NotJson(_) => Problem::new(ProblemKind::MalformedJson).detail(error.to_string()),
+        ParseError::TooLarge => ProblemKind::EventTooLarge.into(),
+        ParseError::Invalid { errors, .. } => Problem::new(ProblemKind::ValidationFailed).fields(errors),
     }
 }

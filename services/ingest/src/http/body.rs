@@ -1,8 +1,9 @@
-//! Bodies of events: bounded on both sides of inflation, and counted while inflating.
+//! Bodies of events: bounded before and after decompression, and counted against the memory budget.
 
 use std::io::{self, Read};
 
 use axum::extract::Request;
+use bus::{BudgetExceeded, MemoryBudget, Reservation};
 use bytes::Bytes;
 use contract::ProblemKind;
 use flate2::read::MultiGzDecoder;
@@ -10,15 +11,16 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
 use service::http::body::read_into;
+use tenancy::TenantId;
 
-use super::room::Held;
-
-/// What a compressed body may take on the wire.
-const MAX_COMPRESSED: usize = 5 * 1024 * 1024;
-/// Above this, inflating would hold up other requests of the thread.
-const INFLATE_INLINE: usize = 64 * 1024;
-/// What a body inflates to as a rule, in times of its size; one that needs more asks for the most it may take.
+/// Maximum size of a compressed body.
+const MAX_COMPRESSED_BYTES: usize = 5 * 1024 * 1024;
+/// A larger body is decompressed on another thread, because it would delay other requests.
+const MAX_INLINE_BYTES: usize = 64 * 1024;
+/// Compression ratio of most bodies. Memory for the maximum size is reserved only if a body needs more.
 const USUAL_RATIO: usize = 16;
+/// Memory is reserved in steps as the body arrives, not by its announced length, so that only sent bytes take memory.
+const STEP: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
@@ -27,51 +29,59 @@ enum Encoding {
     Zstd,
 }
 
-/// Reads a body of at most `most` bytes after inflation into the tenant's room; a larger one is answered with `too_large`.
-pub(super) async fn events(
-    mut held: Held,
+/// Reads a body and decompresses it. The memory is released when the reservation is dropped.
+///
+/// # Errors
+/// `too_large` for more than `max` bytes after decompression; `overloaded` if the memory budget is exhausted.
+pub(super) async fn read(
     request: Request,
-    most: usize,
+    budget: &MemoryBudget,
+    tenant: &TenantId,
+    max: usize,
     too_large: ProblemKind,
-) -> Result<(Bytes, Held), Problem> {
+) -> Result<(Bytes, Reservation), Problem> {
     let encoding = encoding(request.headers())?;
-    let limit = if encoding == Encoding::Identity { most } else { most.min(MAX_COMPRESSED) };
-    let expected = announced(request.headers()).unwrap_or(limit).min(limit);
-    let read = read_into(request, limit, |arrived| held.keep(arrived, expected)).await;
-    let body = read.map_err(|problem| match problem.kind() {
+    let mut reservation = budget.reserve(tenant, 0).map_err(overloaded)?;
+    let limit = if encoding == Encoding::Identity { max } else { max.min(MAX_COMPRESSED_BYTES) };
+    let expected = content_length(request.headers()).unwrap_or(limit).min(limit);
+    let reserve = |arrived| {
+        if arrived <= reservation.bytes() {
+            return Ok(());
+        }
+        reservation.grow_to(next_step(arrived, expected)).map_err(overloaded)
+    };
+    let body = read_into(request, limit, reserve).await.map_err(|problem| match problem.kind() {
         ProblemKind::BodyTooLarge => Problem::new(too_large),
         _ => problem,
     })?;
-    held.shrink_to(body.len());
+    reservation.shrink_to(body.len());
     if encoding == Encoding::Identity {
-        return Ok((body, held));
+        return Ok((body, reservation));
     }
-    let usual = (body.len() * USUAL_RATIO).clamp(INFLATE_INLINE, most.max(INFLATE_INLINE)).min(most);
-    held.take(usual)?;
-    let mut inflated = inflate_aside(encoding, body.clone(), usual).await?;
-    if inflated.len() > usual && usual < most {
-        held.take(most)?;
-        inflated = inflate_aside(encoding, body, most).await?;
+    let usual = (body.len() * USUAL_RATIO).clamp(MAX_INLINE_BYTES, max.max(MAX_INLINE_BYTES)).min(max);
+    reservation.grow_to(body.len() + usual).map_err(overloaded)?;
+    let mut decompressed = decompress(encoding, body.clone(), usual).await?;
+    if decompressed.len() > usual && usual < max {
+        reservation.grow_to(body.len() + usual + max).map_err(overloaded)?;
+        decompressed = decompress(encoding, body, max).await?;
     }
-    if inflated.len() > most {
+    if decompressed.len() > max {
         return Err(too_large.into());
     }
-    Ok((inflated.into(), held))
+    Ok((decompressed.into(), reservation))
 }
 
-/// How long the sender says that the body is.
-fn announced(headers: &HeaderMap) -> Option<usize> {
+fn overloaded(_: BudgetExceeded) -> Problem {
+    ProblemKind::Overloaded.into()
+}
+
+/// Returns the memory to reserve for a body of which `arrived` bytes were received and `expected` are announced.
+fn next_step(arrived: usize, expected: usize) -> usize {
+    arrived.next_multiple_of(STEP).min(expected).max(arrived)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-async fn inflate_aside(encoding: Encoding, body: Bytes, most: usize) -> Result<Vec<u8>, Problem> {
-    let inflated = if most <= INFLATE_INLINE {
-        inflate(encoding, &body, most)
-    } else {
-        let inflating = tokio::task::spawn_blocking(move || inflate(encoding, &body, most));
-        inflating.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
-    };
-    inflated.map_err(|_| ProblemKind::MalformedEncoding.into())
 }
 
 fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
@@ -85,13 +95,24 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     }
 }
 
-/// Inflates at most one byte more than `most`, which tells that there is more.
-fn inflate(encoding: Encoding, body: &[u8], most: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity((body.len() * 4).min(most + 1));
-    let limit = most as u64 + 1;
+/// Decompresses at most `max + 1` bytes.
+async fn decompress(encoding: Encoding, body: Bytes, max: usize) -> Result<Vec<u8>, Problem> {
+    let decompressed = if max <= MAX_INLINE_BYTES {
+        decompress_inline(encoding, &body, max)
+    } else {
+        let task = tokio::task::spawn_blocking(move || decompress_inline(encoding, &body, max));
+        task.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
+    };
+    decompressed.map_err(|_| ProblemKind::MalformedEncoding.into())
+}
+
+fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity((body.len() * 4).min(max + 1));
+    // One byte more than allowed shows that the body is too large.
+    let limit = max as u64 + 1;
     match encoding {
         Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes)?,
-        // A frame may ask for a window of any size: 8 MiB is what every decoder must support (RFC 8878, section 3.1.1.1.2).
+        // A frame can request a window of any size. Every decoder must support 8 MiB (RFC 8878, section 3.1.1.1.2).
         Encoding::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(body)?;
             decoder.window_log_max(23)?;
@@ -109,13 +130,10 @@ mod tests {
     use axum::body::Body;
     use futures::{StreamExt as _, stream};
 
-    use super::super::room::Room;
     use super::*;
 
-    const STEP: usize = 64 * 1024;
-
-    fn held(room: &Room, tenant: &str) -> Held {
-        room.of(&tenant.parse().unwrap())
+    fn tenant(name: &str) -> TenantId {
+        name.parse().unwrap()
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -124,59 +142,61 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    async fn ask(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
+    async fn send(encoding: &str, body: Vec<u8>) -> Result<Bytes, &'static str> {
         let request = Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
-        let answer = events(held(&Room::new(), "acme"), request, 100_000, ProblemKind::EventTooLarge).await;
-        answer.map(|(body, _held)| body).map_err(|problem| problem.kind().code())
+        let budget = MemoryBudget::new(1 << 30);
+        let result = read(request, &budget, &tenant("acme"), 100_000, ProblemKind::EventTooLarge).await;
+        result.map(|(body, _)| body).map_err(|problem| problem.kind().code())
     }
 
     #[tokio::test]
-    async fn each_encoding_inflates_to_the_same_bytes() {
+    async fn every_encoding_decompresses_to_the_same_bytes() {
         let event = br#"{"source_id":"s"}"#.repeat(1000);
-        assert_eq!(ask("identity", event.clone()).await.unwrap(), event);
-        assert_eq!(ask("gzip", gzip(&event)).await.unwrap(), event);
-        assert_eq!(ask("ZSTD", zstd::encode_all(&*event, 3).unwrap()).await.unwrap(), event);
+        assert_eq!(send("identity", event.clone()).await.unwrap(), event);
+        assert_eq!(send("gzip", gzip(&event)).await.unwrap(), event);
+        assert_eq!(send("ZSTD", zstd::encode_all(&*event, 3).unwrap()).await.unwrap(), event);
     }
 
     #[tokio::test]
-    async fn a_bomb_is_given_up_at_the_limit() {
+    async fn decompression_stops_at_the_limit() {
         let bomb = vec![b' '; 200_000_000];
-        assert_eq!(ask("gzip", gzip(&bomb)).await, Err("event_too_large"));
-        assert_eq!(ask("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
+        assert_eq!(send("gzip", gzip(&bomb)).await, Err("event_too_large"));
+        assert_eq!(send("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
     }
 
     #[tokio::test]
-    async fn what_does_not_inflate_is_malformed_and_other_encodings_are_refused() {
+    async fn malformed_compression_and_unknown_encodings_are_rejected() {
         let event = br#"{"source_id":"s"}"#.repeat(1000);
-        assert_eq!(ask("gzip", event.clone()).await, Err("malformed_encoding"));
+        assert_eq!(send("gzip", event.clone()).await, Err("malformed_encoding"));
         let half = gzip(&event);
-        assert_eq!(ask("gzip", half[..half.len() / 2].to_vec()).await, Err("malformed_encoding"));
-        assert_eq!(ask("zstd", b"no frame".to_vec()).await, Err("malformed_encoding"));
-        assert_eq!(ask("br", event.clone()).await, Err("content_encoding"));
-        assert_eq!(ask("gzip, gzip", event).await, Err("content_encoding"));
+        assert_eq!(send("gzip", half[..half.len() / 2].to_vec()).await, Err("malformed_encoding"));
+        assert_eq!(send("zstd", b"no frame".to_vec()).await, Err("malformed_encoding"));
+        assert_eq!(send("br", event.clone()).await, Err("content_encoding"));
+        assert_eq!(send("gzip, gzip", event).await, Err("content_encoding"));
     }
 
     #[tokio::test]
-    async fn a_body_is_refused_when_there_is_no_room_for_it_and_gives_its_room_back() {
-        let room = Room::of_size(400_000);
-        let ask = async |size: usize| {
+    async fn body_beyond_the_budget_is_rejected_and_its_memory_is_released() {
+        let budget = MemoryBudget::new(400_000);
+        let send = async |size: usize| {
             let request =
                 Request::builder().header(CONTENT_LENGTH, size).body(Body::from(vec![b' '; size])).unwrap();
-            let held = held(&room, "acme");
-            events(held, request, 90_000, ProblemKind::EventTooLarge).await.map_err(|problem| problem.kind())
+            let result = read(request, &budget, &tenant("acme"), 90_000, ProblemKind::EventTooLarge).await;
+            result.map_err(|problem| problem.kind())
         };
-        let held = ask(60_000).await.unwrap();
-        assert_eq!(ask(60_000).await.err(), Some(ProblemKind::Overloaded));
+        let held = send(60_000).await.unwrap();
+        assert_eq!(send(60_000).await.err(), Some(ProblemKind::Overloaded));
         drop(held);
-        let halves = (ask(50_000).await.unwrap(), ask(50_000).await.unwrap());
-        assert_eq!(ask(1).await.err(), Some(ProblemKind::Overloaded));
+        let halves = (send(50_000).await.unwrap(), send(50_000).await.unwrap());
+        assert_eq!(send(1).await.err(), Some(ProblemKind::Overloaded));
         drop(halves);
-        assert!(ask(60_000).await.is_ok());
+        assert!(send(60_000).await.is_ok());
     }
 
     #[tokio::test]
-    async fn what_is_announced_and_never_sent_takes_no_room() {
-        let room = Room::of_size(16 * STEP);
+    async fn announced_bytes_take_no_memory_before_they_arrive() {
+        let budget = MemoryBudget::new(16 * STEP);
+        let acme = tenant("acme");
         let stalled = |announced: Option<usize>| {
             let first = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"x"))]);
             let body = Body::from_stream(first.chain(stream::pending()));
@@ -184,23 +204,33 @@ mod tests {
                 .into_iter()
                 .fold(Request::builder(), |request, bytes| request.header(CONTENT_LENGTH, bytes));
             let request = request.body(body).unwrap();
-            Box::pin(events(held(&room, "acme"), request, 1000 * STEP, ProblemKind::BatchTooLarge))
+            Box::pin(read(request, &budget, &acme, 1000 * STEP, ProblemKind::BatchTooLarge))
         };
-        let whole = async |tenant: &str| {
+        let send_step = async |name: &str| {
             let request = Request::new(Body::from(vec![b' '; STEP]));
-            events(held(&room, tenant), request, STEP, ProblemKind::BatchTooLarge)
-                .await
-                .map(drop)
-                .map_err(|problem| problem.kind())
+            let result = read(request, &budget, &tenant(name), STEP, ProblemKind::BatchTooLarge).await;
+            result.map(drop).map_err(|problem| problem.kind())
         };
         let mut senders = [stalled(Some(1000 * STEP)), stalled(Some(1000 * STEP)), stalled(None)];
         for sender in &mut senders {
             assert!(futures::poll!(sender).is_pending());
         }
-        assert_eq!(whole("acme").await, Ok(()), "each took a step, and one is left");
+        assert_eq!(send_step("acme").await, Ok(()), "each of the three reserved one step, and one is left");
         let mut last = stalled(None);
         assert!(futures::poll!(&mut last).is_pending());
-        assert_eq!(whole("acme").await, Err(ProblemKind::Overloaded));
-        assert_eq!(whole("other").await, Ok(()));
+        assert_eq!(send_step("acme").await, Err(ProblemKind::Overloaded));
+        assert_eq!(send_step("other").await, Ok(()));
+    }
+    #[test]
+    fn memory_is_reserved_in_steps_up_to_the_announced_length() {
+        for (arrived, reserved) in [
+            (1, STEP),
+            (STEP, STEP),
+            (STEP + 1, 2 * STEP),
+            (2 * STEP + 1, 2 * STEP + 10),
+            (3 * STEP, 3 * STEP),
+        ] {
+            assert_eq!(next_step(arrived, 2 * STEP + 10), reserved, "{arrived}");
+        }
     }
 }

@@ -3,25 +3,27 @@
 use authn::Caller;
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::response::Response;
-use contract::events::AcceptedEvent;
+use axum::response::{IntoResponse, Response};
+use contract::events::{AcceptedEvent, BatchResponse, EventResult, EventStatus};
 use contract::{ProblemKind, Scope};
-use http::{HeaderMap, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
 use service::http::RequestId;
 use service::http::body::media_type;
 use service::telemetry;
 use udm::{MAX_EVENT_BYTES, SplitError};
 
-use super::{answer, body};
-use crate::app::ingest_batch::{BatchError, Format};
-use crate::app::{App, Sending};
+use super::body;
+use crate::app::{App, BatchError, Format, Submission};
 
-/// What a batch may take after inflation.
+/// Maximum size of a batch after decompression.
 const MAX_BATCH_BYTES: usize = 10 * 1024 * 1024;
+/// Delay in seconds before a client retries events of a batch.
+const RETRY_SECONDS: u64 = 1;
 
-/// `POST`: `events:write`.
-pub(super) async fn one(
+/// `POST /events`: requires `events:write`.
+pub(super) async fn send_one(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
@@ -31,14 +33,15 @@ pub(super) async fn one(
     if format(request.headers()) != Some(Format::List) {
         return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
     }
-    let sending = sending(&app, caller, &request_id);
-    let held = app.room.of(sending.caller.tenant_id());
-    let (body, _held) = body::events(held, request, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
-    Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&sending, body).await?)))
+    let submission = submission(&app, caller, &request_id);
+    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
+    let (body, _reservation) =
+        body::read(request, budget, tenant_id, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
+    Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&submission, body).await?)))
 }
 
-/// `POST …/batch`: `events:write`.
-pub(super) async fn batch(
+/// `POST /events/batch`: requires `events:write`.
+pub(super) async fn send_batch(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
@@ -46,17 +49,18 @@ pub(super) async fn batch(
 ) -> Result<Response, Problem> {
     caller.require(Scope::EventsWrite)?;
     let Some(format) = format(request.headers()) else {
-        let detail = "Send Content-Type: application/json, or application/x-ndjson.";
+        let detail = "Send Content-Type: application/json or application/x-ndjson.";
         return Err(Problem::new(ProblemKind::MediaType).detail(detail));
     };
-    let sending = sending(&app, caller, &request_id);
-    let held = app.room.of(sending.caller.tenant_id());
-    let (body, _held) = body::events(held, request, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
-    let answered = app.ingest_batch(sending, body, format).await;
-    Ok(answer::batch(answered.map_err(no_batch)?))
+    let submission = submission(&app, caller, &request_id);
+    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
+    let (body, _reservation) =
+        body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
+    let ingested = app.ingest_batch(submission, body, format).await;
+    Ok(batch_response(ingested.map_err(invalid_batch)?))
 }
 
-/// `GET …/schema`: anybody.
+/// `GET /events/schema`: public.
 pub(super) async fn schema() -> Json<serde_json::Value> {
     Json(udm::schema().to_value())
 }
@@ -69,18 +73,84 @@ fn format(headers: &HeaderMap) -> Option<Format> {
     media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
 }
 
-fn sending(app: &App, caller: Caller, request_id: &RequestId) -> Sending {
+fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
     let traceparent = telemetry::traceparent();
-    Sending::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
+    Submission::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
 }
 
-fn no_batch(error: BatchError) -> Problem {
+fn invalid_batch(error: BatchError) -> Problem {
     let kind = match &error {
         BatchError::Split(SplitError::NotJson(_)) => ProblemKind::MalformedJson,
         BatchError::Split(SplitError::NotAList) => ProblemKind::ValidationFailed,
         BatchError::Split(SplitError::TooMany) => ProblemKind::BatchTooLarge,
         BatchError::Empty => return ProblemKind::EmptyBatch.into(),
-        BatchError::Defect(_) => return Problem::new(ProblemKind::Internal).caused_by(error),
+        BatchError::Panicked(_) => return Problem::new(ProblemKind::Internal).caused_by(error),
     };
     Problem::new(kind).detail(error.to_string())
+}
+
+fn batch_response(batch: BatchResponse) -> Response {
+    let status = batch_status(&batch.results);
+    let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
+    let mut response = (status, Json(batch)).into_response();
+    if retryable {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+    }
+    response
+}
+
+/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
+/// temporary cause, and 207 otherwise. The body contains the results in every case.
+fn batch_status(results: &[EventResult]) -> StatusCode {
+    let accepted = results.iter().filter(|result| result.status == EventStatus::Accepted).count();
+    if accepted == results.len() {
+        return StatusCode::ACCEPTED;
+    }
+    if accepted > 0 {
+        return StatusCode::MULTI_STATUS;
+    }
+    if results.iter().all(|result| result.retryable == Some(false)) {
+        return StatusCode::UNPROCESSABLE_ENTITY;
+    }
+    let codes: Vec<_> = results.iter().map(|result| result.code.as_deref()).collect();
+    let common = codes.first().copied().flatten().filter(|_| codes.windows(2).all(|pair| pair[0] == pair[1]));
+    let kind = common.and_then(ProblemKind::from_code);
+    kind.and_then(|kind| StatusCode::from_u16(kind.status()).ok()).unwrap_or(StatusCode::MULTI_STATUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(kind: Option<ProblemKind>) -> EventResult {
+        EventResult {
+            index: 0,
+            event_id: None,
+            status: if kind.is_some() { EventStatus::Rejected } else { EventStatus::Accepted },
+            duplicate: None,
+            server_event_id: None,
+            code: kind.map(|kind| kind.code().to_owned()),
+            message: None,
+            pointer: None,
+            retryable: kind.map(ProblemKind::is_retryable),
+        }
+    }
+
+    #[test]
+    fn status_of_a_batch_follows_from_its_results() {
+        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, QuotaExceeded, ValidationFailed};
+        for (kinds, expected) in [
+            (vec![None, None], 202),
+            (vec![None, Some(ValidationFailed)], 207),
+            (vec![None, Some(Overloaded)], 207),
+            (vec![Some(ValidationFailed), Some(EventTooLarge)], 422),
+            (vec![Some(Overloaded), Some(Overloaded)], 503),
+            (vec![Some(QuotaExceeded)], 429),
+            (vec![Some(Overloaded), Some(AckTimeout)], 207),
+            (vec![Some(ValidationFailed), Some(Overloaded)], 207),
+        ] {
+            let results: Vec<_> = kinds.iter().copied().map(result).collect();
+            assert_eq!(batch_status(&results).as_u16(), expected, "{kinds:?}");
+        }
+    }
 }

@@ -159,7 +159,7 @@ impl App {
                 about: Some("session"),
                 user_id: Some(session.created_under.user_id),
                 session_id: Some(session.id),
-                credential: digest.get(..8).map(str::to_owned),
+                credential: Some(digest.prefix()),
                 ..AuditEvent::of(EventName::AuthnTokenRevoked)
             };
             self.audit.record(tx, event);

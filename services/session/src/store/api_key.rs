@@ -7,6 +7,7 @@ use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
 use tenancy::KeyId;
 
+use super::session;
 use crate::domain::api_key::NewApiKey;
 
 /// Inserts a key.
@@ -94,14 +95,13 @@ pub(crate) async fn count_active(tx: &mut TenantTx) -> Result<i64, Error> {
 pub(crate) struct RevokedKey {
     /// Whether the key was not revoked before.
     pub(crate) newly: bool,
-    /// The digest of the key, in hex.
-    pub(crate) digest: String,
+    /// The digest of the key.
+    pub(crate) digest: TokenDigest,
 }
 
 /// Revokes a key. Returns `None` if the tenant has no such key.
 pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Option<RevokedKey>, Error> {
-    let key = sqlx::query_as!(
-        RevokedKey,
+    let key = sqlx::query!(
         r#"-- api_key.mark_revoked
         update session.api_keys
         set revoked_at = coalesce(revoked_at, $2)
@@ -112,7 +112,8 @@ pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Opt
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(key)
+    let revoked = |digest: &str, newly| Ok(RevokedKey { newly, digest: session::digest_from_hex(digest)? });
+    key.map(|key| revoked(&key.digest, key.newly)).transpose()
 }
 
 /// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.

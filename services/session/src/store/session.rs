@@ -13,8 +13,8 @@ use crate::domain::session::{NewSession, Session, SessionLifecycle};
 /// A session with the digest of its token.
 pub(crate) struct StoredSession {
     pub(crate) session: Session,
-    /// The digest of the token, in hex.
-    pub(crate) digest: String,
+    /// The digest of the token.
+    pub(crate) digest: TokenDigest,
 }
 
 /// Inserts a session.
@@ -92,7 +92,8 @@ pub(crate) async fn find_for_update(
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| StoredSession {
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(StoredSession {
         session: Session {
             id: session_id,
             created_under: AccountVersions {
@@ -108,7 +109,7 @@ pub(crate) async fn find_for_update(
                 revoked_at: row.revoked_at,
             },
         },
-        digest: row.digest,
+        digest: digest_from_hex(&row.digest)?,
     }))
 }
 
@@ -151,13 +152,13 @@ pub(crate) async fn mark_all_revoked(
     Ok(())
 }
 
-/// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their tokens, in
-/// hex.
+/// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their
+/// tokens.
 pub(crate) async fn mark_surplus_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
     max: i64,
-) -> Result<Vec<String>, Error> {
+) -> Result<Vec<TokenDigest>, Error> {
     let digests = sqlx::query_scalar!(
         r#"-- session.mark_surplus_revoked
         update session.sessions
@@ -175,7 +176,12 @@ pub(crate) async fn mark_surplus_revoked(
     )
     .fetch_all(tx.connection())
     .await?;
-    Ok(digests)
+    digests.iter().map(|digest| digest_from_hex(digest)).collect()
+}
+
+/// Decodes a digest from hex.
+pub(crate) fn digest_from_hex(hex: &str) -> Result<TokenDigest, Error> {
+    TokenDigest::from_hex(hex).ok_or_else(|| Error::corrupt("digest", "not 32 bytes"))
 }
 
 /// Returns a user's active sessions after a given one, oldest first.

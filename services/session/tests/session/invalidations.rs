@@ -29,9 +29,9 @@ impl Feed {
     async fn next(&mut self) -> Vec<Invalidation> {
         loop {
             match timeout(TIMEOUT, self.0.next()).await.unwrap() {
-                FeedEvent::InvalidationMessage(hint) => return hint.revoked,
+                FeedEvent::Message(message) => return message.invalidations,
                 FeedEvent::Connected => {}
-                FeedEvent::Missed => panic!("a message was missed"),
+                FeedEvent::Disconnected | FeedEvent::Gap => panic!("gap in the feed"),
             }
         }
     }
@@ -42,7 +42,7 @@ impl Feed {
 }
 
 fn credential(raw: &str) -> Invalidation {
-    Invalidation::Credential(TokenDigest::of_text(raw).to_hex())
+    Invalidation::Credential(TokenDigest::of_text(raw))
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use authn::{Cache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _};
+use authn::{CredentialCache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _};
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
 use service::Tasks;
@@ -78,7 +78,7 @@ impl Bench<'_> {
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let introspector = CountingIntrospector::new(&lookups);
         let cache =
-            Cache::start(introspector, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
+            CredentialCache::start(introspector, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
         // The cache is bypassed until it receives invalidations.
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {

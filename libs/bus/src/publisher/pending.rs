@@ -1,0 +1,241 @@
+//! Messages in flight: each has a reply token and gets exactly one outcome.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::metrics::StreamMetrics;
+use super::{Ack, PublishError};
+use crate::budget::Reservation;
+use crate::message::Message;
+
+type Outcome = Result<Ack, PublishError>;
+
+/// The outcomes of one call of `publish_all`.
+pub(super) struct Batch {
+    state: Mutex<BatchState>,
+    finished: Notify,
+    started_at: Instant,
+    metrics: Arc<StreamMetrics>,
+}
+
+struct BatchState {
+    outcomes: Vec<Option<Outcome>>,
+    missing: usize,
+}
+
+impl Batch {
+    pub(super) fn new(count: usize, metrics: &Arc<StreamMetrics>) -> Arc<Self> {
+        let state = BatchState { outcomes: vec![None; count], missing: count };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            finished: Notify::new(),
+            started_at: Instant::now(),
+            metrics: Arc::clone(metrics),
+        })
+    }
+
+    /// Sets the outcome of one message. Only the first outcome counts.
+    fn settle(&self, index: usize, outcome: Outcome) {
+        let mut state = self.lock();
+        if let Some(slot @ None) = state.outcomes.get_mut(index) {
+            self.metrics.messages(&outcome).inc();
+            *slot = Some(outcome);
+            state.missing -= 1;
+            if state.missing == 0 {
+                self.metrics.seconds.observe(self.started_at.elapsed().as_secs_f64());
+                self.finished.notify_one();
+            }
+        }
+    }
+
+    /// Waits for the last outcome. Every [`Pending`] message sets one, at the latest when it is dropped.
+    pub(super) async fn outcomes(&self) -> Vec<Outcome> {
+        loop {
+            if let Some(outcomes) = self.take_if_finished() {
+                return outcomes;
+            }
+            self.finished.notified().await;
+        }
+    }
+
+    fn take_if_finished(&self) -> Option<Vec<Outcome>> {
+        let mut state = self.lock();
+        (state.missing == 0).then(|| state.outcomes.drain(..).flatten().collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A message in flight. If it is dropped without an outcome, its outcome is [`PublishError::Unavailable`].
+pub(super) struct Pending {
+    pub(super) message: Message,
+    pub(super) deadline: Instant,
+    batch: Arc<Batch>,
+    index: usize,
+    /// Released before the outcome is visible, so that a caller who has the outcome can use the memory.
+    reservation: Option<Reservation>,
+}
+
+impl Pending {
+    pub(super) fn new(
+        message: Message,
+        reservation: Reservation,
+        deadline: Instant,
+        batch: &Arc<Batch>,
+        index: usize,
+    ) -> Self {
+        Self { message, deadline, batch: Arc::clone(batch), index, reservation: Some(reservation) }
+    }
+
+    pub(super) fn settle(mut self, outcome: Outcome) {
+        self.release_and_settle(outcome);
+    }
+
+    fn release_and_settle(&mut self, outcome: Outcome) {
+        drop(self.reservation.take());
+        self.batch.settle(self.index, outcome);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.reservation.is_some() {
+            self.release_and_settle(Err(PublishError::Unavailable));
+        }
+    }
+}
+
+/// Number of a message in its reply subject: a slot and its generation, so that a late reply does not match the next
+/// message in the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyToken {
+    index: u32,
+    generation: u32,
+}
+
+impl fmt::Display for ReplyToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (u64::from(self.generation) << 32 | u64::from(self.index)).fmt(f)
+    }
+}
+
+impl FromStr for ReplyToken {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number: u64 = text.parse()?;
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the number")]
+        Ok(Self { index: number as u32, generation: (number >> 32) as u32 })
+    }
+}
+
+/// The messages in flight of one connection. After closing it accepts no more.
+#[derive(Default)]
+pub(super) struct PendingTable(Mutex<TableState>);
+
+#[derive(Default)]
+struct TableState {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    pending: Option<Pending>,
+}
+
+impl PendingTable {
+    /// Adds a message and returns its token. If the table is closed, drops the message, which settles it.
+    pub(super) fn insert(&self, pending: Pending) -> Option<ReplyToken> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        let index = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot::default());
+            // The memory budget bounds the number of slots far below four billion.
+            u32::try_from(state.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let slot = state.slots.get_mut(index as usize)?;
+        slot.pending = Some(pending);
+        Some(ReplyToken { index, generation: slot.generation })
+    }
+
+    /// Removes a message. Returns `None` if it was removed before.
+    pub(super) fn remove(&self, token: ReplyToken) -> Option<Pending> {
+        self.lock().remove(token)
+    }
+
+    /// Returns whether the message is still in flight.
+    pub(super) fn contains(&self, token: ReplyToken) -> bool {
+        let state = self.lock();
+        let slot = state.slots.get(token.index as usize);
+        slot.is_some_and(|slot| slot.generation == token.generation && slot.pending.is_some())
+    }
+
+    /// Removes the messages of these replies under one lock.
+    pub(super) fn remove_all<T>(&self, replies: impl Iterator<Item = (ReplyToken, T)>) -> Vec<(Pending, T)> {
+        let mut state = self.lock();
+        replies.filter_map(|(token, reply)| Some((state.remove(token)?, reply))).collect()
+    }
+
+    /// Removes the messages whose deadline has passed.
+    pub(super) fn remove_expired(&self, now: Instant) -> Vec<Pending> {
+        self.lock().remove_if(|pending| pending.deadline <= now)
+    }
+
+    /// Closes the table. Messages in flight stay.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// Closes the table and removes all messages.
+    pub(super) fn close_and_remove_all(&self) -> Vec<Pending> {
+        let mut state = self.lock();
+        state.closed = true;
+        state.remove_if(|_| true)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.free.len() == state.slots.len()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TableState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TableState {
+    fn remove(&mut self, token: ReplyToken) -> Option<Pending> {
+        let slot = self.slots.get_mut(token.index as usize).filter(|it| it.generation == token.generation)?;
+        let pending = slot.pending.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(token.index);
+        Some(pending)
+    }
+
+    fn remove_if(&mut self, condition: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let matches = |(index, slot): (u32, &Slot)| {
+            slot.pending.as_ref().filter(|pending| condition(pending))?;
+            Some(ReplyToken { index, generation: slot.generation })
+        };
+        let tokens: Vec<ReplyToken> = (0_u32..).zip(&self.slots).filter_map(matches).collect();
+        tokens.into_iter().filter_map(|token| self.remove(token)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

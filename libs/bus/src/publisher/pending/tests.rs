@@ -1,0 +1,100 @@
+//! Every message gets one outcome and releases its memory, in any order of events.
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use proptest::prelude::*;
+use tenancy::TenantId;
+
+use super::*;
+use crate::budget::MemoryBudget;
+use crate::publisher::metrics::PublishMetrics;
+use crate::subject::AuditSubject;
+
+fn budget() -> MemoryBudget {
+    MemoryBudget::with_max_reservations(400, 1 << 20)
+}
+
+/// Returns one message with a batch of its own.
+fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
+    let tenant: TenantId = "acme".parse().unwrap();
+    let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
+    let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
+    let reservation = budget.reserve(&tenant, message.size()).unwrap();
+    let batch = Batch::new(1, &Arc::new(PublishMetrics::default().of_stream("UDM")));
+    (Pending::new(message, reservation, deadline, &batch, 0), batch)
+}
+
+#[test]
+fn late_reply_does_not_match_the_next_message_in_the_slot() {
+    let (budget, table) = (budget(), PendingTable::default());
+    let (first, _) = pending(&budget, Instant::now());
+    let (second, _) = pending(&budget, Instant::now());
+    let old = table.insert(first).unwrap();
+    drop(table.remove(old));
+    let new = table.insert(second).unwrap();
+    assert!(table.remove(old).is_none());
+    assert!(table.remove(new).is_some());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert { expired: bool },
+    Reply(prop::sample::Index),
+    RemoveExpired,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any::<bool>().prop_map(|expired| Step::Insert { expired }),
+        4 => any::<prop::sample::Index>().prop_map(Step::Reply),
+        1 => Just(Step::RemoveExpired),
+        1 => Just(Step::Close),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn reply_tokens_round_trip(index: u32, generation: u32) {
+        let token = ReplyToken { index, generation };
+        prop_assert_eq!(token.to_string().parse::<ReplyToken>(), Ok(token));
+    }
+
+    #[test]
+    fn every_message_gets_an_outcome(steps in prop::collection::vec(step(), 0..80)) {
+        let (budget, table) = (budget(), PendingTable::default());
+        let (now, later) = (Instant::now(), Instant::now() + std::time::Duration::from_hours(1));
+        let (mut tokens, mut batches, mut closed) = (Vec::new(), Vec::new(), false);
+        for step in steps {
+            match step {
+                Step::Insert { expired } => {
+                    let (message, batch) = pending(&budget, if expired { now } else { later });
+                    let token = table.insert(message);
+                    prop_assert_eq!(token.is_none(), closed);
+                    tokens.extend(token);
+                    batches.push(batch);
+                }
+                Step::Reply(which) if !tokens.is_empty() => {
+                    if let Some(pending) = table.remove(*which.get(&tokens)) {
+                        pending.settle(Err(PublishError::StreamFull));
+                    }
+                }
+                Step::Reply(_) => {}
+                Step::RemoveExpired => table.remove_expired(now).into_iter().for_each(|pending| {
+                    assert_eq!(pending.deadline, now);
+                    pending.settle(Err(PublishError::AckTimeout));
+                }),
+                Step::Close => {
+                    table.close();
+                    closed = true;
+                }
+            }
+        }
+        drop(table.close_and_remove_all());
+        prop_assert!(table.is_empty());
+        prop_assert_eq!((budget.reservations(), budget.reserved_bytes()), (0, 0));
+        for batch in batches {
+            prop_assert_eq!(batch.outcomes().now_or_never().map(|outcomes| outcomes.len()), Some(1));
+        }
+    }
+}
