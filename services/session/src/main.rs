@@ -1,4 +1,4 @@
-//! `svc-session`: the session service as a process of its own.
+//! `svc-session`: the session service as a separate process.
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ pub(crate) mod session;
 
 use database::Error;
 
-/// The error for a null in a column that has a value in this kind of row.
-fn unexpected_null(column: &str) -> Error {
-    Error::corrupt(column, "unexpected null")
+/// Returns the value of a nullable column that is not null in this kind of row.
+fn required<T>(column: &str, value: Option<T>) -> Result<T, Error> {
+    value.ok_or_else(|| Error::corrupt(column, "unexpected null"))
 }

@@ -11,8 +11,8 @@ use tenancy::{KeyId, SessionId, TenantId, UserId};
 use uuid::Uuid;
 
 use super::api_key::parse_scopes;
+use super::required;
 use super::session::parse_method;
-use super::unexpected_null;
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 use crate::domain::api_key::KeyLifecycle;
 use crate::domain::session::{Session, SessionLifecycle};
@@ -118,26 +118,23 @@ impl Row {
     }
 
     fn decode_session(self) -> Result<(Credential, CredentialState), Error> {
-        let session_id = self.session_id.ok_or_else(|| unexpected_null("session_id"))?;
-        let user_id = self.user_id.ok_or_else(|| unexpected_null("user_id"))?;
-        let role = self.role.ok_or_else(|| unexpected_null("role"))?.0;
-        let idle_expires_at = self.idle_expires_at.ok_or_else(|| unexpected_null("idle_expires_at"))?;
+        let session_id = required("session_id", self.session_id)?;
+        let user_id = required("user_id", self.user_id)?;
+        let role = required("role", self.role)?.0;
+        let idle_expires_at = required("idle_expires_at", self.idle_expires_at)?;
         let versions = |credential_version: Option<i64>, session_version: Option<i64>| {
             Ok::<_, Error>(AccountVersions {
                 user_id,
-                credential_version: credential_version
-                    .ok_or_else(|| unexpected_null("credential_version"))?,
-                session_version: session_version.ok_or_else(|| unexpected_null("session_version"))?,
+                credential_version: required("credential_version", credential_version)?,
+                session_version: required("session_version", session_version)?,
             })
         };
         let session = Session {
             id: session_id,
             created_under: versions(self.credential_version, self.session_version)?,
             lifecycle: SessionLifecycle {
-                last_seen_at: self.last_used_at.ok_or_else(|| unexpected_null("last_used_at"))?,
-                idle_timeout: TimeDelta::seconds(
-                    self.idle_seconds.ok_or_else(|| unexpected_null("idle_seconds"))?.into(),
-                ),
+                last_seen_at: required("last_used_at", self.last_used_at)?,
+                idle_timeout: TimeDelta::seconds(required("idle_seconds", self.idle_seconds)?.into()),
                 idle_expires_at,
                 expires_at: self.expires_at,
                 revoked_at: self.revoked_at,
@@ -146,7 +143,7 @@ impl Row {
         let account = AccountStatus {
             versions: versions(self.user_credential_version, Some(self.tenant_session_version))?,
             role,
-            user_status: self.user_status.ok_or_else(|| unexpected_null("user_status"))?.0,
+            user_status: required("user_status", self.user_status)?.0,
             tenant_status: self.tenant_status.0,
             kept_session_id: self.kept_session_id,
         };
@@ -154,7 +151,7 @@ impl Row {
             session_id,
             user_id,
             role,
-            method: parse_method(&self.method.ok_or_else(|| unexpected_null("method"))?)?,
+            method: parse_method(&required("method", self.method)?)?,
             created_at: self.created_at,
             idle_expires_at,
         };
@@ -162,8 +159,8 @@ impl Row {
     }
 
     fn decode_key(self, key_id: KeyId) -> Result<(Credential, CredentialState), Error> {
-        let scopes = parse_scopes(&self.scopes.ok_or_else(|| unexpected_null("scopes"))?)?;
-        let source_ids = self.source_ids.ok_or_else(|| unexpected_null("source_ids"))?;
+        let scopes = parse_scopes(&required("scopes", self.scopes)?)?;
+        let source_ids = required("source_ids", self.source_ids)?;
         let lifecycle = KeyLifecycle {
             expires_at: self.expires_at,
             revoked_at: self.revoked_at,

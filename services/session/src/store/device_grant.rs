@@ -6,7 +6,7 @@ use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
 use tenancy::{DeviceGrantId, TenantId, UserId};
 
-use super::unexpected_null;
+use super::required;
 use crate::domain::account_status::AccountVersions;
 use crate::domain::device_grant::DeviceGrant;
 use crate::domain::user_code::UserCode;
@@ -244,9 +244,7 @@ fn parse_grant(
 ) -> Result<DeviceGrant<AccountVersions>, Error> {
     match status {
         "pending" => Ok(DeviceGrant::Pending),
-        "approved" => {
-            approval.map(DeviceGrant::Approved).ok_or_else(|| unexpected_null("device_grants.user_id"))
-        }
+        "approved" => required("device_grants.user_id", approval).map(DeviceGrant::Approved),
         "denied" => Ok(DeviceGrant::Denied),
         "redeemed" => Ok(DeviceGrant::Redeemed),
         _ => Err(Error::corrupt("device_grants.status", format!("unknown status {status:?}"))),
