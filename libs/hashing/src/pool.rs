@@ -1,7 +1,7 @@
 //! Fixed pool of threads that hash passwords, with a bounded queue.
 //!
 //! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. A request
-//! that cannot start in time is rejected. A request whose caller is gone before it starts is skipped. A request that has
+//! that cannot start in time is rejected. A request that its caller has dropped before the start is skipped. A request that has
 //! started always completes, because its memory is in use until then.
 
 use std::collections::VecDeque;

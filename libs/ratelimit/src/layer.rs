@@ -19,8 +19,8 @@ struct Layer {
 }
 
 impl Limiter {
-    /// Counts the requests of a router per client address, except for routes whose class in the route table is not
-    /// [`RateLimit::Default`]: their handlers count them. Unknown paths and methods count too. If the counter is
+    /// Counts the requests of a router per client address, except for routes with another class than
+    /// [`RateLimit::Default`] in the route table: their handlers count them. Unknown paths and methods count too. If the counter is
     /// unavailable, requests are accepted, because these routes verify no passwords or single-use tokens.
     pub fn wrap(&self, limit: Limit, router: Router) -> Router {
         if limit.rate.is_none() {

@@ -1,4 +1,4 @@
-//! Subjects that are over a limit, and until when. Their requests need no statement until then.
+//! Subjects that exceed a limit, with the end of their rejection. Their requests need no statement until then.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

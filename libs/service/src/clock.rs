@@ -1,36 +1,36 @@
-//! Time is injected, so that tests can move it; this is its one home.
+//! Injected time, so that tests control it. Only this module reads the wall clock.
 
 use std::sync::{Mutex, PoisonError};
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 
-/// Tells the time, in whole microseconds: what Postgres keeps.
+/// A clock with whole microseconds, the resolution of Postgres.
 pub trait Clock: Send + Sync {
-    /// Now, UTC.
+    /// Returns the current time in UTC.
     fn now(&self) -> DateTime<Utc>;
 }
 
-/// The machine's clock; what every process runs with.
+/// The system clock, for production.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the one home of the wall clock")]
+    #[expect(clippy::disallowed_methods, reason = "the only access to the wall clock")]
     fn now(&self) -> DateTime<Utc> {
         in_microseconds(Utc::now())
     }
 }
 
-/// A clock that stands still until it is moved, for tests.
+/// A clock that only [`Self::advance`] changes, for tests.
 pub struct ManualClock(Mutex<DateTime<Utc>>);
 
 impl ManualClock {
-    /// Starts at the given time.
+    /// Creates a clock with this time.
     pub fn at(time: DateTime<Utc>) -> Self {
         Self(Mutex::new(in_microseconds(time)))
     }
 
-    /// Moves the clock forward, or back with a negative step.
+    /// Moves the clock forward, or backward by a negative step.
     pub fn advance(&self, step: TimeDelta) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += step;
     }

@@ -1,7 +1,7 @@
-//! What the platform asks on the admin port: is the process alive, may it get requests, and how is it doing?
+//! Admin port: liveness, readiness and metrics.
 //!
-//! No answer depends on Postgres or NATS. A dependency that fails later is answered by typed 503s instead: taking
-//! every pod out of the endpoints at once would turn a pause into an outage.
+//! Liveness does not depend on Postgres or NATS. If a dependency fails after the start, requests get typed 503 responses.
+//! The pods stay in the endpoints, because removing all of them would turn a short failure into an outage.
 
 use tokio::sync::watch;
 
@@ -18,11 +18,11 @@ use prometheus_client::registry::Registry;
 
 use crate::telemetry::Metrics;
 
-/// What still stands between the process and its first request. Clones are handles to the same.
+/// Conditions for requests to the process. Clones share the state.
 #[derive(Clone)]
 pub struct Readiness(watch::Sender<Vec<(&'static str, bool)>>);
 
-/// One condition of readiness. It is closed until it is opened.
+/// One condition of readiness. It starts closed.
 pub struct Gate {
     readiness: Readiness,
     index: usize,
@@ -35,7 +35,7 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// Adds a condition.
+    /// Adds a closed condition.
     pub fn gate(&self, name: &'static str) -> Gate {
         let mut index = 0;
         self.0.send_modify(|gates| {
@@ -45,25 +45,25 @@ impl Readiness {
         Gate { readiness: self.clone(), index }
     }
 
-    /// The conditions that do not hold.
+    /// Returns the names of the closed conditions.
     pub fn closed(&self) -> Vec<&'static str> {
         self.0.borrow().iter().filter(|(_, open)| !open).map(|(name, _)| *name).collect()
     }
 
-    /// Waits until every condition holds.
+    /// Waits until all conditions are open.
     pub async fn opened(&self) {
-        // The sender lives as long as `self`, so this ends only when they all do.
+        // An error is impossible: `self` keeps the sender open.
         let _ = self.0.subscribe().wait_for(|gates| gates.iter().all(|(_, open)| *open)).await;
     }
 }
 
 impl Gate {
-    /// The condition holds.
+    /// Opens the condition.
     pub fn open(&self) {
         self.set(true);
     }
 
-    /// The condition does not hold any more.
+    /// Closes the condition.
     pub fn close(&self) {
         self.set(false);
     }
@@ -73,9 +73,9 @@ impl Gate {
     }
 }
 
-/// The admin listener's routes: `/livez`, `/readyz` and `/metrics`.
+/// Creates the router of the admin port: `/livez`, `/readyz` and `/metrics`.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
-    show_gates(&readiness, &metrics);
+    export_gates(&readiness, &metrics);
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
@@ -86,17 +86,18 @@ pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Named {
+struct GateLabels {
     gate: &'static str,
 }
 
-/// Several services in one process may name a gate alike: it is open when all of them are.
-fn show_gates(readiness: &Readiness, metrics: &Metrics) {
-    let gates: Family<Named, Gauge> = metrics.shared(|registry: &mut Registry| {
+/// Exports the conditions as metrics. Services of one process can use the same name: the metric is 1 if all of them are
+/// open.
+fn export_gates(readiness: &Readiness, metrics: &Metrics) {
+    let gates: Family<GateLabels, Gauge> = metrics.shared(|registry: &mut Registry| {
         let gates = Family::default();
         registry.register(
             "readiness_gate_open",
-            "Whether a condition of readiness holds: 1 or 0",
+            "State of a readiness condition: 1 is open, 0 is closed",
             gates.clone(),
         );
         gates
@@ -106,7 +107,7 @@ fn show_gates(readiness: &Readiness, metrics: &Metrics) {
         let now = readiness.0.borrow();
         for (gate, _) in now.iter() {
             let closed = now.iter().any(|(other, open)| other == gate && !open);
-            gates.get_or_create(&Named { gate }).set((!closed).into());
+            gates.get_or_create(&GateLabels { gate }).set((!closed).into());
         }
     });
 }
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_ready_while_every_gate_is_open() {
+    fn a_process_is_ready_while_all_gates_are_open() {
         let readiness = Readiness::default();
         let (schema, stream) = (readiness.gate("schema"), readiness.gate("stream"));
         assert_eq!(readiness.closed(), ["schema", "stream"]);

@@ -1,4 +1,4 @@
-//! The edge of HTTP: listeners, request ids, bounded bodies, problem documents.
+//! HTTP edge: listeners, request ids, bounded bodies and problem documents.
 
 mod api;
 pub mod body;

@@ -1,8 +1,8 @@
-//! The life of a process: every task is tracked, a task that ends by itself takes the process down, and a signal ends it
-//! in two stages, each with its own budget.
+//! Lifecycle of a process. Every task is tracked, and a task that ends unexpectedly terminates the process.
 //!
-//! First stage, *drain*: not ready, no new connections, the answers in flight go out. Second stage, *stop*: background
-//! tasks finish what they hold and end. A second signal aborts.
+//! A signal shuts the process down in two stages, each with a time budget. First stage, *drain*: the process is not
+//! ready, accepts no connections and completes responses in flight. Second stage, *stop*: background tasks finish their
+//! current work. A second signal aborts.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long answers in flight may take after a signal.
+/// Time budget for responses in flight after a signal.
 const DRAIN_BUDGET: Duration = Duration::from_secs(25);
-/// How long background tasks may take after the drain.
+/// Time budget for background tasks after the drain.
 const STOP_BUDGET: Duration = Duration::from_secs(10);
 
-/// The tracked tasks of a process. Clones are handles to the same.
+/// Tracked tasks of a process. Clones share the state.
 #[derive(Clone, Default)]
 pub struct Tasks {
     listeners: TaskTracker,
@@ -30,89 +30,89 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Cancelled when the process shall answer no new requests.
+    /// Token that is cancelled when the drain starts: the process accepts no new requests.
     pub fn draining(&self) -> &CancellationToken {
         &self.drain
     }
 
-    /// Cancelled when background tasks shall end.
+    /// Token that is cancelled when background tasks must stop.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// The tracker of background work, for libraries that spawn tasks of their own.
+    /// Returns the tracker of background tasks, for libraries that spawn tasks.
     pub fn tracker(&self) -> &TaskTracker {
         &self.background
     }
 
-    /// Runs a task that lasts until the process stops. When it ends before that, or panics, the process goes down.
+    /// Spawns a task that runs until the process stops. If it panics or ends earlier, the process terminates.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(&self, name: &'static str, task: F) {
         let tasks = self.clone();
         self.background.spawn(async move {
             let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
             if ended.is_err() || !tasks.stop.is_cancelled() {
-                tracing::error!(task = name, panicked = ended.is_err(), "a task ended by itself");
+                tracing::error!(task = name, panicked = ended.is_err(), "task ended unexpectedly");
                 tasks.fail();
             }
         });
     }
 
-    /// Runs a task that ends when its work is done; the process waits for it, within the budget.
+    /// Spawns a task that ends when its work is done. The shutdown waits for it within the budget.
     pub fn spawn_short<F: Future<Output = ()> + Send + 'static>(&self, task: F) {
         self.background.spawn(task);
     }
 
-    /// Runs a listener: it ends once it is drained.
+    /// Spawns a listener. It ends after its drain.
     pub fn spawn_listener<F: Future<Output = ()> + Send + 'static>(&self, listener: F) {
         self.listeners.spawn(listener);
     }
 
-    /// Takes the process down with a non-zero exit code.
+    /// Terminates the process with a non-zero exit code.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         self.drain.cancel();
     }
 
-    /// Waits for a signal or a failure.
-    async fn until_told(&self) {
+    /// Waits for a signal or a failure, then starts the drain.
+    async fn wait_for_shutdown(&self) {
         tokio::select! {
-            () = first_signal() => tracing::info!("a signal came: draining"),
+            () = next_signal() => tracing::info!("signal received; draining"),
             () = self.drain.cancelled() => {}
         }
         self.drain.cancel();
     }
 
-    /// Runs until a signal or a failure, then ends everything in order.
+    /// Runs until a signal or a failure, then shuts down in order. Returns the exit code.
     pub async fn run_until_shutdown(&self) -> ExitCode {
-        self.until_told().await;
+        self.wait_for_shutdown().await;
         tokio::select! {
             () = self.shut_down() => {}
-            () = first_signal() => {
-                tracing::warn!("a second signal came: aborting");
+            () = next_signal() => {
+                tracing::warn!("second signal received; aborting");
                 return ExitCode::from(130);
             }
         }
         if self.failed.load(Ordering::Acquire) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// Drains and stops, each within its budget.
+    /// Drains and stops, each within its time budget.
     pub async fn shut_down(&self) {
         self.drain.cancel();
         self.listeners.close();
         if tokio::time::timeout(DRAIN_BUDGET, self.listeners.wait()).await.is_err() {
-            tracing::warn!("some answers did not go out in time");
+            tracing::warn!("some responses were not completed within the drain budget");
         }
         self.stop.cancel();
         self.background.close();
         if tokio::time::timeout(STOP_BUDGET, self.background.wait()).await.is_err() {
-            tracing::warn!(left = self.background.len(), "some tasks did not end in time");
+            tracing::warn!(left = self.background.len(), "some tasks did not stop within the stop budget");
         }
     }
 }
 
-/// Completes at the next SIGTERM or SIGINT. Where the handler cannot be installed, the signal's default action ends
-/// the process anyway, so there is nothing to wait for.
-async fn first_signal() {
+/// Waits for the next SIGTERM or SIGINT. If a handler cannot be installed, the default action of the signal terminates
+/// the process.
+async fn next_signal() {
     let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         return std::future::pending().await;
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_ends_by_itself_takes_the_process_down() {
+    async fn a_task_that_ends_early_terminates_the_process() {
         let tasks = Tasks::default();
         tasks.spawn("short-lived", async {});
         assert_eq!(format!("{:?}", tasks.run_until_shutdown().await), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[tokio::test]
-    async fn a_panic_takes_the_process_down() {
+    async fn a_panic_terminates_the_process() {
         let tasks = Tasks::default();
         tasks.spawn("panicking", async { panic!("on purpose") });
         assert_eq!(format!("{:?}", tasks.run_until_shutdown().await), format!("{:?}", ExitCode::FAILURE));

@@ -60,17 +60,17 @@ pub struct Routers {
     pub internal: Option<Router>,
 }
 
-/// A service that can run as a process of its own.
+/// A service that can run as a process.
 pub trait Program {
     /// Name of the service. The binary is `svc-<name>`.
     const NAME: &'static str;
     /// First line of `--help`.
     const ABOUT: &'static str;
-    /// Variables that the service accepts and documents beside those of `Config`, for example those of a subcommand.
+    /// Variables that the service accepts and documents in addition to those of `Config`, for example those of a subcommand.
     const OTHER_VARIABLES: &'static [Variable] = &[];
     /// Configuration of the service.
     type Config: Variables;
-    /// Subcommands of the binary; `Infallible` if there are none.
+    /// Subcommands of the binary; `Infallible` for a binary without subcommands.
     type Command: Subcommand;
 
     /// Lists every variable of the process.

@@ -1,5 +1,5 @@
-//! Bounded JSON bodies. What is not JSON is 400, JSON of the wrong shape 422; a body that is too large or too slow is
-//! given up before it costs anything.
+//! JSON bodies with limits. Malformed JSON is 400, JSON of the wrong shape is 422. A body that is too large or too slow is
+//! rejected early.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 
-/// How long a body may take to arrive.
+/// Timeout for receiving a body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A JSON body of at most `MAX` bytes; 8 KiB unless told, which is plenty for anything but events.
+/// A JSON body of at most `MAX` bytes. The default of 8 KiB suffices for all routes except events.
 pub struct JsonBody<T, const MAX: usize = 8192>(pub T);
 
 impl<T: DeserializeOwned, S: Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
@@ -30,85 +30,85 @@ impl<T: DeserializeOwned, S: Sync, const MAX: usize> FromRequest<S> for JsonBody
     }
 }
 
-/// Whether a request says that its body is JSON in UTF-8.
+/// Returns whether `Content-Type` is JSON.
 pub fn is_json(headers: &HeaderMap) -> bool {
     media_type(headers).is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
 }
 
-/// The `Content-Type` without its parameters.
+/// Returns `Content-Type` without its parameters.
 pub fn media_type(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     Some(text.split(';').next().unwrap_or(text).trim())
 }
 
-/// How much of a body that is too large is still taken off the wire. A connection that is closed under a client which is
-/// still sending loses the answer on its way; one that sends more than this is not worth waiting for.
-const DRAINED: usize = 32 * 1024 * 1024;
+/// Part of a too large body that is still received and discarded. A client that is still sending when its connection is
+/// closed loses the response. A client that sends more than this is disconnected.
+const MAX_DISCARDED: usize = 32 * 1024 * 1024;
 
-/// Reads a body whole, within a size and a time.
+/// Reads a complete body within a size and a time limit.
 ///
 /// # Errors
-/// 413 `body_too_large`, 408 `body_timeout`, or 400 when the connection broke.
-pub async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
-    read_into(request, most, |_| Ok(())).await
+/// 413 `body_too_large`, 408 `body_timeout`, or 400 if the connection failed.
+pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    read_into(request, max, |_| Ok(())).await
 }
 
-/// The same into room that is made as the body arrives: `make_room` is told how much there will be, before that is kept.
+/// Reads a body like [`read`], and calls `reserve` with the new total size before each chunk is stored.
 ///
 /// # Errors
-/// The same, or why there is no room.
+/// Those of [`read`], and the error of `reserve`.
 pub async fn read_into(
     request: Request,
-    most: usize,
-    mut make_room: impl FnMut(usize) -> Result<(), Problem>,
+    max: usize,
+    mut reserve: impl FnMut(usize) -> Result<(), Problem>,
 ) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let reading = async {
-        let mut read = Taken::default();
+        let mut received = Received::default();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| broken())?;
+            let frame = frame.map_err(|_| incomplete())?;
             if let Ok(data) = frame.into_data() {
-                let arrived = read.total + data.len();
-                if arrived <= most {
-                    make_room(arrived)?;
+                let total = received.total + data.len();
+                if total <= max {
+                    reserve(total)?;
                 }
-                read.take(data, most);
-                if read.total > most + DRAINED {
+                received.push(data, max);
+                if received.total > max + MAX_DISCARDED {
                     break;
                 }
             }
         }
-        Ok(read)
+        Ok(received)
     };
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
-        Ok(Ok(read)) if read.total <= most => Ok(read.bytes()),
+        Ok(Ok(received)) if received.total <= max => Ok(received.bytes()),
         Ok(Ok(_)) => {
-            Err(Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {most} bytes.")))
+            Err(Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes.")))
         }
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(Problem::new(ProblemKind::BodyTimeout)),
     }
 }
 
-fn broken() -> Problem {
-    Problem::new(ProblemKind::MalformedJson).detail("The body did not arrive whole.")
+fn incomplete() -> Problem {
+    Problem::new(ProblemKind::MalformedJson).detail("The body was not received completely.")
 }
 
-/// What has arrived so far: kept up to the limit, counted beyond it. Chunks are joined as they come, since a client may
-/// send a body in chunks of one byte.
+/// Received data: stored up to the limit, counted beyond it. Chunks are joined at once, because a client can send chunks of
+/// one byte.
 #[derive(Default)]
-struct Taken {
+struct Received {
     total: usize,
-    /// The only chunk so far, which is what most bodies are: it is not copied.
+    /// The first chunk, if it is the only one. Most bodies are one chunk, which is not copied.
     only: Option<Bytes>,
     joined: BytesMut,
 }
 
-impl Taken {
-    fn take(&mut self, data: Bytes, most: usize) {
+impl Received {
+    fn push(&mut self, data: Bytes, max: usize) {
         let first = self.total == 0;
         self.total += data.len();
-        if self.total > most {
+        if self.total > max {
             (self.only, self.joined) = (None, BytesMut::new());
         } else if first {
             self.only = Some(data);
@@ -123,7 +123,7 @@ impl Taken {
     }
 }
 
-/// Reads a JSON object into its type, naming the field that does not fit.
+/// Parses a JSON object. The error names the field with the wrong type.
 ///
 /// # Errors
 /// 400 `malformed_json` or 422 `validation_failed`.
@@ -131,13 +131,13 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let pointer = pointer(error.path());
-        refusal(&error.into_inner(), pointer)
+        shape_error(&error.into_inner(), pointer)
     })?;
-    json.end().map_err(|error| refusal(&error, String::new()))?;
+    json.end().map_err(|error| shape_error(&error, String::new()))?;
     Ok(value)
 }
 
-fn refusal(error: &serde_json::Error, pointer: String) -> Problem {
+fn shape_error(error: &serde_json::Error, pointer: String) -> Problem {
     match error.classify() {
         serde_json::error::Category::Data => Problem::new(ProblemKind::ValidationFailed).field(
             pointer,
@@ -148,7 +148,7 @@ fn refusal(error: &serde_json::Error, pointer: String) -> Problem {
     }
 }
 
-/// The place that the parser names is of no use to whoever built the body with a library.
+/// Removes line and column, which do not help clients that serialize with a library.
 fn without_position(message: &str) -> &str {
     message.split(" at line ").next().unwrap_or(message)
 }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_fault_of_a_body_has_its_own_code() {
+    async fn each_error_of_a_body_has_its_own_code() {
         let json = "application/json; charset=utf-8";
         let big = format!("{{\"name\":[{}1]}}", "1,".repeat(40));
         for (content_type, body, code) in [
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_field_is_pointed_at() {
+    async fn reports_the_pointer_of_a_wrong_field() {
         let problem = extract("application/json", "{\"name\":[1,\"x\"]}".into()).await;
         assert_eq!(problem.errors[0].pointer, "/name/1");
         assert_eq!(problem.errors[0].message, "invalid type: string \"x\", expected u32");
     }
 
     #[tokio::test]
-    async fn a_body_in_pieces_is_joined_and_one_that_is_too_large_taken_off_the_wire() {
+    async fn joins_chunks_and_discards_a_body_that_is_too_large() {
         let pieces = |text: &'static str, count: usize| {
             let chunks =
                 (0..count).map(move |_| Ok::<_, std::io::Error>(Bytes::from_static(text.as_bytes())));
@@ -230,27 +230,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_made_for_each_piece_before_it_is_kept_and_none_beyond_the_limit() {
+    async fn reserves_memory_for_each_chunk_up_to_the_limit() {
         let pieces = |count| {
             let chunks = (0..count).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"ab")));
             Request::new(Body::from_stream(stream::iter(chunks)))
         };
-        let mut asked = Vec::new();
-        let read = async |count, asked: &mut Vec<usize>, room| {
-            let make_room = |arrived| {
-                asked.push(arrived);
-                if arrived <= room { Ok(()) } else { Err(ProblemKind::Overloaded.into()) }
+        let mut reserved = Vec::new();
+        let read = async |count, reserved: &mut Vec<usize>, limit| {
+            let reserve = |total| {
+                reserved.push(total);
+                if total <= limit { Ok(()) } else { Err(ProblemKind::Overloaded.into()) }
             };
-            read_into(pieces(count), 6, make_room).await.map_err(|problem| problem.kind())
+            read_into(pieces(count), 6, reserve).await.map_err(|problem| problem.kind())
         };
-        assert_eq!(read(3, &mut asked, 6).await.unwrap(), "ababab");
-        assert_eq!(read(9, &mut asked, 6).await, Err(ProblemKind::BodyTooLarge));
-        assert_eq!(read(3, &mut asked, 3).await, Err(ProblemKind::Overloaded));
-        assert_eq!(asked, [2, 4, 6, 2, 4, 6, 2, 4]);
+        assert_eq!(read(3, &mut reserved, 6).await.unwrap(), "ababab");
+        assert_eq!(read(9, &mut reserved, 6).await, Err(ProblemKind::BodyTooLarge));
+        assert_eq!(read(3, &mut reserved, 3).await, Err(ProblemKind::Overloaded));
+        assert_eq!(reserved, [2, 4, 6, 2, 4, 6, 2, 4]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_ends_is_given_up() {
+    async fn a_body_that_never_ends_times_out() {
         let endless = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
         assert_eq!(extract("application/json", endless).await.kind(), ProblemKind::BodyTimeout);
     }

@@ -1,5 +1,5 @@
-//! Where a request comes from: the peer of its connection, or what trusted proxies say in `X-Forwarded-For`. What anybody
-//! else says there is ignored, since a limit that a header gets around is none.
+//! Client address of a request: the peer of the connection, or an entry of `X-Forwarded-For` from a trusted proxy. Other
+//! senders of the header are ignored, so that a client cannot bypass rate limits with it.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use super::PeerAddress;
+use crate::LogThrottle;
 use crate::config::{Reader, Variable, Variables};
-use crate::log_throttle::LogThrottle;
 
-/// Whose `X-Forwarded-For` is believed.
+/// Senders of a trusted `X-Forwarded-For`.
 const TRUSTED_PROXIES: Variable =
     Variable::new("SVC_TRUSTED_PROXIES", "networks in CIDR notation, separated by commas").meaning(
         "Reverse proxies in front of the services. The client address is the rightmost entry of X-Forwarded-For that is not one of them. Without it, the client address is the peer of the connection.",
@@ -23,22 +23,22 @@ const TRUSTED_PROXIES: Variable =
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address that a request comes from, as a request extension. IPv4 addresses in IPv6 form are IPv4 addresses.
+/// Client address of a request, as a request extension. IPv4-mapped IPv6 addresses become IPv4 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
 
-/// What the address is where there is no connection: a router that is called directly.
-const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// Address without a connection, when a router is called directly.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 impl<S: Sync> FromRequestParts<S> for ClientAddress {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get().copied().unwrap_or(Self(NOWHERE)))
+        Ok(parts.extensions.get().copied().unwrap_or(Self(UNKNOWN)))
     }
 }
 
-/// The proxies between people and the services. Clones are handles to the same.
+/// Reverse proxies in front of the services. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies(Arc<Networks>);
 
@@ -68,19 +68,19 @@ impl Variables for TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Who sent a request: each proxy that is trusted says who came to it, from the last one back.
+    /// Returns the client address: the rightmost entry of `X-Forwarded-For` that is not a trusted proxy.
     pub(super) fn client(&self, peer: Option<&PeerAddress>, headers: &HeaderMap) -> ClientAddress {
-        let mut client = peer.map_or(NOWHERE, |PeerAddress(peer)| peer.ip().to_canonical());
+        let mut client = peer.map_or(UNKNOWN, |PeerAddress(peer)| peer.ip().to_canonical());
         if !headers.contains_key(X_FORWARDED_FOR) {
             return ClientAddress(client);
         }
         if !self.contains(client) {
-            self.tell_ignored(client);
+            self.log_untrusted(client);
             return ClientAddress(client);
         }
         let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
         for entry in values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
-            // What is no address was written by nobody who knows better: the last one who does is as far as it goes.
+            // An entry that is not an address ends the search. The trusted entries to its right remain valid.
             let Some(address) = address(entry) else { break };
             client = address;
             if !self.contains(client) {
@@ -94,15 +94,15 @@ impl TrustedProxies {
         self.0.networks.iter().any(|network| network.contains(&address))
     }
 
-    fn tell_ignored(&self, peer: IpAddr) {
+    fn log_untrusted(&self, peer: IpAddr) {
         if self.0.ignored.is_due() {
-            tracing::warn!(%peer, "X-Forwarded-For is ignored: SVC_TRUSTED_PROXIES does not hold its sender");
+            tracing::warn!(%peer, "ignored X-Forwarded-For: sender is not in SVC_TRUSTED_PROXIES");
         }
     }
 }
 
-/// An entry of the header; some proxies write the port too. Each is read by itself: what somebody wrote further left, in
-/// whatever encoding, does not take away what a proxy wrote.
+/// Parses one entry; some proxies add a port. Entries are parsed separately, so that invalid bytes of a client do not
+/// invalidate the entries of proxies.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let entry = std::str::from_utf8(entry).ok()?.trim();
     let address = entry.parse().or_else(|_| entry.parse::<SocketAddr>().map(|socket| socket.ip()));
@@ -116,10 +116,10 @@ mod tests {
 
     use super::*;
 
-    fn client(trusted: &str, peer: &str, said: &[impl AsRef<[u8]>]) -> String {
+    fn client(trusted: &str, peer: &str, values: &[impl AsRef<[u8]>]) -> String {
         let proxies: TrustedProxies = trusted.parse().unwrap();
         let peer = PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4000));
-        let headers = said
+        let headers = values
             .iter()
             .map(|value| (X_FORWARDED_FOR, HeaderValue::from_bytes(value.as_ref()).unwrap()))
             .collect();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_read_from_the_right_as_far_as_trusted_proxies_wrote_it() {
+    fn takes_the_rightmost_address_that_is_not_a_trusted_proxy() {
         for (peer, said, expected) in [
             ("198.51.100.1", &[][..], "198.51.100.1"),
             ("198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_written_in_cidr_notation() {
+    fn networks_use_cidr_notation() {
         assert!("10.0.0.0/8,fd00::/8".parse::<TrustedProxies>().is_ok());
         for bad in ["", "10.0.0.0/8,", "10.0.0.0", "10.0.0.0/33", "proxy.example"] {
             assert!(bad.parse::<TrustedProxies>().is_err(), "{bad}");
@@ -160,11 +160,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_stranger_cannot_choose_an_address(said in "[ -~]{0,60}|[ -~\u{80}-\u{2fff}]{0,60}", peer in any::<u32>()) {
+        fn a_client_cannot_choose_its_address(said in "[ -~]{0,60}|[ -~\u{80}-\u{2fff}]{0,60}", peer in any::<u32>()) {
             let peer = Ipv4Addr::from(peer);
             prop_assume!(peer.octets()[0] != 10);
             prop_assert_eq!(client("10.0.0.0/8", &peer.to_string(), &[said.as_str()]), peer.to_string());
-            // Behind a proxy neither: it appends whom it saw, and everything before that is only said.
+            // Nor behind a proxy: the proxy appends the peer, and only that entry counts.
             let said = format!("{said}, {peer}");
             prop_assert_eq!(client("10.0.0.0/8", "10.0.0.1", &[said.as_str()]), peer.to_string());
         }

@@ -1,7 +1,7 @@
-//! What every public and internal request passes on its way in and out, as one layer: it gives the request its id, its
-//! place in a trace and the address it comes from, survives a panic of the handler, renders problems, and measures.
+//! Layer around every public and internal router. It assigns request id, trace span and client address, catches panics
+//! of handlers, renders problem documents and records metrics.
 //!
-//! One layer rather than a stack of small ones: each would box another future for every request.
+//! It is one layer because each additional layer would box another future per request.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
 use crate::telemetry::{RequestContext, RequestSpan, Telemetry, caller, in_request};
 
-/// What the edge needs to know of the service.
+/// HTTP edge of a service.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// The origin under which people reach the service; problem types are links below it.
+    /// Public origin of the installation, the base of problem type URIs.
     pub public_url: Arc<str>,
     service: &'static str,
     metrics: HttpMetrics,
     proxies: TrustedProxies,
 }
 
-/// What a router answers for a path that nobody serves.
+/// Fallback of a router: 404.
 pub async fn not_found() -> Problem {
     Problem::new(ProblemKind::NotFound)
 }
 
 impl Edge {
-    /// The edge of a service, by its name in metrics and traces.
+    /// Creates the edge of a service. Metrics and traces contain the name.
     pub fn new(public_url: &str, service: &'static str, telemetry: &Telemetry) -> Self {
         Self {
             public_url: public_url.trim_end_matches('/').into(),
@@ -51,20 +51,20 @@ impl Edge {
         }
     }
 
-    /// The same behind proxies, which say where a request comes from.
+    /// Trusts `X-Forwarded-For` from these proxies.
     #[must_use]
     pub fn with_trusted_proxies(self, proxies: &TrustedProxies) -> Self {
         Self { proxies: proxies.clone(), ..self }
     }
 
-    /// Puts the edge around a router, which is complete by now.
+    /// Wraps a complete router.
     pub fn wrap(&self, router: Router) -> Router {
         let edge = self.clone();
-        // Called once for each handler of each route, so that each has handles of its own metrics.
+        // Called once per handler of a route, so that each handler keeps the handles of its metrics.
         router.layer(layer_fn(move |endpoint| {
-            let measured = Endpoint::new(edge.service, edge.metrics.clone());
-            let place = Place { edge: edge.clone(), endpoint: measured };
-            middleware::from_fn_with_state(Arc::new(place), pass).layer(endpoint)
+            let metrics = Endpoint::new(edge.service, edge.metrics.clone());
+            let state = EndpointEdge { edge: edge.clone(), metrics };
+            middleware::from_fn_with_state(Arc::new(state), pass).layer(endpoint)
         }))
     }
 
@@ -111,7 +111,7 @@ impl Edge {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = problem.retry_after {
-            // Whole seconds, rounded up: coming back early would be refused again.
+            // Whole seconds, rounded up, because an earlier retry would be rejected.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -119,15 +119,15 @@ impl Edge {
     }
 }
 
-/// The edge at one endpoint: behind one pointer, since the framework clones it for every request.
-struct Place {
+/// The edge of one endpoint, behind one pointer because the framework clones it per request.
+struct EndpointEdge {
     edge: Edge,
-    endpoint: Endpoint,
+    metrics: Endpoint,
 }
 
-async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next) -> Response {
-    let Place { edge, endpoint } = &*place;
-    let mut measured = endpoint.begin(&request);
+async fn pass(State(endpoint): State<Arc<EndpointEdge>>, mut request: Request, next: Next) -> Response {
+    let EndpointEdge { edge, metrics } = &*endpoint;
+    let mut measurement = metrics.start(&request);
     let id = RequestId::of(request.headers());
     request.extensions_mut().insert(id.clone());
     let client = edge.proxies.client(request.extensions().get::<PeerAddress>(), request.headers());
@@ -139,12 +139,12 @@ async fn pass(State(place): State<Arc<Place>>, mut request: Request, next: Next)
         RequestContext { request_id: id.clone(), client: Some(client.0), trace: span.context().or(caller) };
     let handled = edge.handle(request, next, id).instrument(span.span().clone());
     let response = in_request(context, handled).await;
-    measured.record_status(response.status());
+    measurement.record_status(response.status());
     span.record_status(response.status());
     response
 }
 
-/// The problem that a response stands for: one that was put there, or one that the framework put into plain text.
+/// Returns the problem of an error response: one from a handler, or one for a plain-text response of the framework.
 fn problem_of(response: &Response) -> Option<Problem> {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -153,8 +153,8 @@ fn problem_of(response: &Response) -> Option<Problem> {
     if let Some(problem) = response.extensions().get::<Problem>() {
         return Some(problem.clone());
     }
-    // The framework answers in plain text, or with a bare status for a path or a method that nobody serves. Any other
-    // bare status is a handler's own.
+    // The framework responds in plain text, or with an empty body for an unknown path or method. Any other empty body is
+    // intended by a handler.
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let plain = content_type.is_some_and(|value| value.starts_with(b"text/plain"));
     let kind = match status {
@@ -169,7 +169,7 @@ fn problem_of(response: &Response) -> Option<Problem> {
     Some(kind.into())
 }
 
-/// `Allow` of a 405, and whatever else a handler set beside the problem.
+/// Keeps the headers that the response had, such as `Allow` of a 405.
 fn keep_headers(from: &Response, to: &mut Response) {
     for (name, value) in from.headers() {
         if name != CONTENT_TYPE && name != http::header::CONTENT_LENGTH && !to.headers().contains_key(name) {
@@ -178,20 +178,20 @@ fn keep_headers(from: &Response, to: &mut Response) {
     }
 }
 
-/// The line itself carries the request's id.
+/// Logs a problem. The log line contains the request id.
 fn log(problem: &Problem, path: &str) {
     let code = problem.kind.code();
     if let Some(cause) = &problem.cause {
-        tracing::error!(code, path, cause = chain(&**cause), "a request failed");
+        tracing::error!(code, path, cause = chain(&**cause), "request failed");
     } else {
-        tracing::debug!(code, path, "a request was refused");
+        tracing::debug!(code, path, "request rejected");
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
-    format!("the handler panicked: {}", text.unwrap_or_default())
+    format!("handler panicked: {}", text.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
     use crate::http::HeaderError;
     use crate::telemetry::TraceSettings;
 
-    async fn ask(request: http::request::Builder) -> (Response<()>, contract::Problem) {
+    async fn send(request: http::request::Builder) -> (Response<()>, contract::Problem) {
         let router = Router::new()
             .route("/panic", get(async || -> () { panic!("secret cause") }))
             .route("/busy", get(async || Problem::new(ProblemKind::Overloaded).caused_by("secret cause")))
@@ -227,7 +227,7 @@ mod tests {
             ("GET", "/nowhere", 404, "not_found"),
             ("POST", "/busy", 405, "method_not_allowed"),
         ] {
-            let (response, problem) = ask(Request::builder().method(method).uri(path)).await;
+            let (response, problem) = send(Request::builder().method(method).uri(path)).await;
             assert_eq!((response.status().as_u16(), problem.code.as_str()), (status, code));
             assert_eq!(problem.type_uri, format!("https://svc.example/api/v1/problems/{code}"));
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
@@ -236,25 +236,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_passing_fault_says_when_to_come_back_and_a_wrong_method_what_is_right() {
-        let (response, problem) = ask(Request::builder().uri("/busy")).await;
+    async fn a_temporary_error_has_retry_after_and_a_wrong_method_has_allow() {
+        let (response, problem) = send(Request::builder().uri("/busy")).await;
         assert_eq!(
             (&response.headers()[RETRY_AFTER], problem.retry_after_ms),
             (&HeaderValue::from(1), Some(1000))
         );
-        let (response, _) = ask(Request::builder().method("POST").uri("/busy")).await;
+        let (response, _) = send(Request::builder().method("POST").uri("/busy")).await;
         assert_eq!(response.headers()["allow"], "GET,HEAD");
     }
 
     #[tokio::test]
-    async fn a_fit_request_id_is_echoed_and_any_other_replaced() {
-        let (response, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, "my-id.1_2")).await;
+    async fn echoes_a_valid_request_id_and_replaces_an_invalid_one() {
+        let (response, problem) = send(Request::builder().uri("/x").header(X_REQUEST_ID, "my-id.1_2")).await;
         assert_eq!(
             (&response.headers()[X_REQUEST_ID], problem.request_id.as_str()),
             (&"my-id.1_2".parse().unwrap(), "my-id.1_2")
         );
         for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
-            let (_, problem) = ask(Request::builder().uri("/x").header(X_REQUEST_ID, bad)).await;
+            let (_, problem) = send(Request::builder().uri("/x").header(X_REQUEST_ID, bad)).await;
             assert_eq!(problem.request_id.len(), 32, "{bad}");
         }
     }

@@ -1,7 +1,7 @@
-//! How many requests, how fast and how they ended, by route: what the path was matched against, never the path itself.
+//! Request metrics by route. The label is the pattern of the route, never the path.
 //!
-//! The handles of a route are found once. After that a request costs two looks at the clock, three atomic additions and
-//! one bucket; it allocates nothing and takes no lock that another route takes.
+//! The handles of a route are looked up once. After that, a request costs two clock reads, three atomic additions and one
+//! histogram bucket, without allocation and without a lock that routes share.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -15,45 +15,45 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// The route of what matches none.
+/// Label of requests that match no route.
 const UNMATCHED: &str = "other";
-/// The status of a request whose client hung up before the answer, as proxies write it.
-const CLIENT_GONE: u16 = 499;
-/// Methods are labels, so there are only so many: these, and `other`.
+/// Status if the client disconnects before the response, as in common proxies.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+/// Values of the label `method`; other methods are `other`. The set is bounded because clients choose methods.
 const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
-/// Handles of so many statuses are kept at a route; it rarely has more, and then they are looked up.
+/// Number of status counters that a route caches. Further counters are looked up.
 const STATUSES: usize = 8;
-/// Upper bounds in seconds: from an event that is acknowledged at once to a client that is about to give up.
+/// Upper bounds in seconds, from a fast acknowledgement of an event to the timeout of a client.
 const BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct ServiceLabels {
     service: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Requested {
+struct RouteLabels {
     service: &'static str,
     method: &'static str,
     route: Arc<str>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Answered {
+struct StatusLabels {
     service: &'static str,
     method: &'static str,
     route: Arc<str>,
     status: u16,
 }
 
-/// The metrics of all listeners of a process.
+/// Request metrics of a process.
 #[derive(Clone, Debug)]
 pub(super) struct HttpMetrics {
-    requests: Family<Answered, Counter>,
-    seconds: Family<Requested, Histogram, fn() -> Histogram>,
-    in_flight: Family<Of, Gauge>,
+    requests: Family<StatusLabels, Counter>,
+    seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    in_flight: Family<ServiceLabels, Gauge>,
 }
 
 impl HttpMetrics {
@@ -63,16 +63,17 @@ impl HttpMetrics {
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             in_flight: Family::default(),
         };
-        let requests = "Requests by the status of their answer; 499 when the client hung up before it";
+        let requests =
+            "Requests by response status; 499 means that the client disconnected before the response";
         registry.register("http_requests", requests, metrics.requests.clone());
-        let seconds = "Time from a request's head to its answer's";
+        let seconds = "Time from the request head to the response head";
         registry.register_with_unit("http_request_duration", seconds, Unit::Seconds, metrics.seconds.clone());
-        registry.register("http_requests_in_flight", "Requests under way", metrics.in_flight.clone());
+        registry.register("http_requests_in_flight", "Requests in flight", metrics.in_flight.clone());
         metrics
     }
 }
 
-/// The metrics at one endpoint: a handler at a route, or the fallback.
+/// Metrics of one endpoint: a handler of a route, or the fallback.
 pub(super) struct Endpoint {
     service: &'static str,
     metrics: HttpMetrics,
@@ -80,10 +81,10 @@ pub(super) struct Endpoint {
 }
 
 struct Handles {
-    of: Requested,
+    labels: RouteLabels,
     seconds: Histogram,
     in_flight: Gauge,
-    answered: [OnceLock<(u16, Counter)>; STATUSES],
+    counters: [OnceLock<(u16, Counter)>; STATUSES],
 }
 
 impl Endpoint {
@@ -91,29 +92,29 @@ impl Endpoint {
         Self { service, metrics, methods: Default::default() }
     }
 
-    /// Measures a request until what is returned is dropped.
-    pub(super) fn begin(&self, request: &Request) -> Measured<'_> {
+    /// Starts the measurement of a request. The drop of the result ends it.
+    pub(super) fn start(&self, request: &Request) -> Measurement<'_> {
         let method = METHODS.iter().position(|known| known == request.method()).unwrap_or(METHODS.len());
         let handles = self.methods[method].get_or_init(|| {
             let route = request.extensions().get().map_or(UNMATCHED, MatchedPath::as_str);
             self.handles(METHODS.get(method).map_or("other", method_name), route)
         });
         handles.in_flight.inc();
-        Measured { metrics: &self.metrics, handles, began: Instant::now(), status: CLIENT_GONE }
+        Measurement { metrics: &self.metrics, handles, start: Instant::now(), status: CLIENT_CLOSED_REQUEST }
     }
 
     fn handles(&self, method: &'static str, route: &str) -> Handles {
-        let of = Requested { service: self.service, method, route: route.into() };
+        let labels = RouteLabels { service: self.service, method, route: route.into() };
         Handles {
-            seconds: self.metrics.seconds.get_or_create_owned(&of),
-            in_flight: self.metrics.in_flight.get_or_create_owned(&Of { service: self.service }),
-            answered: Default::default(),
-            of,
+            seconds: self.metrics.seconds.get_or_create_owned(&labels),
+            in_flight: self.metrics.in_flight.get_or_create_owned(&ServiceLabels { service: self.service }),
+            counters: Default::default(),
+            labels,
         }
     }
 }
 
-/// `Method::as_str` lends from the method, which is no constant here.
+/// `Method::as_str` is not static.
 fn method_name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -127,36 +128,36 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// A request that is being measured.
-pub(super) struct Measured<'a> {
+/// Measurement of one request.
+pub(super) struct Measurement<'a> {
     metrics: &'a HttpMetrics,
     handles: &'a Handles,
-    began: Instant,
+    start: Instant,
     status: u16,
 }
 
-impl Measured<'_> {
+impl Measurement<'_> {
     pub(super) fn record_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
     }
 }
 
-impl Drop for Measured<'_> {
+impl Drop for Measurement<'_> {
     fn drop(&mut self) {
         self.handles.in_flight.dec();
-        self.handles.seconds.observe(self.began.elapsed().as_secs_f64());
+        self.handles.seconds.observe(self.start.elapsed().as_secs_f64());
         self.handles.count(self.status, &self.metrics.requests);
     }
 }
 
 impl Handles {
-    fn count(&self, status: u16, requests: &Family<Answered, Counter>) {
+    fn count(&self, status: u16, requests: &Family<StatusLabels, Counter>) {
         let counter = || {
-            let Requested { service, method, route } = self.of.clone();
-            requests.get_or_create_owned(&Answered { service, method, route, status })
+            let RouteLabels { service, method, route } = self.labels.clone();
+            requests.get_or_create_owned(&StatusLabels { service, method, route, status })
         };
-        for place in &self.answered {
-            let (known, requests) = place.get_or_init(|| (status, counter()));
+        for slot in &self.counters {
+            let (known, requests) = slot.get_or_init(|| (status, counter()));
             if *known == status {
                 requests.inc();
                 return;
@@ -178,12 +179,12 @@ mod tests {
 
     use super::*;
 
-    struct Asked {
+    struct TestEdge {
         telemetry: Telemetry,
         router: Router,
     }
 
-    impl Asked {
+    impl TestEdge {
         fn new() -> Self {
             let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
             let router = Router::new()
@@ -198,29 +199,29 @@ mod tests {
             Self { telemetry, router }
         }
 
-        async fn ask(&self, method: &str, uri: &str) {
+        async fn send(&self, method: &str, uri: &str) {
             let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
             self.router.clone().oneshot(request).await.unwrap();
         }
 
-        fn has(&self, line: &str) {
+        fn assert_metric(&self, line: &str) {
             let text = self.telemetry.metrics().text();
             assert!(text.lines().any(|known| known == line), "{line}\n{text}");
         }
     }
 
     #[tokio::test]
-    async fn requests_are_counted_by_what_their_path_matched() {
-        let asked = Asked::new();
+    async fn counts_requests_by_route() {
+        let edge = TestEdge::new();
         for user in 0..3 {
-            asked.ask("GET", &format!("/users/{user}")).await;
+            edge.send("GET", &format!("/users/{user}")).await;
         }
-        asked.ask("HEAD", "/users/1").await;
-        asked.ask("DELETE", "/users/1").await;
-        asked.ask("POST", "/users/1").await;
-        asked.ask("BREW", "/users/1").await;
-        asked.ask("GET", "/nowhere/1").await;
-        asked.ask("GET", "/nowhere/2").await;
+        edge.send("HEAD", "/users/1").await;
+        edge.send("DELETE", "/users/1").await;
+        edge.send("POST", "/users/1").await;
+        edge.send("BREW", "/users/1").await;
+        edge.send("GET", "/nowhere/1").await;
+        edge.send("GET", "/nowhere/2").await;
         for (method, route, status, times) in [
             ("GET", "/users/{user_id}", 200, 3),
             ("HEAD", "/users/{user_id}", 200, 1),
@@ -229,38 +230,38 @@ mod tests {
             ("other", "/users/{user_id}", 405, 1),
             ("GET", "other", 404, 2),
         ] {
-            asked.has(&format!(
+            edge.assert_metric(&format!(
                 "svc_http_requests_total{{service=\"users\",method=\"{method}\",route=\"{route}\",status=\"{status}\"}} {times}"
             ));
-            asked.has(&format!(
+            edge.assert_metric(&format!(
                 "svc_http_request_duration_seconds_count{{service=\"users\",method=\"{method}\",route=\"{route}\"}} {times}"
             ));
         }
     }
 
     #[tokio::test]
-    async fn a_route_may_give_more_statuses_than_it_keeps_at_hand() {
-        let asked = Asked::new();
+    async fn counts_more_statuses_than_a_route_caches() {
+        let edge = TestEdge::new();
         for status in (200..200 + 2 * STATUSES).chain(200..200 + 2 * STATUSES) {
-            asked.ask("GET", &format!("/status/{status}")).await;
+            edge.send("GET", &format!("/status/{status}")).await;
         }
         for status in 200..200 + 2 * STATUSES {
-            asked.has(&format!(
+            edge.assert_metric(&format!(
                 "svc_http_requests_total{{service=\"users\",method=\"GET\",route=\"/status/{{status}}\",status=\"{status}\"}} 2"
             ));
         }
     }
 
     #[tokio::test]
-    async fn a_client_that_hangs_up_is_counted_and_no_longer_in_flight() {
-        let asked = Asked::new();
+    async fn counts_a_disconnected_client() {
+        let edge = TestEdge::new();
         {
-            let mut request = Box::pin(asked.ask("GET", "/never"));
+            let mut request = Box::pin(edge.send("GET", "/never"));
             assert!(futures::poll!(&mut request).is_pending());
-            asked.has("svc_http_requests_in_flight{service=\"users\"} 1");
+            edge.assert_metric("svc_http_requests_in_flight{service=\"users\"} 1");
         }
-        asked.has("svc_http_requests_in_flight{service=\"users\"} 0");
-        asked.has(
+        edge.assert_metric("svc_http_requests_in_flight{service=\"users\"} 0");
+        edge.assert_metric(
             "svc_http_requests_total{service=\"users\",method=\"GET\",route=\"/never\",status=\"499\"} 1",
         );
     }

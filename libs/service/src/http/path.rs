@@ -1,4 +1,4 @@
-//! Ids in paths. One that cannot be an id is answered like one that does not exist.
+//! Ids in paths. An invalid id gets the same response as an unknown id: 404.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use http::request::Parts;
 
 use super::problem::Problem;
 
-/// The path's last parameter, parsed.
+/// Last parameter of the path, parsed.
 pub struct Id<T>(pub T);
 
 impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {

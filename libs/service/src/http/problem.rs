@@ -1,5 +1,5 @@
-//! Problems on their way out. A handler answers with a [`Problem`]; the edge renders it, since only there the request's
-//! id and path are known. The public message and the private cause are two things: the cause goes to the log.
+//! Errors of handlers. The edge renders a [`Problem`] as a problem document (RFC 9457), because it knows the request id and
+//! path. The message is public. The cause is private and is only logged.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use http::StatusCode;
 
 use super::HeaderError;
 
-/// An error as the caller will see it, with its cause for the log.
+/// An error response with its private cause.
 #[derive(Clone, Debug)]
 pub struct Problem {
     pub(super) kind: ProblemKind,
@@ -22,20 +22,20 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with its standard words. One that passes by itself asks to be retried after a second.
+    /// Creates a problem with its default texts. A temporary problem has `Retry-After: 1`.
     pub fn new(kind: ProblemKind) -> Self {
         let retry_after = kind.is_retryable().then_some(Duration::from_secs(1));
         Self { kind, detail: None, errors: Vec::new(), retry_after, cause: None }
     }
 
-    /// Says what happened this time. The text is public.
+    /// Sets the detail. The text is public.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// Adds a field's fault. The text is public.
+    /// Adds the error of a field. The text is public.
     #[must_use]
     pub fn field(
         mut self,
@@ -47,28 +47,28 @@ impl Problem {
         self
     }
 
-    /// Adds the faults of several fields. Their texts are public.
+    /// Adds the errors of several fields. The texts are public.
     #[must_use]
     pub fn fields(mut self, errors: impl IntoIterator<Item = FieldError>) -> Self {
         self.errors.extend(errors);
         self
     }
 
-    /// Says when to come back.
+    /// Sets `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
 
-    /// Remembers the cause, for the log only.
+    /// Sets the cause, for the log only.
     #[must_use]
     pub fn caused_by(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(Arc::from(cause.into()));
         self
     }
 
-    /// What kind of problem it is.
+    /// Returns the kind.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
@@ -91,7 +91,7 @@ impl From<HeaderError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// A bare status that carries the problem to the edge.
+    /// Creates an empty response that carries the problem to the edge as an extension.
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = status.into_response();

@@ -1,45 +1,45 @@
-//! Every response names its request, so that a person with an error and a person with the logs can meet.
+//! Request ids. Each response contains one, so that an error report can be found in the logs.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-/// The header that carries the id, both ways.
+/// Header of the id in requests and responses.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The id of the request at hand.
+/// Id of the current request.
 #[derive(Clone, Debug)]
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The caller's own id, where it is 1 to 128 of `A-Za-z0-9._-`; else a fresh one.
+    /// Returns the id of the caller if it is 1 to 128 characters of `A-Za-z0-9._-`, otherwise a new one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        Self(headers.get(X_REQUEST_ID).filter(|value| is_an_id(value)).cloned().unwrap_or_else(fresh))
+        Self(headers.get(X_REQUEST_ID).filter(|value| is_valid(value)).cloned().unwrap_or_else(generate))
     }
 
-    /// The id of an earlier request; a fresh one where this is none.
+    /// Parses the id of an earlier request. Replaces an invalid id with a new one.
     pub(crate) fn named(text: &str) -> Self {
-        Self(HeaderValue::from_str(text).ok().filter(is_an_id).unwrap_or_else(fresh))
+        Self(HeaderValue::from_str(text).ok().filter(is_valid).unwrap_or_else(generate))
     }
 
-    /// The id as a header value.
+    /// Returns the id as a header value.
     pub fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
 }
 
-fn is_an_id(value: &HeaderValue) -> bool {
+fn is_valid(value: &HeaderValue) -> bool {
     (1..=128).contains(&value.len())
         && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
 }
 
-fn fresh() -> HeaderValue {
+fn generate() -> HeaderValue {
     let mut buffer = Uuid::encode_buffer();
     let text: &str = Uuid::now_v7().simple().encode_lower(&mut buffer);
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("-"))

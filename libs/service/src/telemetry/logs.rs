@@ -24,7 +24,7 @@ pub const LOG: Variable = Variable::new("SVC_LOG", "level, or tracing-subscriber
 pub enum Output {
     /// Standard output, for containers.
     Stdout,
-    /// Standard error, for processes whose standard output is for people.
+    /// Standard error, for processes that print to people on standard output.
     Stderr,
 }
 
@@ -42,7 +42,7 @@ where
         .fmt_fields(JsonFields::new())
         .event_format(WithIds::default())
         .with_writer(writer)
-        .with_filter(levels.and(filter_fn(|metadata| metadata.is_event())))
+        .with_filter(levels.and(filter_fn(|metadata| !metadata.is_span())))
 }
 
 /// JSON format of the library with the data of the current request as additional members.

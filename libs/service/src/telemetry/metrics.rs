@@ -1,7 +1,7 @@
-//! Metrics, in `OpenMetrics` text on the admin port. All names begin with `svc_`; `docs/metrics.md` lists them.
+//! Metrics as `OpenMetrics` text on the admin port. All names start with `svc_`; `docs/metrics.md` lists them.
 //!
-//! Each library counts with handles of its own, which cost an atomic addition, and puts them into the process's registry
-//! when the service is put together. What is only worth knowing when somebody asks is read at that moment.
+//! A library keeps handles of its metrics, which cost an atomic addition, and registers them at the start. A gauge that
+//! is only needed for a scrape is updated at the scrape.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -15,59 +15,59 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::Clock as _;
 use crate::clock::SystemClock;
 
-/// The metrics of a process. Clones are handles to the same.
+/// Metrics of a process. Clones share the registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Mutex<State>>);
 
 struct State {
     registry: Registry,
     shared: HashMap<TypeId, Box<dyn Any + Send>>,
-    readers: Vec<Box<dyn Fn() + Send>>,
+    on_scrape: Vec<Box<dyn Fn() + Send>>,
 }
 
 impl Metrics {
-    /// The registry of a process, with its version and the time of its start.
+    /// Creates the registry of a process, with its version and start time.
     pub fn new(process: &'static str) -> Self {
         let mut registry = Registry::with_prefix("svc");
         let build = [("process", process), ("version", env!("CARGO_PKG_VERSION"))];
-        registry.register("build", "The process and its version; always 1", Info::new(build));
+        registry.register("build", "Process and version; always 1", Info::new(build));
         let started: Gauge = Gauge::default();
         started.set(SystemClock.now().timestamp());
         registry.register_with_unit(
             "process_start_time",
-            "When the process started, since 1970",
+            "Start time of the process as Unix time",
             Unit::Seconds,
             started,
         );
-        Self(Arc::new(Mutex::new(State { registry, shared: HashMap::new(), readers: Vec::new() })))
+        Self(Arc::new(Mutex::new(State { registry, shared: HashMap::new(), on_scrape: Vec::new() })))
     }
 
-    /// Registers what there is once in a process.
+    /// Registers metrics that exist once per process.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.lock().registry);
     }
 
-    /// The instruments of a kind, registered by whoever asks first. Several services in one process share a metric and tell
-    /// themselves apart by its labels.
+    /// Returns the metrics of a type, and registers them on the first call. Services of one process share a metric and use
+    /// different labels.
     pub fn shared<T: Clone + Send + 'static>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         let mut state = self.lock();
         let State { registry, shared, .. } = &mut *state;
         let known = shared.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(register(registry)));
         match known.downcast_ref::<T>() {
-            Some(instruments) => instruments.clone(),
+            Some(metrics) => metrics.clone(),
             None => unreachable!("the key is the type"),
         }
     }
 
-    /// Runs `read` whenever metrics are asked for, before they are written: it sets gauges to what they are now.
-    pub fn at_scrape(&self, read: impl Fn() + Send + 'static) {
-        self.lock().readers.push(Box::new(read));
+    /// Runs `update` before each scrape, to set gauges to their current values.
+    pub fn at_scrape(&self, update: impl Fn() + Send + 'static) {
+        self.lock().on_scrape.push(Box::new(update));
     }
 
-    /// All metrics as `OpenMetrics` text.
+    /// Returns all metrics as `OpenMetrics` text.
     pub fn text(&self) -> String {
         let state = self.lock();
-        state.readers.iter().for_each(|read| read());
+        state.on_scrape.iter().for_each(|update| update());
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &state.registry);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_says_what_it_is() {
+    fn exports_process_and_version() {
         let text = Metrics::new("ingest").text();
         let version = env!("CARGO_PKG_VERSION");
         assert!(
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn instruments_are_registered_once_and_gauges_read_when_asked() {
+    fn registers_metrics_once_and_updates_gauges_at_the_scrape() {
         #[derive(Clone)]
         struct Rooms(Gauge);
         let metrics = Metrics::new("test");
