@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 WORDS = HERE / "words.txt"
 # Third-party texts, data, generated copies of other texts, and the checker itself.
 EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|requirements\.txt)$|/data/[^/]+\.txt$|/THIRD-PARTY-LICENSES\.txt$|^tests/wording/")
-CODE_SPAN = re.compile(r"`[^`\n]*`|`[^`\n]*$")
+# Code in backticks, and names in the placeholders of format strings.
+CODE_SPAN = re.compile(r"`[^`\n]*`|`[^`\n]*$|\{[a-z_]\w*(?:[.:!][^{}\n]*)?\}")
 FUNCTION = re.compile(r"\b(?:fn|def) (?P<name>[a-z0-9]+(?:_[a-z0-9]+){2,})")
 SENTENCE = re.compile(r"[A-Za-z]\S* \S*[A-Za-z]")
 

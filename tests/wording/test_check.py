@@ -47,7 +47,7 @@ class Wording(unittest.TestCase):
         self.assertEqual(found("a.md", "the front\n  door and the front  doors"), [(1, "front door"), (2, "front doors")])
 
     def test_ignores_allowed_phrases_code_spans_and_parts_of_words(self):
-        self.assertEqual(found("a.md", "a dead letter, `told`, deadline, dead-lettered, intolerable"), [])
+        self.assertEqual(found("a.md", "a dead letter, `told`, {told:?}, deadline, dead-lettered, intolerable"), [])
 
     def test_ignores_other_files(self):
         self.assertEqual(found("a.png", "nobody") + found("services/x/data/words.txt", "nobody"), [])

@@ -20,7 +20,7 @@ pub const AUDIT_PERSONAL: Variable = Variable {
     form: "`ip`, `email`, `ip,email` or `none`",
     default: Some("ip"),
     secret: false,
-    meaning: "Personal data that audit events keep besides ids: client address, e-mail address.",
+    meaning: "Personal data that audit events keep in addition to ids: client address, e-mail address.",
 };
 
 /// The value of [`AUDIT_PERSONAL`]. It applies before an event is written, so that excluded data is not stored anywhere.
@@ -66,7 +66,7 @@ pub struct AuditLog {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "audit")]
 pub(crate) struct Recorded {
-    /// False for a tenant that does not exist. It has no subject of its own.
+    /// False for a tenant that does not exist. It has no separate subject.
     pub(crate) tenant_exists: bool,
     pub(crate) name: String,
     pub(crate) occurred_at: DateTime<Utc>,

@@ -26,7 +26,7 @@ async fn main() -> Result<(), Fault> {
     let (offline, place) = (root.join("target/offline-data"), root.join(".sqlx"));
     remove_if_there(&offline)?;
     std::fs::create_dir_all(&offline)?;
-    // The one on the path, which rustup may stand in for: it says which compiler everything is built with.
+    // From the PATH, because with rustup this program selects the toolchain.
     let mut check = Command::new("cargo");
     check.args(["check", "--quiet"]).current_dir(&root);
     for context in CONTEXTS {

@@ -24,46 +24,46 @@ pub const MIGRATOR_DATABASE_URL: Variable = Variable {
     meaning: "The Postgres database, as the context's migrator role; read by `migrate up` only.",
 };
 
-/// How often a migration that waits for another one, or a pod that waits for migrations, looks again.
+/// Interval at which a process checks the lock of another migration, or the schema version.
 const POLL: Duration = Duration::from_millis(500);
 
-/// The subcommands of a service's `migrate`.
+/// Subcommands of `migrate`.
 #[derive(Clone, Copy, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Run the migrations that are missing, as the migrator role
+    /// Run missing migrations as the migrator role
     Up,
-    /// Say how the database stands to this binary; exit code 1 when it cannot run on it
+    /// Compare the schema with this binary; exit code 1 if the binary cannot run on it
     Status,
-    /// Wait until the database is there and migrated
+    /// Wait until the database is available and migrated
     Wait,
 }
 
 /// The migrations of one schema.
 #[derive(Clone, Copy)]
 pub struct Migrations {
-    /// The schema that the context owns.
+    /// The schema of the service.
     pub schema: &'static str,
-    /// What `sqlx::migrate!` embedded.
+    /// The migrations that `sqlx::migrate!` embedded.
     pub migrator: &'static Migrator,
 }
 
-/// How a database stands to what a binary needs.
+/// Schema version of a database in relation to a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// The binary can run on it.
     Accepted(i64),
-    /// Migrations have to be run first.
+    /// The schema is too old: run the migrations.
     Behind {
-        /// What is applied, 0 for nothing.
+        /// The applied version, or 0.
         applied: i64,
-        /// What the binary needs.
+        /// The version that the binary needs.
         needed: i64,
     },
-    /// The database is more than one version ahead: the binary is too old for it.
+    /// The schema is more than one version ahead: the binary is too old.
     Ahead {
-        /// What is applied.
+        /// The applied version.
         applied: i64,
-        /// What the binary was built for.
+        /// The version that the binary was built for.
         needed: i64,
     },
 }
@@ -85,14 +85,14 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Running migrations failed.
+/// The migrations did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The database did not answer.
-    #[error("the database cannot be used")]
+    /// A query failed.
+    #[error("failed to query the database")]
     Database(#[from] Error),
-    /// A migration failed, or one that was applied has changed since.
-    #[error("a migration failed")]
+    /// A migration failed, or an applied migration has changed.
+    #[error("failed to run migrations")]
     Failed(#[from] MigrateError),
 }
 
@@ -111,7 +111,7 @@ impl From<sqlx::Error> for MigrationError {
 }
 
 impl Migrations {
-    /// Carries out a subcommand, telling on standard error what happens.
+    /// Runs a subcommand and prints its result to standard error.
     pub async fn execute(&self, command: Command, environment: &Environment) -> ExitCode {
         match self.try_execute(command, environment).await {
             Ok(Version::Accepted(version)) => {
@@ -120,10 +120,10 @@ impl Migrations {
             }
             Ok(version) => {
                 eprintln!("{}: {version}", self.schema);
-                // What runs migrations takes the code for a wrong configuration as final: trying again does not mend it.
+                // A Job does not retry after the exit code of a configuration error, because a retry would fail too.
                 if matches!(command, Command::Up) { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
             }
-            Err(CommandError::Config(faults)) => report_config_errors(&faults),
+            Err(CommandError::Config(errors)) => report_config_errors(&errors),
             Err(CommandError::Migration(error)) => {
                 eprintln!("{}: {}", self.schema, chain(&error));
                 ExitCode::FAILURE
@@ -151,7 +151,7 @@ impl Migrations {
         Ok(self.version(&mut connection).await.map_err(MigrationError::from)?)
     }
 
-    /// The version that the binary was built for.
+    /// Returns the version that the binary was built for.
     pub fn needed(&self) -> i64 {
         self.migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
     }
@@ -160,18 +160,18 @@ impl Migrations {
         format!("{}.schema_migrations", self.schema)
     }
 
-    /// Runs what is missing, one process at a time. On a database that is one version ahead it does nothing.
+    /// Runs missing migrations, one process at a time. Does nothing on a schema that is one version ahead.
     ///
     /// # Errors
-    /// The database cannot be used, or a migration failed; what came before it is applied.
+    /// A query or a migration failed. The migrations before it are applied.
     pub async fn up(&self, url: &str) -> Result<Version, MigrationError> {
         let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(url)?).await?;
         self.lock(&mut connection).await?;
         let mut migrator = Migrator {
             migrations: self.migrator.migrations.clone(),
             ignore_missing: true,
-            // A lock of our own that polls: a session that waits inside `pg_advisory_lock` would hold a snapshot, and
-            // keep `create index concurrently` of the running migration waiting for ever.
+            // `lock` polls instead: a session that waits inside `pg_advisory_lock` holds a snapshot, which blocks
+            // `create index concurrently` of the running migration.
             locking: false,
             ..Migrator::DEFAULT
         };
@@ -182,10 +182,10 @@ impl Migrations {
         Ok(version)
     }
 
-    /// How the database stands to this binary. The schema must exist; its migrations need not.
+    /// Compares the schema with this binary. The schema must exist, even without migrations.
     ///
     /// # Errors
-    /// The database did not answer.
+    /// The query failed.
     pub async fn version(&self, connection: &mut PgConnection) -> Result<Version, Error> {
         let (needed, table) = (self.needed(), self.table());
         let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
@@ -205,35 +205,35 @@ impl Migrations {
         })
     }
 
-    /// Waits until the database is there and its version is accepted; tells of each change of what it waits for.
-    pub async fn wait(&self, database: &Database, mut told: impl FnMut(String)) {
+    /// Waits until the database is available and its version is accepted. Calls `report` with the state whenever it changes.
+    pub async fn wait(&self, database: &Database, mut report: impl FnMut(String)) {
         let mut last = String::new();
         loop {
             let state = match database.pool().acquire().await {
                 Ok(mut connection) => self.version(&mut connection).await,
                 Err(error) => Err(error.into()),
             };
-            let waits_for = match state {
+            let state = match state {
                 Ok(Version::Accepted(_)) => return,
                 Ok(version) => version.to_string(),
                 Err(error) => error.to_string(),
             };
-            if waits_for != last {
-                told(waits_for.clone());
-                last = waits_for;
+            if state != last {
+                report(state.clone());
+                last = state;
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
-    /// Keeps the process from being ready until the database is there and its version accepted.
+    /// Closes the readiness gate `schema` until the database is available and its version is accepted.
     pub fn gate(&self, database: &Database, tasks: &Tasks, readiness: &Readiness) {
         let (migrations, database, gate) = (*self, database.clone(), readiness.gate("schema"));
         let stopping = tasks.stopping().clone();
         tasks.spawn_short(async move {
-            let told = |state| tracing::warn!(schema = migrations.schema, state, "waiting for the database");
+            let report = |state| tracing::warn!(schema = migrations.schema, state, "waiting for database");
             tokio::select! {
-                () = migrations.wait(&database, told) => gate.open(),
+                () = migrations.wait(&database, report) => gate.open(),
                 () = stopping.cancelled() => {}
             }
         });
@@ -241,11 +241,11 @@ impl Migrations {
 
     async fn lock(&self, connection: &mut PgConnection) -> Result<(), Error> {
         loop {
-            let held: bool = sqlx::query_scalar("select pg_try_advisory_lock(hashtextextended($1, 0))")
+            let acquired: bool = sqlx::query_scalar("select pg_try_advisory_lock(hashtextextended($1, 0))")
                 .bind(self.table())
                 .fetch_one(&mut *connection)
                 .await?;
-            if held {
+            if acquired {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;

@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
 /// A message that is due.
 #[derive(Clone, Debug)]
 pub struct OutboxMessage {
-    /// The id of the row, and of what is sent where the receiver removes duplicates.
+    /// Id of the row, by which receivers remove duplicates.
     pub outbox_id: Uuid,
     /// The tenant.
     pub tenant_id: TenantId,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_what_was_written() {
+    fn decodes_written_messages() {
         for (message, kind) in [
             (Message::MailInvite { invite_id: 7 }, "mail_invite"),
             (Message::PushTenantStatus, "push_tenant_status"),

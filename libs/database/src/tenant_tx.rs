@@ -48,7 +48,7 @@ impl TenantTx {
         })
     }
 
-    /// The tenant whose rows the transaction sees.
+    /// Tenant of the visible rows.
     pub fn tenant_id(&self) -> &TenantId {
         &self.tenant_id
     }

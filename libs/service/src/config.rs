@@ -15,7 +15,7 @@ pub use reader::{Reader, parse_bytes, parse_duration};
 pub use setting::{Setting, Variables};
 pub use table::{markdown, unknown_names};
 
-/// Exit code of a process whose configuration has errors (`EX_USAGE` of sysexits.h).
+/// Exit code after configuration errors (`EX_USAGE` of sysexits.h).
 pub const EXIT_CONFIG: u8 = 64;
 
 /// Declaration of one environment variable.

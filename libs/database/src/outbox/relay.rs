@@ -48,7 +48,7 @@ pub enum DeliveryError {
     Permanent(String),
 }
 
-/// What happens to a message whose delivery fails.
+/// Handling of messages that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// It is dead-lettered after five attempts, or after a permanent error.
@@ -130,7 +130,7 @@ impl<D: Deliver> Relay<D> {
 
     async fn rest(&self, woken: &mut watch::Receiver<()>, tasks: &Tasks) {
         tokio::select! {
-            // The sender lives as long as `self`.
+            // `self` owns the sender, so the channel is open.
             _ = woken.changed() => {}
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = tasks.stopping().cancelled() => {}
