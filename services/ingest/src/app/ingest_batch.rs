@@ -59,6 +59,7 @@ struct BatchPlan<'a> {
 
 impl App {
     /// Returns after the stream has replied for every event.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_batch(
         &self,
         submission: Submission,

@@ -12,6 +12,7 @@ use crate::store::account_status;
 
 impl App {
     /// Applies the status of a user, if it is newer than the stored one.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_subject_status(&self, record: &SubjectRecord) -> Result<(), database::Error> {
         let scope = TenantScope::of_outbox(record.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
@@ -20,6 +21,7 @@ impl App {
     }
 
     /// Applies the status of a tenant, if it is newer than the stored one.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_tenant_status(&self, record: &TenantRecord) -> Result<(), database::Error> {
         let scope = TenantScope::of_outbox(record.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;

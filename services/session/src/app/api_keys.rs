@@ -31,6 +31,7 @@ impl From<InvalidApiKey> for Problem {
 
 impl App {
     /// Creates a key. The returned key is the only one that contains the secret.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn create_api_key(
         &self,
         admin: &Caller,
@@ -68,6 +69,7 @@ impl App {
     }
 
     /// Returns a page of the active keys.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn list_api_keys(
         &self,
         admin: &Caller,
@@ -79,6 +81,7 @@ impl App {
     }
 
     /// Revokes a key. Repeating it has no effect.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_api_key(&self, admin: &Caller, key_id: KeyId) -> Result<(), Problem> {
         let mut tx = self.begin(&admin.scope(), admin.into()).await?;
         let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;

@@ -67,6 +67,7 @@ struct PendingGrant {
 
 impl App {
     /// Starts a grant. An unknown tenant gets the same response; its grant is never approved.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn start_device_grant(
         &self,
         tenant_id: &TenantId,
@@ -110,6 +111,7 @@ impl App {
 
     /// Redeems an approved grant. Of concurrent polls, one gets the session. The session is created under the account versions
     /// at the approval, so an approval has no effect after a password change, disable or suspension.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn redeem_device_grant(
         &self,
         device_code: &str,
@@ -149,6 +151,7 @@ impl App {
     }
 
     /// Returns the request of the device with this user code.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn inspect_device_grant(
         &self,
         caller: &Caller,
@@ -165,6 +168,7 @@ impl App {
     }
 
     /// Approves or denies a device as the caller. Approval requires a recent password login.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn decide_device_grant(
         &self,
         caller: &Caller,

@@ -24,6 +24,7 @@ const MAX_SESSIONS: i64 = 50;
 impl App {
     /// Applies both records if they are newer, then issues a session, in one transaction: the result does not depend on the
     /// order in which records arrive. Returns `None` if the account status has changed since the login, or forbids a session.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn issue_session(
         &self,
         request: IssueSession,
@@ -85,6 +86,7 @@ impl App {
     }
 
     /// Returns a page of active sessions: the caller's own, or for an administrator those of any user of the tenant.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn list_sessions(
         &self,
         caller: &Caller,
@@ -104,6 +106,7 @@ impl App {
     }
 
     /// Revokes the session with this raw token, which is the proof. Repeating it has no effect.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn log_out(&self, token: &str) -> Result<(), Problem> {
         let token = RawToken::parse(TokenKind::Session, token).map_err(|_| ProblemKind::SessionNotFound)?;
         let session = session::find_by_digest(&self.database, token.digest()).await?;
@@ -116,6 +119,7 @@ impl App {
     }
 
     /// Revokes a session by its public id: one of the caller, or for an administrator any of the tenant.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_session(&self, caller: &Caller, session_id: SessionId) -> Result<(), Problem> {
         let mut tx = self.begin(&caller.scope(), caller.into()).await?;
         let session = session::find_for_update(&mut tx, session_id).await?;
@@ -127,6 +131,7 @@ impl App {
 
     /// Revokes all sessions of a user: the caller, or for an administrator any user of the tenant. The current session can be
     /// kept. Also denies approved device grants that no device has redeemed.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_all_sessions(
         &self,
         caller: &Caller,
