@@ -74,7 +74,7 @@ async fn use_cases_statements_and_publishes_are_spans_below_their_request() {
     assert_eq!(attribute(&publish, "messaging.destination.name"), "UDM");
     let introspect = format!("POST {}", contract::internal::INTROSPECT);
     let request = collector.request(TRACE, "session", &introspect).await;
-    let statement = collector.descendant(&request, &["introspection.batch", "credential.introspect"]).await;
+    let statement = collector.descendant(&request, &["introspection.batch", "credential.find"]).await;
     assert_eq!(attribute(&statement, "db.system.name"), "postgresql");
 }
 
