@@ -7,8 +7,14 @@ pub(crate) mod device_grant;
 pub(crate) mod session;
 
 use database::Error;
+use hashing::TokenDigest;
 
 /// Returns the value of a nullable column that is not null in this kind of row.
 fn required<T>(column: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| Error::corrupt(column, "unexpected null"))
+}
+
+/// Parses a digest that a statement returns in hex.
+fn parse_digest(hex: &str) -> Result<TokenDigest, Error> {
+    TokenDigest::from_hex(hex).ok_or_else(|| Error::corrupt("digest", "not a SHA-256 digest"))
 }

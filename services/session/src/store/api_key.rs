@@ -7,7 +7,7 @@ use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
 use tenancy::KeyId;
 
-use super::session;
+use super::parse_digest;
 use crate::domain::api_key::NewApiKey;
 
 /// Inserts a key.
@@ -112,8 +112,7 @@ pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Opt
     )
     .fetch_optional(tx.connection())
     .await?;
-    let revoked = |digest: &str, newly| Ok(RevokedKey { newly, digest: session::digest_from_hex(digest)? });
-    key.map(|key| revoked(&key.digest, key.newly)).transpose()
+    key.map(|key| Ok(RevokedKey { newly: key.newly, digest: parse_digest(&key.digest)? })).transpose()
 }
 
 /// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.

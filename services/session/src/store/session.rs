@@ -7,6 +7,7 @@ use hashing::TokenDigest;
 use tenancy::{SessionId, TenantId, UserId};
 use uuid::Uuid;
 
+use super::parse_digest;
 use crate::domain::account_status::AccountVersions;
 use crate::domain::session::{NewSession, Session, SessionLifecycle};
 
@@ -109,7 +110,7 @@ pub(crate) async fn find_for_update(
                 revoked_at: row.revoked_at,
             },
         },
-        digest: digest_from_hex(&row.digest)?,
+        digest: parse_digest(&row.digest)?,
     }))
 }
 
@@ -176,12 +177,7 @@ pub(crate) async fn mark_surplus_revoked(
     )
     .fetch_all(tx.connection())
     .await?;
-    digests.iter().map(|digest| digest_from_hex(digest)).collect()
-}
-
-/// Decodes a digest from hex.
-pub(crate) fn digest_from_hex(hex: &str) -> Result<TokenDigest, Error> {
-    TokenDigest::from_hex(hex).ok_or_else(|| Error::corrupt("digest", "not 32 bytes"))
+    digests.iter().map(|hex| parse_digest(hex)).collect()
 }
 
 /// Returns a user's active sessions after a given one, oldest first.
