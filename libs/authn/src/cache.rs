@@ -2,8 +2,7 @@
 //!
 //! An entry is valid for five seconds from the time of the question. Every revocation therefore takes effect within five
 //! seconds, whatever fails. With the invalidation feed it takes effect within milliseconds: an invalidation increases the
-//! epoch and records it for the credential, user or tenant, and an entry whose question was asked in an older epoch is
-//! not used. This includes results of lookups that were in flight when the invalidation arrived. A gap in the feed records
+//! epoch and records it for the credential, user or tenant, and an entry from an older epoch is not used. This includes results of lookups that were in flight when the invalidation arrived. A gap in the feed records
 //! the epoch for all entries. While the feed is down, the cache is not read.
 
 mod epochs;

@@ -1,4 +1,4 @@
-//! The caller of a request, as session knows it now.
+//! The caller of a request: an extractor that verifies the bearer credential.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
 use crate::{CredentialVerifier, bearer};
 
-/// A live credential and who stands behind it.
+/// The owner of an active credential.
 #[derive(Clone, Debug)]
 pub struct Caller(Arc<Subject>);
 
 impl Caller {
-    /// The tenant that the credential belongs to.
+    /// The tenant of the credential.
     pub fn tenant_id(&self) -> &TenantId {
         &self.0.tenant_id
     }
 
-    /// The right to touch that tenant's rows.
+    /// The scope for access to rows of the tenant.
     pub fn scope(&self) -> TenantScope {
         TenantScope::of_credential(self.0.tenant_id.clone())
     }
 
-    /// Everything that session said.
+    /// The complete introspection result.
     pub fn subject(&self) -> &Subject {
         &self.0
     }
 
-    /// The person, when it is one.
+    /// The user, or `None` for an API key.
     pub fn user_id(&self) -> Option<UserId> {
         match &self.0.credential {
             Credential::Session { user_id, .. } => Some(*user_id),
@@ -41,7 +41,7 @@ impl Caller {
         }
     }
 
-    /// The session, when it is one.
+    /// The session, or `None` for an API key.
     pub fn session_id(&self) -> Option<SessionId> {
         match &self.0.credential {
             Credential::Session { session_id, .. } => Some(*session_id),
@@ -49,12 +49,12 @@ impl Caller {
         }
     }
 
-    /// Whether it is an administrator of its tenant.
+    /// Returns whether the caller is an administrator of the tenant.
     pub fn is_admin(&self) -> bool {
         matches!(self.0.credential, Credential::Session { role: Role::Admin, .. })
     }
 
-    /// What the credential may be used for, beyond managing its own person.
+    /// The scopes of the credential. Users need none for their own account.
     pub fn scopes(&self) -> &[Scope] {
         match &self.0.credential {
             Credential::Session { role, .. } => role.scopes(),
@@ -62,10 +62,10 @@ impl Caller {
         }
     }
 
-    /// Demands a scope.
+    /// Requires a scope.
     ///
     /// # Errors
-    /// 403: `insufficient_scope` for a key, `forbidden` for a person.
+    /// 403: `insufficient_scope` for an API key, `forbidden` for a user.
     pub fn require(&self, scope: Scope) -> Result<(), Problem> {
         if self.scopes().contains(&scope) {
             return Ok(());
@@ -73,16 +73,15 @@ impl Caller {
         Err(match self.0.credential {
             Credential::Session { .. } => ProblemKind::Forbidden.into(),
             Credential::ApiKey { .. } => {
-                Problem::new(ProblemKind::InsufficientScope).detail(format!("The scope {scope} is needed."))
+                Problem::new(ProblemKind::InsufficientScope).detail(format!("The scope {scope} is required."))
             }
         })
     }
 
-    /// The user that a call is about: the caller, or for an administrator anybody of the tenant; whether there is such a
-    /// user, the handler finds out.
+    /// Requires that the caller is this user or an administrator. Does not check that the user exists.
     ///
     /// # Errors
-    /// 404 `not_found`, the same as for a user who does not exist.
+    /// 404 `not_found`, as for a user that does not exist.
     pub fn about(&self, user_id: UserId) -> Result<UserId, Problem> {
         if self.user_id() == Some(user_id) || self.is_admin() {
             return Ok(user_id);
@@ -90,7 +89,7 @@ impl Caller {
         Err(ProblemKind::NotFound.into())
     }
 
-    /// Names the credential in headers and logs, without being one: `session:<id>` or `key:<id>`.
+    /// Identifies the credential in headers and logs: `session:<id>` or `key:<id>`.
     pub fn credential_label(&self) -> String {
         match &self.0.credential {
             Credential::Session { session_id, .. } => format!("session:{session_id}"),
@@ -117,17 +116,17 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let token = bearer(&parts.headers, &[TokenKind::Session, TokenKind::ApiKey]).required()?;
-        let authority = <Arc<dyn CredentialVerifier>>::from_ref(state);
-        let subject = authority.introspect(token.digest()).await?.ok_or(ProblemKind::CredentialInvalid)?;
-        let named = <Option<TenantHeader>>::from_request_parts(parts, state).await?;
-        if named.is_some_and(|TenantHeader(tenant_id)| tenant_id != subject.tenant_id) {
+        let verifier = <Arc<dyn CredentialVerifier>>::from_ref(state);
+        let subject = verifier.introspect(token.digest()).await?.ok_or(ProblemKind::CredentialInvalid)?;
+        let header = <Option<TenantHeader>>::from_request_parts(parts, state).await?;
+        if header.is_some_and(|TenantHeader(tenant_id)| tenant_id != subject.tenant_id) {
             return Err(ProblemKind::TenantMismatch.into());
         }
         Ok(Self(subject))
     }
 }
 
-/// A caller who is an administrator of the tenant.
+/// A caller that is an administrator of the tenant.
 pub struct Admin(pub Caller);
 
 impl<S> FromRequestParts<S> for Admin

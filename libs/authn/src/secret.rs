@@ -1,5 +1,5 @@
-//! Secrets that processes hold in memory: the service token of the internal API, the operator's token. Each may have a
-//! predecessor that is still taken, so that it can be rotated without an outage.
+//! Shared secrets: the service token of the internal API and the platform token. The previous value of each is accepted
+//! too, so that a secret can be rotated without an outage.
 
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::Next;
@@ -13,86 +13,86 @@ use service::config::{Reader, Variable, Variables};
 
 use crate::bearer;
 
-/// What lets a service call another one.
+/// Authenticates services to the internal API.
 pub const SERVICE_TOKEN: Variable = Variable {
     name: "SVC_SERVICE_TOKEN",
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "The shared secret of the internal API; the same in every service.",
+    meaning: "Shared secret of the internal API. All services have the same value.",
 };
-/// The service token before the last rotation.
+/// Previous service token.
 pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
     name: "SVC_SERVICE_TOKEN_PREVIOUS",
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "The service token before the last rotation; still accepted.",
+    meaning: "Previous service token, which is accepted during a rotation.",
 };
-/// What lets the operator in.
+/// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
     name: "SVC_PLATFORM_TOKEN",
-    form: "a token `svc_pt_…`, as `svc-identity platform-token` makes one",
+    form: "a token `svc_pt_…` from `svc-identity platform-token`",
     default: None,
     secret: true,
-    meaning: "The operator's credential, for tenants and the first invite of each; without it those routes refuse everybody.",
+    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is unset, these routes reject all requests.",
 };
-/// The operator's token before the last rotation.
+/// Previous platform token.
 pub const PLATFORM_TOKEN_PREVIOUS: Variable = Variable {
     name: "SVC_PLATFORM_TOKEN_PREVIOUS",
     form: "a token `svc_pt_…`",
     default: None,
     secret: true,
-    meaning: "The operator's credential before the last rotation; still accepted.",
+    meaning: "Previous platform token, which is accepted during a rotation.",
 };
 
-/// The digests of a secret and of its predecessor.
+/// The digests of a secret and of its previous value.
 #[derive(Clone, Debug, Default)]
 pub struct SharedSecret(Vec<TokenDigest>);
 
-/// The text is too weak a secret, or has the wrong form.
+/// The secret is too short or malformed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("not a secret of the form that is needed")]
+#[error("the secret is too short or malformed")]
 pub struct InvalidSecret;
 
-/// A secret of fewer characters could be guessed.
-const LEAST_CHARACTERS: usize = 32;
+/// A shorter secret could be guessed.
+const MIN_CHARACTERS: usize = 32;
 
 impl SharedSecret {
-    /// A service token.
+    /// Parses a service token.
     ///
     /// # Errors
-    /// It is too short.
+    /// The token is too short.
     pub fn service(text: &str) -> Result<Self, InvalidSecret> {
-        if text.chars().count() < LEAST_CHARACTERS {
+        if text.chars().count() < MIN_CHARACTERS {
             return Err(InvalidSecret);
         }
         Ok(Self(vec![TokenDigest::of_text(text)]))
     }
 
-    /// An operator token.
+    /// Parses a platform token.
     ///
     /// # Errors
-    /// It has not the form of one.
-    pub fn operator(text: &str) -> Result<Self, InvalidSecret> {
+    /// The token is malformed.
+    pub fn platform(text: &str) -> Result<Self, InvalidSecret> {
         let token = RawToken::parse(TokenKind::PlatformAdmin, text).map_err(|_| InvalidSecret)?;
         Ok(Self(vec![token.digest()]))
     }
 
-    /// The same, with a predecessor that is taken too.
+    /// Accepts the previous secret too.
     #[must_use]
     pub fn or(mut self, previous: Option<Self>) -> Self {
         self.0.extend(previous.into_iter().flat_map(|secret| secret.0));
         self
     }
 
-    /// Compares in constant time.
+    /// Returns whether the digest is accepted. Compares in constant time.
     pub fn matches(&self, digest: &TokenDigest) -> bool {
         self.0.iter().fold(false, |found, known| found | known.matches(digest))
     }
 }
 
-/// The secret of the internal API.
+/// Secret of the internal API.
 #[derive(Clone, Debug)]
 pub struct ServiceSecret(pub SharedSecret);
 
@@ -108,18 +108,18 @@ impl Variables for ServiceSecret {
     }
 }
 
-/// Middleware of the internal listener: nothing passes without the service token.
+/// Middleware of the internal listener that requires the service token.
 pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request, next: Next) -> Response {
-    let shown =
+    let token =
         request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    match shown.map(TokenDigest::of_text) {
+    match token.map(TokenDigest::of_text) {
         Some(digest) if secret.0.matches(&digest) => next.run(request).await,
         Some(_) => Problem::new(ProblemKind::CredentialInvalid).into_response(),
         None => Problem::new(ProblemKind::Unauthenticated).into_response(),
     }
 }
 
-/// The operator's secret.
+/// Secret of the platform administrator.
 #[derive(Clone, Debug)]
 pub struct PlatformSecret(pub SharedSecret);
 
@@ -129,13 +129,13 @@ impl Variables for PlatformSecret {
     }
 
     fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::operator);
-        let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::operator);
+        let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::platform);
+        let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::platform);
         Some(Self(current?.unwrap_or_default().or(previous?)))
     }
 }
 
-/// The operator, proven by their token.
+/// The platform administrator, authenticated by the platform token.
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformAdmin(());
 

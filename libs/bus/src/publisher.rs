@@ -95,7 +95,7 @@ struct Shared {
 impl Publisher {
     /// Starts the task that connects and reconnects. The server need not be reachable yet.
     ///
-    /// When the tasks are told to stop, the publisher accepts no new messages and ends after the last outcome.
+    /// At shutdown the publisher accepts no new messages and ends after the last outcome.
     ///
     /// # Errors
     /// The configuration is invalid.

@@ -1,4 +1,4 @@
-//! `svc-ingest`: the ingest service as a process of its own.
+//! `svc-ingest`: the ingest service.
 
 use std::process::ExitCode;
 

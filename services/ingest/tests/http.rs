@@ -1,6 +1,6 @@
-//! The routes of ingest, over the whole system with a real database and broker. A file a resource.
+//! The routes of ingest on the whole system with a real database and a real nats-server. One file per resource.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails there and then")]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 #[path = "http/api_keys.rs"]
 mod api_keys;

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// A source whose lookups the test receives and answers.
+/// A source that passes its lookups to the test.
 struct Scripted {
     lookups: mpsc::UnboundedSender<(Vec<TokenDigest>, oneshot::Sender<BatchResult>)>,
 }

@@ -540,7 +540,7 @@ impl Model {
         changes.iter().rposition(must_see).unwrap_or(0)
     }
 
-    /// The newest state whose invalidation was applied.
+    /// The newest state with an applied invalidation.
     fn newest_applied(&self, number: usize) -> usize {
         self.history[number].iter().rposition(|change| change.applied).unwrap_or(0)
     }

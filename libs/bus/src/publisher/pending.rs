@@ -187,7 +187,7 @@ impl PendingTable {
         replies.filter_map(|(token, reply)| Some((state.remove(token)?, reply))).collect()
     }
 
-    /// Removes the messages whose deadline has passed.
+    /// Removes the messages with a passed deadline.
     pub(super) fn remove_expired(&self, now: Instant) -> Vec<Pending> {
         self.lock().remove_if(|pending| pending.deadline <= now)
     }

@@ -1,4 +1,4 @@
-//! Events that are sent with an API key.
+//! Events sent with an API key.
 
 use contract::events::{AcceptedEvent, BatchResponse};
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::stream::{header, messages};
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn a_key_sends_and_the_message_names_it() {
+async fn api_key_sends_events_and_is_recorded_in_the_message() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let (key, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
@@ -18,7 +18,7 @@ async fn a_key_sends_and_the_message_names_it() {
 }
 
 #[tokio::test]
-async fn a_key_without_the_scope_does_not_send() {
+async fn api_key_without_the_scope_is_rejected() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let (_, holder) = system
@@ -32,7 +32,7 @@ async fn a_key_without_the_scope_does_not_send() {
 }
 
 #[tokio::test]
-async fn a_key_with_sources_sends_for_these_alone() {
+async fn api_key_with_a_list_of_sources_sends_only_events_of_these_sources() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let (_, holder) =
@@ -44,10 +44,10 @@ async fn a_key_with_sources_sends_for_these_alone() {
 
     let mixed = r#"[{"source_id":"fw/2","event_id":"1"},{"source_id":"other","event_id":"2"}]"#;
     let batch: BatchResponse = send("/events/batch", mixed).await.expect(207);
-    let refused = &batch.results[1];
+    let rejected = &batch.results[1];
     assert_eq!((batch.successful_events, batch.failed_events), (1, 1));
-    assert_eq!((refused.event_id.as_deref(), refused.retryable), (Some("2"), Some(false)));
-    assert_eq!(refused.code.as_deref(), Some("source_not_allowed"));
-    assert_eq!(refused.pointer.as_deref(), Some("/source_id"));
+    assert_eq!((rejected.event_id.as_deref(), rejected.retryable), (Some("2"), Some(false)));
+    assert_eq!(rejected.code.as_deref(), Some("source_not_allowed"));
+    assert_eq!(rejected.pointer.as_deref(), Some("/source_id"));
     assert_eq!(messages(&system).await.len(), 2);
 }

@@ -26,7 +26,7 @@ fn outcomes(answer: &BatchResponse) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
+async fn json_list_and_ndjson_are_accepted_in_order() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let items = (0..50).map(|n| format!(r#"{{"source_id":"s", "event_id":"{n}"}}"#));
@@ -45,7 +45,7 @@ async fn a_list_and_its_lines_are_taken_alike_and_in_order() {
 }
 
 #[tokio::test]
-async fn an_invalid_event_never_blocks_a_valid_one() {
+async fn invalid_event_does_not_block_valid_events() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"}, {"event_id":"2"}, 3, {"source_id":"s","event_id":"4"}]"#;
@@ -55,7 +55,7 @@ async fn an_invalid_event_never_blocks_a_valid_one() {
     assert_eq!(batch.results[1].event_id.as_deref(), Some("2"));
     assert_eq!(batch.results[1].pointer.as_deref(), Some("/source_id"));
     assert_eq!(batch.results[1].retryable, Some(false));
-    assert!(!answer.headers.contains_key("retry-after"), "nothing here can be retried");
+    assert!(!answer.headers.contains_key("retry-after"), "no event can be retried");
     let lines = "{\"source_id\":\"s\",\"event_id\":\"5\"}\n{broken\n";
     let batch: BatchResponse = admin.client.post_bytes("/events/batch", NDJSON, lines).await.expect(207);
     assert_eq!(outcomes(&batch), ["accepted", "malformed_json"]);
@@ -63,7 +63,7 @@ async fn an_invalid_event_never_blocks_a_valid_one() {
 }
 
 #[tokio::test]
-async fn an_id_used_twice_in_a_batch_is_a_duplicate_or_a_conflict() {
+async fn repeated_id_in_a_batch_is_a_duplicate_or_a_conflict() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let body = r#"[{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1"},{"source_id":"s","event_id":"1","x":1}]"#;
@@ -75,7 +75,7 @@ async fn an_id_used_twice_in_a_batch_is_a_duplicate_or_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_never_became_a_list_gets_a_problem() {
+async fn invalid_batch_is_rejected_with_a_problem() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let send = async |media_type: &str, body: String| -> TestResponse {
@@ -94,7 +94,7 @@ async fn what_never_became_a_list_gets_a_problem() {
 }
 
 #[tokio::test]
-async fn a_compressed_batch_is_inflated_within_its_limits() {
+async fn compressed_batch_is_decompressed_within_its_limits() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let gzip = |text: &str| {

@@ -9,7 +9,7 @@ use super::stream::{header, messages};
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn an_accepted_event_is_in_the_stream_byte_for_byte() {
+async fn accepted_event_is_stored_unchanged() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let body = "{ \"source_id\":\"fire wall/1\",  \"event_id\": \"e-1\", \"extra\": {\"ü\": [1.0, 1e3]},\n\
@@ -43,7 +43,7 @@ async fn an_accepted_event_is_in_the_stream_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn the_same_event_again_is_success_and_the_first_bytes_stand() {
+async fn repeated_event_is_a_duplicate_and_the_first_bytes_are_kept() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let send = async |body: &'static str| {
@@ -61,7 +61,7 @@ async fn the_same_event_again_is_success_and_the_first_bytes_stand() {
 }
 
 #[tokio::test]
-async fn tenants_do_not_suppress_each_others_events() {
+async fn same_ids_of_different_tenants_are_different_events() {
     let system = TestSystem::start().await.unwrap();
     let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
     let body = r#"{"source_id":"s","event_id":"1","tenant_id":"acme"}"#;
@@ -75,7 +75,7 @@ async fn tenants_do_not_suppress_each_others_events() {
 }
 
 #[tokio::test]
-async fn an_event_without_an_id_gets_one() {
+async fn event_without_an_id_gets_a_generated_id() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let accepted: AcceptedEvent =
@@ -85,7 +85,7 @@ async fn an_event_without_an_id_gets_one() {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_is_refused_where_it_is_wrong() {
+async fn invalid_event_is_rejected_with_the_location_of_each_error() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let send = async |body: &str| admin.client.post_bytes("/events", JSON, body.to_owned()).await;
@@ -109,7 +109,7 @@ async fn an_event_that_cannot_be_is_refused_where_it_is_wrong() {
 }
 
 #[tokio::test]
-async fn only_a_live_credential_sends() {
+async fn request_without_an_active_credential_is_rejected() {
     let system = TestSystem::start().await.unwrap();
     let _admin = system.create_tenant("acme").await;
     let body = r#"{"source_id":"s"}"#;
@@ -120,7 +120,7 @@ async fn only_a_live_credential_sends() {
 }
 
 #[tokio::test]
-async fn the_schema_is_public() {
+async fn schema_is_public() {
     let system = TestSystem::start().await.unwrap();
     let schema: Value = system.client().get("/events/schema").await.expect(200);
     assert_eq!(schema["required"], serde_json::json!(["source_id"]));

@@ -1,4 +1,4 @@
-//! `/health`, and what happens while the broker is away.
+//! `/health`, and behavior while NATS is unavailable.
 
 use contract::events::{AcceptedEvent, BatchResponse, Health, HealthStatus};
 use testkit::wait_until;
@@ -7,7 +7,7 @@ use testsystem::TestSystem;
 use super::stream::messages;
 
 #[tokio::test]
-async fn while_the_broker_is_away_senders_keep_their_events_and_then_it_goes_on() {
+async fn events_are_rejected_as_retryable_during_an_outage_and_accepted_afterwards() {
     let mut system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
     let send = async |id: u32| {
@@ -33,7 +33,7 @@ async fn while_the_broker_is_away_senders_keep_their_events_and_then_it_goes_on(
         (system.client().get("/health").await.status == 200).then_some(())
     })
     .await;
-    assert!(send(1).await.expect::<AcceptedEvent>(202).duplicate, "what was acknowledged is still there");
+    assert!(send(1).await.expect::<AcceptedEvent>(202).duplicate, "the acknowledged event is still stored");
     send(2).await.expect::<AcceptedEvent>(202);
     assert_eq!(messages(&system).await.len(), 2);
 }

@@ -1,9 +1,9 @@
-//! What stands in the stream, read back by a client of the broker.
+//! Reads the messages of the event stream.
 
 use async_nats::jetstream::{self, message::StreamMessage};
 use testsystem::TestSystem;
 
-/// Every message of the stream, in order.
+/// Returns every message of the stream in order.
 pub(crate) async fn messages(system: &TestSystem) -> Vec<StreamMessage> {
     let client = async_nats::connect(&system.nats.url).await.unwrap();
     let mut stream = jetstream::new(client).get_stream("UDM").await.unwrap();

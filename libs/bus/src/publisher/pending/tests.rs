@@ -14,7 +14,7 @@ fn budget() -> MemoryBudget {
     MemoryBudget::with_max_reservations(400, 1 << 20)
 }
 
-/// Returns one message with a batch of its own.
+/// Returns a message and its batch.
 fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
     let tenant: TenantId = "acme".parse().unwrap();
     let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
