@@ -101,7 +101,7 @@ mod tests {
         let error = error_of(502, "<html>Bad gateway</html>");
         assert_eq!(
             (error.code.as_str(), error.exit, error.retryable),
-            ("unexpected_answer", Exit::Unavailable, true)
+            ("unexpected_response", Exit::Unavailable, true)
         );
         let error = error_of(404, "<html>Not here</html>");
         assert_eq!((error.exit, error.retryable), (Exit::Failed, false));
@@ -112,7 +112,7 @@ mod tests {
     fn error_for_an_unexpected_body_does_not_contain_it() {
         let response = ApiResponse::new(StatusCode::OK, "r-1", None, br#"{"session_id": ["svc_st_secret"]}"#);
         let error = response.json::<contract::session::IssuedSession>().unwrap_err();
-        assert_eq!(error.code, "unexpected_answer");
+        assert_eq!(error.code, "unexpected_response");
         assert!(!error.message.contains("secret"));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Api {
     #[arg(long, short, value_name = "JSON")]
     data: Option<String>,
     /// Use the platform token in `SVC_PLATFORM_TOKEN`.
-    #[arg(long, alias = "operator", conflicts_with = "anonymous")]
+    #[arg(long, conflicts_with = "anonymous")]
     platform_admin: bool,
     /// Send no credential.
     #[arg(long)]

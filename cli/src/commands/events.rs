@@ -52,7 +52,6 @@ struct ValidationResult {
     /// Number of invalid events.
     invalid: u64,
     /// The first 100 errors.
-    #[serde(rename = "faults")]
     errors: Vec<EventError>,
 }
 

@@ -40,10 +40,10 @@ error_kinds! {
     NotLoggedIn = "not_logged_in", Authentication, "Not logged in", "Run `svc auth login`, or set SVC_TOKEN or SVC_API_KEY.";
     PlatformTokenMissing = "platform_token_missing", Authentication, "Platform token required", "Set SVC_PLATFORM_TOKEN, or set SVC_PLATFORM_TOKEN_FILE to the path of the token file.";
     DevicePending = "device_pending", Pending, "Device authorization was not approved before the code expired", "Run the command again and approve the new code before it expires.";
-    DeviceDenied = "device_refused", Permission, "Device authorization was denied", "Run the command again and approve the new code.";
+    DeviceDenied = "device_denied", Permission, "Device authorization was denied", "Run the command again and approve the new code.";
     Unreachable = "unreachable", Unavailable, "Cannot connect to the service", "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
     TimedOut = "timed_out", Unavailable, "Request timed out", "Try again, or set a longer --timeout.";
-    UnexpectedResponse = "unexpected_answer", Failed, "Unexpected response", "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
+    UnexpectedResponse = "unexpected_response", Failed, "Unexpected response", "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
     ConfigurationInvalid = "configuration_invalid", Configuration, "Invalid configuration", "Correct the setting that the message names.";
     CredentialsExposed = "credentials_exposed", Configuration, "Stored credentials are accessible to other users", "Set the mode of the credentials file to 600. If another user may have read it, log out and log in again.";
     CredentialsUnusable = "credentials_unusable", Configuration, "Cannot read or write the stored credentials", "Correct or remove the file that the message names, then run `svc auth login`.";

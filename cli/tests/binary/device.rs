@@ -116,7 +116,7 @@ fn prints_url_and_code_as_json() {
 #[test]
 fn denied_and_expired_logins_differ_and_store_nothing() {
     for (answers, code, error) in
-        [(denying as fn(&StubRequest) -> _, 5, "device_refused"), (expiring, 8, "device_pending")]
+        [(denying as fn(&StubRequest) -> _, 5, "device_denied"), (expiring, 8, "device_pending")]
     {
         let (client, result) = log_in(&Stub::new(answers), &["--output", "json"]);
         assert_eq!((result.code, result.error()["code"].as_str()), (Some(code), Some(error)), "{result:?}");

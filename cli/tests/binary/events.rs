@@ -208,7 +208,7 @@ fn validates_events_offline() {
     let client = Client::new();
     let good =
         client.run_with(&["events", "validate", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
-    assert_eq!(good.json(), json!({"total": 1, "valid": 1, "invalid": 0, "faults": []}));
+    assert_eq!(good.json(), json!({"total": 1, "valid": 1, "invalid": 0, "errors": []}));
     let bad = client.run_with(
         &["events", "validate", "-f", "-", "--output", "json"],
         "{\"source_id\":\"fw\"}\n{\"metadata\":{}}\nnonsense\n",
@@ -217,10 +217,10 @@ fn validates_events_offline() {
     let findings: Value = serde_json::from_str(&bad.stdout).unwrap();
     assert_eq!((&findings["valid"], &findings["invalid"]), (&json!(1), &json!(2)));
     assert_eq!(
-        (&findings["faults"][0]["line"], &findings["faults"][0]["pointer"]),
+        (&findings["errors"][0]["line"], &findings["errors"][0]["pointer"]),
         (&json!(2), &json!("/source_id"))
     );
-    assert_eq!(findings["faults"][1]["code"], "malformed_json");
+    assert_eq!(findings["errors"][1]["code"], "malformed_json");
     let missing = client.run(&["events", "validate", "-f", "nowhere.ndjson", "--output", "json"]);
     assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
 }

@@ -181,16 +181,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rfc_8628_section_3_5_any_other_error_ends_the_polling() {
         for (error, code) in [
-            (DeviceError::AccessDenied, "device_refused"),
-            (DeviceError::InvalidGrant, "device_refused"),
-            (DeviceError::InvalidRequest, "device_refused"),
+            (DeviceError::AccessDenied, "device_denied"),
+            (DeviceError::InvalidGrant, "device_denied"),
+            (DeviceError::InvalidRequest, "device_denied"),
             (DeviceError::ExpiredToken, "device_pending"),
         ] {
             let (outcome, times) = poll_results(vec![Ok(Poll::Error(error))], 600).await;
             assert_eq!((outcome.unwrap_err().code.as_str(), times.len()), (code, 1));
         }
         let (outcome, times) = poll_results(vec![Err(ErrorKind::UnexpectedResponse.into())], 600).await;
-        assert_eq!((outcome.unwrap_err().code.as_str(), times.len()), ("unexpected_answer", 1));
+        assert_eq!((outcome.unwrap_err().code.as_str(), times.len()), ("unexpected_response", 1));
     }
 
     #[tokio::test(start_paused = true)]
