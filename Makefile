@@ -34,7 +34,8 @@ test: ## Run all tests that need no cluster, with their own Postgres and nats-se
 	@cargo build --workspace --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
 
-lint: ## Check formatting, lints and generated files, as CI does
+lint: ## Check wording, formatting, lints and generated files, as CI does
+	@$(PYTHON) tests/wording/check.py
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@before=$$(git diff 2>/dev/null; git status --porcelain 2>/dev/null); $(MAKE) --no-print-directory gen; \
