@@ -89,12 +89,6 @@ impl AuditEvent {
         }
     }
 
-    /// An event of an actor, without details.
-    #[doc(hidden)]
-    pub fn new(event: EventName, actor: Actor) -> Self {
-        Self { actor: Some(actor), ..Self::of(event) }
-    }
-
     /// The same event with another actor than the transaction's.
     #[must_use]
     pub fn by(self, actor: Actor) -> Self {

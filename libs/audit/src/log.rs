@@ -3,11 +3,10 @@
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
-use database::{Error, TenantTx};
+use database::TenantTx;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
-use tenancy::TenantId;
 
 use crate::AuditEvent;
 
@@ -92,24 +91,6 @@ impl AuditLog {
         let name = event["event"].as_str().unwrap_or_default().to_owned();
         let occurred_at = tx.now();
         tx.send(&Recorded { tenant_exists, name, occurred_at, event });
-    }
-
-    /// Records an event of a transaction at another time than its own.
-    ///
-    /// # Errors
-    /// None.
-    #[doc(hidden)]
-    #[expect(clippy::unused_async, reason = "replaced by `record`")]
-    pub async fn record_at(
-        &self,
-        tx: &mut TenantTx,
-        _: &TenantId,
-        event: AuditEvent,
-        now: DateTime<Utc>,
-    ) -> Result<(), Error> {
-        tx.set_now(now);
-        self.record(tx, event);
-        Ok(())
     }
 }
 

@@ -92,16 +92,6 @@ impl Database {
         TenantTx::begin(&self.pool, self.outbox.clone(), scope, actor, now).await
     }
 
-    /// Begins a unit of work of the system, at the time of the system clock.
-    ///
-    /// # Errors
-    /// The database is not available.
-    #[doc(hidden)]
-    pub async fn tenant(&self, scope: &TenantScope) -> Result<TenantTx, Error> {
-        use service::Clock as _;
-        self.begin(scope, Actor::System, service::clock::SystemClock.now()).await
-    }
-
     /// Closes all connections, after those in use are returned.
     pub async fn close(&self) {
         self.pool.close().await;

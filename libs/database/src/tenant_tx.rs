@@ -97,10 +97,4 @@ impl TenantTx {
         }
         Ok(())
     }
-
-    /// Overrides the time, for callers that read the clock themselves.
-    #[doc(hidden)]
-    pub fn set_now(&mut self, now: DateTime<Utc>) {
-        self.now = now;
-    }
 }

@@ -140,6 +140,11 @@ impl TokenDigest {
         &self.0
     }
 
+    /// The digest with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Compares in constant time, for secrets that are compared in memory.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()

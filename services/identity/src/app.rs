@@ -1,39 +1,35 @@
-//! The use cases, one file each.
+//! The use cases, one file per noun, and their unit of work.
 
-pub(crate) mod accept_invite;
-pub(crate) mod accept_password;
-pub(crate) mod attempt;
-pub(crate) mod change_password;
-pub(crate) mod create_tenant;
-pub(crate) mod invite_user;
-pub(crate) mod log_in;
-pub(crate) mod mail_invite;
-pub(crate) mod mail_notice;
-pub(crate) mod manage_invites;
-pub(crate) mod manage_users;
-pub(crate) mod patch_tenant;
-pub(crate) mod read;
-pub(crate) mod reset_password;
-pub(crate) mod standing;
+mod account_status;
+pub(crate) mod invites;
+pub(crate) mod login;
+mod login_attempt;
+mod passwords;
+mod resets;
+mod tenants;
+mod users;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::AuditLog;
+use audit::{AuditEvent, AuditLog};
 use authn::{CredentialVerifier, PlatformSecret, SessionClient};
 use axum::extract::FromRef;
 use chrono::TimeDelta;
-use database::Database;
+use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::{Clock, Tasks};
+use tenancy::{Actor, TenantScope};
 
 use crate::breach_set::BreachSet;
 use crate::config::Limits;
-use crate::domain::attempt::LimiterKeys;
+use crate::domain::limiter_key::LimiterKeys;
 use crate::domain::password::PasswordPolicy;
+use crate::message::Message;
 
-/// What every use case works with. Clones share everything.
+/// The dependencies of the use cases. Clones share them.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) database: Database,
@@ -52,8 +48,58 @@ pub(crate) struct App {
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: LimiterKeys,
     pub(crate) limits: Limits,
-    /// Requests of a reset that came to nothing. One number: a label would tell what the answers do not.
+    /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
+}
+
+/// The unit of work of a use case: a transaction with the audit events and messages of the service.
+pub(crate) struct Work<'a> {
+    tx: TenantTx,
+    app: &'a App,
+}
+
+impl App {
+    /// Begins a unit of work.
+    pub(crate) async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<Work<'_>, Error> {
+        let tx = self.database.begin(scope, actor, self.clock.now()).await?;
+        Ok(Work { tx, app: self })
+    }
+}
+
+impl Work<'_> {
+    /// Records an audit event.
+    pub(crate) fn audit(&mut self, event: AuditEvent) {
+        self.app.audit.record(&mut self.tx, event);
+    }
+
+    /// Sends a message through the outbox. A change of account status is also pushed after the commit, so that it takes effect
+    /// before the response.
+    pub(crate) fn send(&mut self, message: &Message) {
+        self.tx.send(message);
+        if let Message::PushUserStatus { .. } | Message::PushTenantStatus = message {
+            let (app, tenant_id, message) = (self.app.clone(), self.tx.tenant_id().clone(), message.clone());
+            self.tx.after_commit(async move { app.push_now(&tenant_id, &message).await });
+        }
+    }
+
+    /// Commits, then runs the post-commit actions.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.tx.commit().await
+    }
+}
+
+impl Deref for Work<'_> {
+    type Target = TenantTx;
+
+    fn deref(&self) -> &TenantTx {
+        &self.tx
+    }
+}
+
+impl DerefMut for Work<'_> {
+    fn deref_mut(&mut self) -> &mut TenantTx {
+        &mut self.tx
+    }
 }
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {

@@ -19,7 +19,7 @@ use service::process::PUBLIC_URL;
 use url::Url;
 
 use crate::breach_set::BreachSet;
-use crate::domain::attempt::{LimiterKey, LimiterKeys};
+use crate::domain::limiter_key::{LimiterKey, LimiterKeys};
 use crate::mail::MailSettings;
 
 service::variables! {
@@ -44,7 +44,7 @@ service::variables! {
         /// Minimum length of a new password.
         pub(crate) min_length: usize =
             Variable::new("SVC_PASSWORD_MIN_LENGTH", "characters, 12 to 128").default("12").between(12, 128),
-        /// Breached passwords that are rejected beside the built-in ones.
+        /// Breached passwords that are rejected in addition to the built-in ones.
         pub(crate) breach_set: Option<Arc<BreachSet>> =
             Variable::new("SVC_BREACH_FILE", "file created by `svc-identity breach-set build`")
                 .optional_with(|path| BreachSet::open(Path::new(path)).map(Arc::new)),

@@ -1,7 +1,9 @@
-//! What the context knows by itself, without HTTP, SQL or NATS.
+//! Domain types, independent of HTTP, SQL and NATS.
 
 pub(crate) mod account;
-pub(crate) mod attempt;
 pub(crate) mod email;
 pub(crate) mod invite;
+pub(crate) mod limiter_key;
 pub(crate) mod password;
+pub(crate) mod reset;
+pub(crate) mod throttle;

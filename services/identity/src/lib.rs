@@ -1,5 +1,4 @@
-//! The identity context: who is this, and do they know the password? It owns tenants, users, invites, passwords and the
-//! mail that goes with them.
+//! The identity context: tenants, users, invites, passwords, password resets and their mail.
 
 mod app;
 mod breach_set;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use hashing::TokenDigest;
 use lettre::message::Mailbox;
 
-pub(crate) use self::letter::{Action, Letter, one_line, origin};
+pub(crate) use self::letter::Letter;
 pub(crate) use self::message::{Stamp, message};
 use self::smtp::Smtp;
 

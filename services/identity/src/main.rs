@@ -1,4 +1,4 @@
-//! `svc-identity`: the identity service as a process of its own.
+//! `svc-identity`: the identity service as a single process.
 
 use std::process::ExitCode;
 

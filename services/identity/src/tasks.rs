@@ -1,5 +1,4 @@
-//! Queued and periodic work.
+//! Background tasks.
 
-pub(crate) mod effects;
-pub(crate) mod mailer;
+pub(crate) mod delivery;
 pub(crate) mod purge;

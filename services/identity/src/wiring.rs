@@ -1,4 +1,4 @@
-//! The composition root: the only place that knows everything.
+//! The composition root: builds state, router and tasks. The only module that depends on all others.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -26,10 +26,9 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http;
-use crate::mail::Delivery;
+use crate::mail::Delivery as MailDelivery;
 use crate::message::{MAIL, STATUS};
-use crate::tasks::effects::Effects;
-use crate::tasks::mailer::Mailer;
+use crate::tasks::delivery::Delivery;
 use crate::tasks::purge;
 
 /// The migrations of the schema `identity`.
@@ -70,29 +69,29 @@ impl Program for Identity {
     }
 }
 
-/// What is injected.
+/// The injected dependencies.
 pub struct Parts {
-    /// The context's database.
+    /// The database of the service.
     pub database: Database,
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Gives random bytes.
+    /// The source of random bytes.
     pub entropy: Arc<dyn Entropy>,
-    /// Tracks background work.
+    /// The background tasks.
     pub tasks: Tasks,
     /// Metrics and traces.
     pub telemetry: Telemetry,
 }
 
-/// Puts the context together and starts its background work.
+/// Builds the service and starts its background tasks.
 ///
 /// # Errors
-/// A client or the hash pool cannot be made, or the directory of mails cannot be used.
+/// The HTTP client, the hash pool or the publisher cannot be created, or the mail directory cannot be used.
 pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
     let limiter_keys = config.limiter_keys();
     config.mail.set_ehlo_name(&config.public_url);
-    if let Some(Delivery::Directory(directory)) = &config.mail.delivery {
+    if let Some(MailDelivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
@@ -104,10 +103,10 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     metrics.register(|registry| hashes.register(registry));
     let resets_dropped = Counter::default();
     metrics.register(|registry| {
-        let meaning = "Requests of a password reset that nobody was mailed for";
-        registry.register("resets_dropped", meaning, resets_dropped.clone());
+        let help = "Password reset requests that sent no mail";
+        registry.register("resets_dropped", help, resets_dropped.clone());
     });
-    let limiter = Limiter::new("identity", database.clone(), Arc::clone(&clock), metrics);
+    let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
         database: database.clone(),
@@ -118,9 +117,8 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         tasks: tasks.clone(),
         policy: PasswordPolicy { min_length: config.min_length },
         breach_set: config.breach_set,
-        // Bounded by the configuration to a week.
+        // The configuration limits both values to less.
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
-        // Bounded by the configuration to an hour.
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
@@ -130,31 +128,31 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         limits: config.limits,
         resets_dropped,
     };
+    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
+
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
-    // The broker lets each user subscribe below an inbox of its own only (deploy/nats/accounts.conf).
+    // The broker permits subscriptions below an inbox of the user only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
     audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
-    // A mail is composed and settled too.
-    let limit_of_mail = match &config.mail.delivery {
-        Some(Delivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,
-        Some(Delivery::Directory(_)) | None => DELIVERY_TIMEOUT,
+
+    // Includes the time to compose and to settle a mail.
+    let mail_timeout = match &config.mail.delivery {
+        Some(MailDelivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,
+        Some(MailDelivery::Directory(_)) | None => DELIVERY_TIMEOUT,
     };
-    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
-    let mailer = Mailer { settings: config.mail, clock: Arc::clone(&clock) };
-    let effects = Effects { app: app.clone(), public_url: config.public_url, mailer };
-    // A line each: nobody who was put out stays in because a mail server is slow.
-    for (name, kinds, retry_policy, limit) in [
-        ("outbox: mail", MAIL, RetryPolicy::DeadLetter, limit_of_mail),
+    let delivery = Delivery {
+        app: app.clone(),
+        public_url: config.public_url,
+        mail: config.mail,
+        clock: Arc::clone(&clock),
+    };
+    // Separate relays: a slow mail server must not delay account status.
+    for (name, kinds, retry_policy, timeout) in [
+        ("outbox: mail", MAIL, RetryPolicy::DeadLetter, mail_timeout),
         ("outbox: account status", STATUS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
     ] {
-        let relay = Relay {
-            database: database.clone(),
-            kinds,
-            retry_policy,
-            timeout: limit,
-            deliver: effects.clone(),
-            clock: Arc::clone(&clock),
-        };
+        let (database, deliver, clock) = (database.clone(), delivery.clone(), Arc::clone(&clock));
+        let relay = Relay { database, kinds, retry_policy, timeout, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let public = limiter.wrap(config.limits.other, http::public(app));

@@ -1,4 +1,4 @@
-//! `svc-identity outbox`: what has not come about yet, and a second chance for what was given up.
+//! `svc-identity outbox`: lists undelivered messages and retries dead-lettered ones.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -14,49 +14,49 @@ use service::process::report_config_errors;
 use service::{Clock as _, chain};
 use uuid::Uuid;
 
-/// The subcommands. They need `SVC_DATABASE_URL` and nothing else.
+/// Subcommands of `svc-identity outbox`. They require `SVC_DATABASE_URL` only.
 #[derive(Debug, clap::Subcommand)]
 pub enum OutboxCommand {
-    /// Show what has not come about yet: parked effects first, then those that wait, oldest first
+    /// List undelivered messages: dead-lettered ones first, then the others, oldest first
     ///
-    /// `parked` was given up: refused for ever, or five times in vain; `outbox retry` lets it begin anew. `waiting` is tried
-    /// again by itself. `held` is an invite's mail that waits until its tenant is resumed.
+    /// States: `dead_lettered` after a permanent error or five attempts, until `outbox retry`; `pending` until the next attempt;
+    /// `held` for the mail of an invite while its tenant is suspended.
     List {
-        /// In which form
+        /// Output format
         #[arg(long, value_enum, default_value_t = Form::Table)]
         output: Form,
-        /// How many at most
+        /// Maximum number of messages
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..), default_value_t = 1000)]
         limit: i32,
     },
-    /// Let parked effects begin anew; a running service takes them up within a second
+    /// Retry dead-lettered messages; a running service delivers them within a second
     Retry {
-        /// Which, as `outbox list` shows them
+        /// Message ids from `outbox list`
         #[arg(required_unless_present = "all")]
         ids: Vec<Uuid>,
-        /// All that are parked
+        /// Retry all dead-lettered messages
         #[arg(long, conflicts_with = "ids")]
         all: bool,
     },
 }
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// Aligned text, for people
+    /// Aligned text
     Table,
-    /// One JSON object, for programs
+    /// A JSON object
     Json,
 }
 
 impl OutboxCommand {
-    /// Carries it out.
+    /// Runs the subcommand.
     pub async fn execute(self, environment: &Environment) -> ExitCode {
         let mut read = Reader::new(environment);
         let url = read.required::<String>(&DATABASE_URL);
         let url = match read.finish(|| url) {
             Ok(url) => url,
-            Err(faults) => return report_config_errors(&faults),
+            Err(errors) => return report_config_errors(&errors),
         };
         match self.try_execute(&url).await {
             Ok(code) => code,
@@ -73,23 +73,23 @@ impl OutboxCommand {
         match self {
             Self::List { output, limit } => {
                 let rows = admin::list(&database, limit).await?;
-                // Whoever reads may stop reading.
+                // The reader can close the pipe.
                 let _ = io::stdout().write_all(listing(&rows, output, now).as_bytes());
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { all: true, .. } => {
                 let count = admin::retry(&database, None, now).await?;
-                println!("{count} begin anew");
+                println!("{count} messages scheduled for retry");
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { ids, .. } => {
                 let mut code = ExitCode::SUCCESS;
                 for id in ids {
                     if admin::retry(&database, Some(id), now).await? == 0 {
-                        eprintln!("svc-identity: nothing that is parked has the id {id}");
+                        eprintln!("svc-identity: no dead-lettered message has the id {id}");
                         code = ExitCode::FAILURE;
                     } else {
-                        println!("{id} begins anew");
+                        println!("Message {id} scheduled for retry");
                     }
                 }
                 Ok(code)
@@ -103,14 +103,14 @@ fn listing(rows: &[UndeliveredMessage], form: Form, now: DateTime<Utc>) -> Strin
         return format!("{:#}\n", json!({ "items": rows }));
     }
     if rows.is_empty() {
-        return "Nothing is parked, and nothing waits.\n".to_owned();
+        return "No undelivered messages\n".to_owned();
     }
     let mut table = comfy_table::Table::new();
     table.load_style(NOTHING).force_no_tty();
     table.set_header(["ID", "TENANT", "KIND", "STATE", "AGE", "ATTEMPTS", "LAST ERROR"]);
     for row in rows {
         let error = row.last_error.as_deref().unwrap_or_default();
-        // It may be somebody else's words, which must not steer a terminal.
+        // The text can come from another server and must not control the terminal.
         let error = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let (age, attempts) = (age(now - row.created_at), row.attempts.to_string());
         let id = row.outbox_id.to_string();
@@ -122,12 +122,12 @@ fn listing(rows: &[UndeliveredMessage], form: Form, now: DateTime<Utc>) -> Strin
     format!("{}\n", table.trim_fmt())
 }
 
-/// An age in its largest whole unit.
+/// Formats an age in its largest whole unit.
 fn age(age: TimeDelta) -> String {
     match (age.num_days(), age.num_hours(), age.num_minutes()) {
         (days @ 1.., ..) => format!("{days}d"),
         (_, hours @ 1.., _) => format!("{hours}h"),
-        (_, _, minutes @ 1..) => format!("{minutes}min"),
+        (_, _, minutes @ 1..) => format!("{minutes}m"),
         _ => format!("{}s", age.num_seconds().max(0)),
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_tells_age_attempts_and_error_on_one_line_each() {
+    fn a_row_has_age_attempts_and_error_on_one_line() {
         let row = UndeliveredMessage {
             outbox_id: Uuid::nil(),
             tenant_id: "acme".to_owned(),
@@ -154,13 +154,13 @@ mod tests {
             "ID                                    TENANT  KIND         STATE          AGE  ATTEMPTS  LAST ERROR\n\
              00000000-0000-0000-0000-000000000000  acme    mail_invite  dead_lettered  2h   5         no [2J way\n"
         );
-        assert_eq!(listing(&[], Form::Table, now), "Nothing is parked, and nothing waits.\n");
+        assert_eq!(listing(&[], Form::Table, now), "No undelivered messages\n");
         assert_eq!(listing(&[], Form::Json, now), "{\n  \"items\": []\n}\n");
     }
 
     #[test]
-    fn an_age_is_told_in_its_largest_unit() {
-        let told = [59, 60, 3599, 3600, 86_399, 86_400, -5].map(|seconds| age(TimeDelta::seconds(seconds)));
-        assert_eq!(told, ["59s", "1min", "59min", "1h", "23h", "1d", "0s"]);
+    fn an_age_has_its_largest_unit() {
+        let ages = [59, 60, 3599, 3600, 86_399, 86_400, -5].map(|seconds| age(TimeDelta::seconds(seconds)));
+        assert_eq!(ages, ["59s", "1m", "59m", "1h", "23h", "1d", "0s"]);
     }
 }

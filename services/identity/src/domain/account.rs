@@ -1,4 +1,4 @@
-//! An account as a login finds it.
+//! The account that a login verifies.
 
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
@@ -6,17 +6,18 @@ use hashing::PasswordDigest;
 
 use super::email::EmailKey;
 
-/// A user with their tenant, and the password's digest where they have set one.
+/// A user with the tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) subject: SubjectRecord,
     pub(crate) tenant: TenantRecord,
     pub(crate) email: EmailKey,
+    /// `None` until the invite is accepted.
     pub(crate) password_digest: Option<PasswordDigest>,
 }
 
 impl Account {
-    /// Whether the right password lets them in.
+    /// Whether user and tenant are active.
     pub(crate) fn may_log_in(&self) -> bool {
         self.subject.status == UserStatus::Active && self.tenant.status == TenantStatus::Active
     }

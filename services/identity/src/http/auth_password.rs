@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::{FromRequest as _, FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
-use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
 use contract::session::MAX_USER_AGENT;
 use http::header::{CACHE_CONTROL, USER_AGENT};
@@ -14,8 +13,7 @@ use service::http::{ClientAddress, TenantHeader, UserHeader};
 use super::callers::OptionalCaller;
 use super::limited_json::LimitedJson;
 use crate::app::App;
-use crate::app::log_in::Client;
-use crate::app::reset_password::is_address;
+use crate::app::login::Client;
 
 /// `POST /auth/password/login`.
 pub(super) async fn login(
@@ -69,10 +67,7 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     let TenantHeader(tenant_id) = tenant?;
     let LimitedJson(RequestReset { email }) =
         LimitedJson::from_request(Request::from_parts(parts, body), app).await?;
-    if !is_address(&email) {
-        return Err(ProblemKind::ValidationFailed.into());
-    }
-    Ok(app.request_reset(&tenant_id, &email).await?)
+    app.request_reset(&tenant_id, &email).await
 }
 
 /// `POST /auth/password/reset/confirm`: a caller with the reset token.

@@ -16,7 +16,7 @@ use tenancy::InviteId;
 use super::callers::{InviteReader, Inviter};
 use super::limited_json::LimitedJson;
 use crate::app::App;
-use crate::app::invite_user::Invitation;
+use crate::app::invites::Invitation;
 
 /// `POST /users/invite`.
 pub(super) async fn invite(

@@ -62,7 +62,6 @@ fn address(typed: &str) -> Result<Address, MessageError> {
 
 /// Sends ASCII unencoded in lines of up to 998 characters (RFC 5322, section 2.1.1). Quoted-printable would split long links,
 /// which then cannot be copied from a mail file.
-
 fn part(content_type: ContentType, content: String) -> SinglePart {
     let plain = content.is_ascii() && content.lines().all(|line| line.len() <= 998);
     let body = if plain {

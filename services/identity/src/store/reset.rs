@@ -1,114 +1,60 @@
-//! Password resets. Only the digest of a token is ever written.
+//! Password resets.
 
 use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{TenantId, UserId};
-use uuid::Uuid;
+use tenancy::{ResetId, TenantId, UserId};
 
 use crate::domain::email::EmailKey;
+use crate::domain::reset::{Reset, ResetState};
 
-/// The state of the reset that this request has made, if it has: then its row is worked off once more.
-pub(crate) async fn status(tx: &mut TenantTx, reset_id: Uuid) -> Result<Option<String>, Error> {
-    let status = sqlx::query_scalar!(
-        "-- reset.status
-        select status from identity.resets where reset_id = $1",
-        reset_id
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(status)
-}
-
-/// Whether a user holds a token that is good now.
-pub(crate) async fn is_live(tx: &mut TenantTx, user_id: UserId, now: DateTime<Utc>) -> Result<bool, Error> {
-    let live = sqlx::query_scalar!(
-        r#"-- reset.is_live
-        select exists (
-            select from identity.resets where user_id = $1 and status = 'pending' and expires_at > $2
-        ) as "live!""#,
-        user_id.0,
-        now
-    )
-    .fetch_one(tx.connection())
-    .await?;
-    Ok(live)
-}
-
-/// How many resets a user was sent since a time.
-pub(crate) async fn count_since(
-    tx: &mut TenantTx,
+struct Row {
+    reset_id: ResetId,
     user_id: UserId,
-    since: DateTime<Utc>,
-) -> Result<i64, Error> {
-    let count = sqlx::query_scalar!(
-        r#"-- reset.count_since
-        select count(*) as "count!" from identity.resets where user_id = $1 and created_at > $2"#,
-        user_id.0,
-        since
-    )
-    .fetch_one(tx.connection())
-    .await?;
-    Ok(count)
-}
-
-/// The pending resets of a user are over: a newer one takes their place, or nothing does.
-pub(crate) async fn mark_replaced(
-    tx: &mut TenantTx,
-    user_id: UserId,
-    by: Option<Uuid>,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "-- reset.mark_replaced
-        update identity.resets
-        set status = 'replaced', settled_at = $3
-        where user_id = $1 and status = 'pending' and ($2::uuid is null or reset_id <> $2)",
-        user_id.0,
-        by,
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
-}
-
-/// Makes a reset, or gives the pending one of this request a new token.
-pub(crate) async fn insert_or_renew(
-    tx: &mut TenantTx,
-    reset_id: Uuid,
-    tenant_id: &TenantId,
-    user_id: UserId,
-    digest: TokenDigest,
+    status: String,
+    digest: Vec<u8>,
     expires_at: DateTime<Utc>,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "-- reset.insert_or_renew
-        insert into identity.resets as known (reset_id, tenant_id, user_id, status, digest, expires_at, created_at)
-        values ($1, $2, $3, 'pending', $4, $5, $6)
-        on conflict (reset_id) do update set digest = excluded.digest, expires_at = excluded.expires_at
-        where known.status = 'pending'",
-        reset_id,
-        tenant_id.as_str(),
-        user_id.0,
-        digest.as_bytes(),
-        expires_at,
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+    created_at: DateTime<Utc>,
+    settled_at: Option<DateTime<Utc>>,
 }
 
-/// The reset that a token belongs to: the token itself says which tenant that is.
+impl Row {
+    fn reset(self) -> Result<Reset, Error> {
+        let state = match (self.status.as_str(), self.settled_at) {
+            ("pending", None) => ResetState::Pending,
+            ("used", Some(at)) => ResetState::Used { at },
+            ("replaced", Some(at)) => ResetState::Replaced { at },
+            (status, _) => {
+                return Err(Error::corrupt("resets.status", format!("unexpected status {status}")));
+            }
+        };
+        Ok(Reset {
+            id: self.reset_id,
+            user_id: self.user_id,
+            created_at: self.created_at,
+            digest: super::digest("resets.digest", &self.digest)?,
+            expires_at: self.expires_at,
+            state,
+        })
+    }
+}
+
+/// A reset with its account.
+pub(crate) struct ResetOfAccount {
+    pub(crate) reset: Reset,
+    pub(crate) email: EmailKey,
+    /// Whether user and tenant are active.
+    pub(crate) is_active: bool,
+}
+
+/// Finds the reset of a token. The token determines the tenant.
 pub(crate) async fn find_by_digest(
     database: &Database,
     digest: TokenDigest,
-) -> Result<Option<(Uuid, TenantId)>, Error> {
+) -> Result<Option<(ResetId, TenantId)>, Error> {
     let row = sqlx::query!(
         r#"-- reset.find_by_digest
-        select reset_id as "reset_id!", tenant_id as "tenant_id!: TenantId" from identity.find_reset($1)"#,
+        select reset_id as "reset_id!: ResetId", tenant_id as "tenant_id!: TenantId" from identity.find_reset($1)"#,
         digest.as_bytes()
     )
     .fetch_optional(database.pool())
@@ -116,53 +62,109 @@ pub(crate) async fn find_by_digest(
     Ok(row.map(|row| (row.reset_id, row.tenant_id)))
 }
 
-/// Whose reset it is, when it can be confirmed now: pending, in its time, of an active user in an active tenant.
-pub(crate) async fn find_pending(
+/// Finds a reset with its account and locks the reset until the transaction ends.
+pub(crate) async fn find_locked(
     tx: &mut TenantTx,
-    reset_id: Uuid,
-    now: DateTime<Utc>,
-) -> Result<Option<(UserId, EmailKey)>, Error> {
+    reset_id: ResetId,
+) -> Result<Option<ResetOfAccount>, Error> {
     let row = sqlx::query!(
-        "-- reset.find_pending
-        select users.user_id, users.email_key
+        r#"-- reset.find_locked
+        select
+            resets.reset_id as "reset_id: ResetId", resets.user_id as "user_id: UserId", resets.status,
+            resets.digest, resets.expires_at, resets.created_at, resets.settled_at, users.email_key,
+            users.status = 'active' and tenants.status = 'active' as "is_active!"
         from identity.resets
         join identity.users using (user_id)
         join identity.tenants on tenants.tenant_id = resets.tenant_id
         where resets.reset_id = $1
-            and resets.status = 'pending'
-            and resets.expires_at > $2
-            and users.status = 'active'
-            and tenants.status = 'active'",
-        reset_id,
-        now
+        for update of resets"#,
+        reset_id.0
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| (UserId(row.user_id), EmailKey::from_stored(row.email_key))))
+    let Some(row) = row else { return Ok(None) };
+    let (email, is_active) = (EmailKey::from_stored(row.email_key), row.is_active);
+    let reset = Row {
+        reset_id: row.reset_id,
+        user_id: row.user_id,
+        status: row.status,
+        digest: row.digest,
+        expires_at: row.expires_at,
+        created_at: row.created_at,
+        settled_at: row.settled_at,
+    };
+    Ok(Some(ResetOfAccount { reset: reset.reset()?, email, is_active }))
 }
 
-/// Spends the token, if nobody else has and the tenant is still active: of several at once, exactly one wins.
-pub(crate) async fn mark_used(
+/// Lists the pending reset of a user, and the resets since a time.
+pub(crate) async fn list_recent(
     tx: &mut TenantTx,
-    reset_id: Uuid,
-    digest: TokenDigest,
-    now: DateTime<Utc>,
-) -> Result<bool, Error> {
-    let done = sqlx::query!(
-        "-- reset.mark_used
+    user_id: UserId,
+    since: DateTime<Utc>,
+) -> Result<Vec<Reset>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"-- reset.list_recent
+        select
+            reset_id as "reset_id: ResetId", user_id as "user_id: UserId", status, digest, expires_at, created_at,
+            settled_at
+        from identity.resets
+        where user_id = $1 and (status = 'pending' or created_at > $2)"#,
+        user_id.0,
+        since
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(Row::reset).collect()
+}
+
+/// Marks the pending reset of a user as replaced, except the given one.
+pub(crate) async fn mark_replaced(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    except: Option<ResetId>,
+) -> Result<(), Error> {
+    let now = tx.now();
+    sqlx::query!(
+        "-- reset.mark_replaced
         update identity.resets
-        set status = 'used', settled_at = $3
-        where reset_id = $1
-            and digest = $2
-            and status = 'pending'
-            and expires_at > $3
-            and exists (
-                select from identity.tenants
-                where tenants.tenant_id = resets.tenant_id and tenants.status = 'active'
-            )",
-        reset_id,
-        digest.as_bytes(),
+        set status = 'replaced', settled_at = $3
+        where user_id = $1 and status = 'pending' and ($2::uuid is null or reset_id <> $2)",
+        user_id.0,
+        except.map(|id| id.0),
         now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Saves a new reset, or a change of a pending one. Returns whether it is new or was still pending: of several requests at
+/// once, one wins.
+pub(crate) async fn save(tx: &mut TenantTx, reset: &Reset) -> Result<bool, Error> {
+    let tenant_id = tx.tenant_id().clone();
+    let status = match reset.state {
+        ResetState::Pending => "pending",
+        ResetState::Used { .. } => "used",
+        ResetState::Replaced { .. } => "replaced",
+    };
+    let done = sqlx::query!(
+        "-- reset.save
+        insert into identity.resets as known
+            (reset_id, tenant_id, user_id, status, digest, expires_at, created_at, settled_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        on conflict (reset_id) do update
+        set status = excluded.status, digest = excluded.digest, expires_at = excluded.expires_at,
+            settled_at = excluded.settled_at
+        where known.status = 'pending'",
+        reset.id.0,
+        tenant_id.as_str(),
+        reset.user_id.0,
+        status,
+        reset.digest.as_bytes(),
+        reset.expires_at,
+        reset.created_at,
+        reset.state.settled_at()
     )
     .execute(tx.connection())
     .await?;

@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use contract::TenantStatus;
 use contract::identity::{Quota, Tenant};
 use contract::internal::TenantRecord;
-use database::{Database, Error, TenantTx};
+use database::{Database, Error, TenantTx, decode};
 use tenancy::TenantId;
 
-/// The name of the constraint that refuses a second tenant with the same id.
+/// The constraint that rejects a second tenant with the same id.
 pub(crate) const PRIMARY_KEY: &str = "tenants_pkey";
 
 struct Row {
@@ -19,39 +19,40 @@ struct Row {
     created_at: DateTime<Utc>,
 }
 
-impl From<Row> for Tenant {
-    fn from(row: Row) -> Self {
-        Self {
+impl TryFrom<Row> for Tenant {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        Ok(Self {
             tenant_id: row.tenant_id,
             display_name: row.display_name,
-            status: status(&row.status),
-            quota: quota(row.events_per_second, row.bytes_per_second),
+            status: status(&row.status)?,
+            quota: quota(row.events_per_second, row.bytes_per_second)?,
             created_at: row.created_at,
             invite: None,
-        }
+        })
     }
 }
 
-/// A constraint of the table keeps other words out; should one come all the same, it lets nobody in.
-pub(crate) fn status(text: &str) -> TenantStatus {
-    text.parse().unwrap_or(TenantStatus::Suspended)
+/// Decodes the status of a tenant.
+pub(crate) fn status(text: &str) -> Result<TenantStatus, Error> {
+    decode("tenants.status", text)
 }
 
-pub(crate) fn quota(events: Option<i32>, bytes: Option<i32>) -> Quota {
-    Quota {
-        events_per_second: events.map(i32::cast_unsigned),
-        bytes_per_second: bytes.map(i32::cast_unsigned),
-    }
+/// Decodes the quota of a tenant.
+pub(crate) fn quota(events: Option<i32>, bytes: Option<i32>) -> Result<Quota, Error> {
+    let decode = |column: &str, value: Option<i32>| {
+        value.map(u32::try_from).transpose().map_err(|error| Error::corrupt(column, error))
+    };
+    Ok(Quota {
+        events_per_second: decode("tenants.events_per_second", events)?,
+        bytes_per_second: decode("tenants.bytes_per_second", bytes)?,
+    })
 }
 
-/// Writes a new tenant.
-pub(crate) async fn insert(
-    tx: &mut TenantTx,
-    tenant_id: &TenantId,
-    display_name: &str,
-    quota: &Quota,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
+/// Inserts the tenant of the transaction.
+pub(crate) async fn insert(tx: &mut TenantTx, display_name: &str, quota: &Quota) -> Result<(), Error> {
+    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
     sqlx::query!(
         "-- tenant.insert
         insert into identity.tenants
@@ -68,8 +69,9 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// The tenant of the transaction.
-pub(crate) async fn find(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Option<Tenant>, Error> {
+/// Finds the tenant of the transaction.
+pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
+    let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query_as!(
         Row,
         r#"-- tenant.find
@@ -81,10 +83,28 @@ pub(crate) async fn find(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Opti
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(Into::into))
+    row.map(Tenant::try_from).transpose()
 }
 
-/// All tenants after a given one, for the operator.
+/// Finds the tenant of the transaction and locks it until the transaction ends.
+pub(crate) async fn find_locked(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
+    let tenant_id = tx.tenant_id().clone();
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- tenant.find_locked
+        select
+            tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
+        from identity.tenants
+        where tenant_id = $1
+        for update"#,
+        tenant_id.as_str()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    row.map(Tenant::try_from).transpose()
+}
+
+/// Lists all tenants after a given one, for the platform administrator.
 pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result<Vec<Tenant>, Error> {
     let rows = sqlx::query_as!(
         Row,
@@ -98,33 +118,12 @@ pub(crate) async fn list(database: &Database, after: &str, limit: i64) -> Result
     )
     .fetch_all(database.pool())
     .await?;
-    Ok(rows.into_iter().map(Into::into).collect())
+    rows.into_iter().map(Tenant::try_from).collect()
 }
 
-/// The tenant of the transaction, locked until it ends.
-pub(crate) async fn find_locked(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Option<Tenant>, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"-- tenant.find_locked
-        select
-            tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
-        from identity.tenants
-        where tenant_id = $1
-        for update"#,
-        tenant_id.as_str()
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    Ok(row.map(Into::into))
-}
-
-/// Writes a tenant's name, status and quota; with `ends_sessions`, every session made before is dead.
-pub(crate) async fn update(
-    tx: &mut TenantTx,
-    tenant: &Tenant,
-    ends_sessions: bool,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
+/// Updates name, status and quota. With `revokes_sessions`, all sessions of the tenant are revoked.
+pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions: bool) -> Result<(), Error> {
+    let now = tx.now();
     sqlx::query!(
         "-- tenant.update
         update identity.tenants
@@ -136,7 +135,7 @@ pub(crate) async fn update(
         tenant.status.as_str(),
         tenant.quota.events_per_second.map(u32::cast_signed),
         tenant.quota.bytes_per_second.map(u32::cast_signed),
-        i64::from(ends_sessions),
+        i64::from(revokes_sessions),
         now
     )
     .execute(tx.connection())
@@ -144,10 +143,11 @@ pub(crate) async fn update(
     Ok(())
 }
 
-/// A tenant's standing, for session.
-pub(crate) async fn record(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Option<TenantRecord>, Error> {
+/// Finds the account status of the tenant, for the session service.
+pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord>, Error> {
+    let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query!(
-        "-- tenant.record
+        "-- tenant.find_record
         select status, session_version, events_per_second, bytes_per_second, version
         from identity.tenants
         where tenant_id = $1",
@@ -155,18 +155,20 @@ pub(crate) async fn record(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<Op
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| TenantRecord {
-        tenant_id: tenant_id.clone(),
-        status: status(&row.status),
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(TenantRecord {
+        tenant_id,
+        status: status(&row.status)?,
         session_version: row.session_version,
-        quota: quota(row.events_per_second, row.bytes_per_second),
+        quota: quota(row.events_per_second, row.bytes_per_second)?,
         producers: Vec::new(),
         version: row.version,
     }))
 }
 
-/// Whether there is such a tenant.
-pub(crate) async fn exists(tx: &mut TenantTx, tenant_id: &TenantId) -> Result<bool, Error> {
+/// Whether the tenant of the transaction exists.
+pub(crate) async fn exists(tx: &mut TenantTx) -> Result<bool, Error> {
+    let tenant_id = tx.tenant_id().clone();
     let exists = sqlx::query_scalar!(
         r#"-- tenant.exists
         select exists (select from identity.tenants where tenant_id = $1) as "exists!""#,

@@ -4,27 +4,50 @@ use chrono::{DateTime, Utc};
 use contract::identity::User;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, UserStatus};
-use database::{Database, Error, TenantTx};
+use database::{Database, Error, TenantTx, decode};
 use hashing::PasswordDigest;
 use tenancy::{SessionId, TenantId, UserId};
 
 use super::tenant;
 use crate::domain::account::Account;
 use crate::domain::email::{Email, EmailKey};
+use crate::domain::limiter_key::AccountRef;
 
-/// The name of the constraint that refuses a second user with the same address.
+/// The constraint that rejects a second user with the same address.
 pub(crate) const EMAIL_KEY: &str = "users_email_key";
 
-/// A constraint of the table keeps other words out; should one come all the same, it may do least.
-pub(crate) fn role(text: &str) -> Role {
-    text.parse().unwrap_or(Role::Member)
+struct Row {
+    user_id: UserId,
+    email: String,
+    role: String,
+    status: String,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
 }
 
-fn status(text: &str) -> UserStatus {
-    text.parse().unwrap_or(UserStatus::Disabled)
+impl TryFrom<Row> for User {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        Ok(Self {
+            user_id: row.user_id,
+            email: row.email,
+            role: role(&row.role)?,
+            status: status(&row.status)?,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
 }
 
-/// What the two look-ups of an account return.
+fn role(text: &str) -> Result<Role, Error> {
+    decode("users.role", text)
+}
+
+fn status(text: &str) -> Result<UserStatus, Error> {
+    decode("users.status", text)
+}
+
 struct AccountRow {
     user_id: UserId,
     role: String,
@@ -42,37 +65,40 @@ struct AccountRow {
 }
 
 impl AccountRow {
-    fn account(self, tenant_id: &TenantId) -> Account {
-        Account {
+    fn account(self, tenant_id: &TenantId) -> Result<Account, Error> {
+        Ok(Account {
             subject: SubjectRecord {
                 user_id: self.user_id,
                 tenant_id: tenant_id.clone(),
-                role: role(&self.role),
-                status: status(&self.status),
+                role: role(&self.role)?,
+                status: status(&self.status)?,
                 credential_version: self.credential_version,
                 kept_session_id: self.kept_session_id,
                 version: self.user_version,
             },
             tenant: TenantRecord {
                 tenant_id: tenant_id.clone(),
-                status: tenant::status(&self.tenant_status),
+                status: tenant::status(&self.tenant_status)?,
                 session_version: self.session_version,
-                quota: tenant::quota(self.events_per_second, self.bytes_per_second),
+                quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
                 producers: Vec::new(),
                 version: self.tenant_version,
             },
             email: EmailKey::from_stored(self.email_key),
             password_digest: self.password_digest,
-        }
+        })
     }
 }
 
-/// The account behind an address, for a login, whose tenant nothing has proven yet.
+/// Finds the account that a login or a password change is for. The tenant comes from an unverified header.
 pub(crate) async fn find_account(
     database: &Database,
-    tenant_id: &TenantId,
-    email: &EmailKey,
+    account: AccountRef<'_>,
 ) -> Result<Option<Account>, Error> {
+    let (tenant_id, email, user_id) = match account {
+        AccountRef::Email(tenant_id, email) => (tenant_id, Some(email.as_str()), None),
+        AccountRef::User(tenant_id, user_id) => (tenant_id, None, Some(user_id.0)),
+    };
     let row = sqlx::query_as!(
         AccountRow,
         r#"-- user.find_account
@@ -82,63 +108,40 @@ pub(crate) async fn find_account(
             kept_session_id as "kept_session_id: SessionId", user_version as "user_version!",
             tenant_status as "tenant_status!", session_version as "session_version!",
             events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
-        from identity.find_account($1, $2)"#,
+        from identity.find_account($1, $2, $3)"#,
         tenant_id.as_str(),
-        email.as_str()
+        email,
+        user_id
     )
     .fetch_optional(database.pool())
     .await?;
-    Ok(row.map(|row| row.account(tenant_id)))
+    row.map(|row| row.account(tenant_id)).transpose()
 }
 
-/// The account of a user id, for a password change, whose tenant nothing has proven yet.
-pub(crate) async fn find_account_by_id(
-    database: &Database,
-    tenant_id: &TenantId,
-    user_id: UserId,
-) -> Result<Option<Account>, Error> {
+/// Finds the user with an address and locks it until the transaction ends.
+pub(crate) async fn find_by_email_locked(tx: &mut TenantTx, email: &EmailKey) -> Result<Option<User>, Error> {
     let row = sqlx::query_as!(
-        AccountRow,
-        r#"-- user.find_account_by_id
-        select
-            user_id as "user_id!: UserId", role as "role!", status as "status!",
-            password_digest as "password_digest: PasswordDigest", credential_version as "credential_version!",
-            kept_session_id as "kept_session_id: SessionId", user_version as "user_version!",
-            tenant_status as "tenant_status!", session_version as "session_version!",
-            events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
-        from identity.find_account_by_id($1, $2)"#,
-        tenant_id.as_str(),
-        user_id.0
-    )
-    .fetch_optional(database.pool())
-    .await?;
-    Ok(row.map(|row| row.account(tenant_id)))
-}
-
-/// The user with an address: id and standing.
-pub(crate) async fn find_by_email(
-    tx: &mut TenantTx,
-    email: &EmailKey,
-) -> Result<Option<(UserId, UserStatus)>, Error> {
-    let row = sqlx::query!(
-        "-- user.find_by_email
-        select user_id, status from identity.users where email_key = $1 for update",
+        Row,
+        r#"-- user.find_by_email_locked
+        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+        from identity.users
+        where email_key = $1
+        for update"#,
         email.as_str()
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| (UserId(row.user_id), status(&row.status))))
+    row.map(User::try_from).transpose()
 }
 
-/// Writes a user who is about to be invited.
+/// Inserts an invited user.
 pub(crate) async fn insert_invited(
     tx: &mut TenantTx,
     user_id: UserId,
-    tenant_id: &TenantId,
     email: &Email,
     role: Role,
-    now: DateTime<Utc>,
 ) -> Result<(), Error> {
+    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
     sqlx::query!(
         "-- user.insert_invited
         insert into identity.users
@@ -156,14 +159,14 @@ pub(crate) async fn insert_invited(
     Ok(())
 }
 
-/// An invited person is invited anew: role and address as they stand in the newer invite.
+/// Updates an invited user to the role and the address of a newer invite.
 pub(crate) async fn mark_reinvited(
     tx: &mut TenantTx,
     user_id: UserId,
     email: &Email,
     role: Role,
-    now: DateTime<Utc>,
 ) -> Result<(), Error> {
+    let now = tx.now();
     sqlx::query!(
         "-- user.mark_reinvited
         update identity.users
@@ -179,14 +182,14 @@ pub(crate) async fn mark_reinvited(
     Ok(())
 }
 
-/// An invited user becomes active, with a password. Tells whether they were invited.
+/// Activates an invited user with a password. Returns whether the user was invited.
 pub(crate) async fn mark_active(
     tx: &mut TenantTx,
     user_id: UserId,
     role: Role,
     password: &PasswordDigest,
-    now: DateTime<Utc>,
 ) -> Result<bool, Error> {
+    let now = tx.now();
     let done = sqlx::query!(
         "-- user.mark_active
         update identity.users
@@ -203,7 +206,7 @@ pub(crate) async fn mark_active(
     Ok(done.rows_affected() == 1)
 }
 
-/// Replaces a digest by one of the same password with today's settings, unless the password has changed meanwhile.
+/// Replaces the digest of a password by one with the current parameters, unless the password has changed.
 pub(crate) async fn replace_digest(
     tx: &mut TenantTx,
     user_id: UserId,
@@ -222,52 +225,93 @@ pub(crate) async fn replace_digest(
     Ok(())
 }
 
-/// A user of the tenant.
+/// Finds a user of the tenant.
 pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
-    let row = sqlx::query!(
-        "-- user.find
-        select user_id, email, role, status, created_at, updated_at from identity.users where user_id = $1",
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- user.find
+        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+        from identity.users
+        where user_id = $1"#,
         user_id.0
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| User {
-        user_id: UserId(row.user_id),
-        email: row.email,
-        role: role(&row.role),
-        status: status(&row.status),
-        created_at: row.created_at,
-        updated_at: row.updated_at,
-    }))
+    row.map(User::try_from).transpose()
 }
 
-/// An active user of an active tenant, by address: id, and the address as typed.
-pub(crate) async fn find_active(
-    tx: &mut TenantTx,
-    email: &EmailKey,
-) -> Result<Option<(UserId, String)>, Error> {
-    let row = sqlx::query!(
-        "-- user.find_active
-        select users.user_id, users.email
+/// Finds a user of the tenant and locks it until the transaction ends.
+pub(crate) async fn find_locked(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- user.find_locked
+        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+        from identity.users
+        where user_id = $1
+        for update"#,
+        user_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    row.map(User::try_from).transpose()
+}
+
+/// Finds an active user of an active tenant by address.
+pub(crate) async fn find_active(tx: &mut TenantTx, email: &EmailKey) -> Result<Option<User>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- user.find_active
+        select
+            users.user_id as "user_id: UserId", users.email, users.role, users.status, users.created_at,
+            users.updated_at
         from identity.users
         join identity.tenants using (tenant_id)
-        where users.email_key = $1 and users.status = 'active' and tenants.status = 'active'",
+        where users.email_key = $1 and users.status = 'active' and tenants.status = 'active'"#,
         email.as_str()
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| (UserId(row.user_id), row.email)))
+    row.map(User::try_from).transpose()
 }
 
-/// Writes a new password, if the one that was checked is still the user's; ends all sessions but the kept one.
+/// Lists the users of the tenant after a given one, oldest first, optionally with one address or one status only.
+pub(crate) async fn list(
+    tx: &mut TenantTx,
+    email: Option<&EmailKey>,
+    with_status: Option<UserStatus>,
+    after: Option<UserId>,
+    limit: i64,
+) -> Result<Vec<User>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"-- user.list
+        select user_id as "user_id: UserId", email, role, status, created_at, updated_at
+        from identity.users
+        where ($1::text is null or email_key = $1)
+            and ($2::text is null or status = $2)
+            and ($3::uuid is null or user_id > $3)
+        order by user_id
+        limit $4"#,
+        email.map(EmailKey::as_str),
+        with_status.map(UserStatus::as_str),
+        after.map(|id| id.0),
+        limit
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(User::try_from).collect()
+}
+
+/// Changes the password of an active user, unless the credential version has changed. Revokes all sessions except the kept one.
+/// Returns whether the password was changed.
 pub(crate) async fn mark_password_changed(
     tx: &mut TenantTx,
     user_id: UserId,
     seen_credential_version: i64,
     password: &PasswordDigest,
     kept_session_id: Option<SessionId>,
-    now: DateTime<Utc>,
 ) -> Result<bool, Error> {
+    let now = tx.now();
     let done = sqlx::query!(
         "-- user.mark_password_changed
         update identity.users
@@ -285,13 +329,13 @@ pub(crate) async fn mark_password_changed(
     Ok(done.rows_affected() == 1)
 }
 
-/// Writes a new password after a reset; ends all sessions.
+/// Sets the password of an active user after a reset and revokes all sessions. Returns whether the user was active.
 pub(crate) async fn mark_password_reset(
     tx: &mut TenantTx,
     user_id: UserId,
     password: &PasswordDigest,
-    now: DateTime<Utc>,
 ) -> Result<bool, Error> {
+    let now = tx.now();
     let done = sqlx::query!(
         "-- user.mark_password_reset
         update identity.users
@@ -307,43 +351,32 @@ pub(crate) async fn mark_password_reset(
     Ok(done.rows_affected() == 1)
 }
 
-/// Locks the tenant's active administrators until the transaction ends, in the order of their ids.
+/// Locks the active administrators of the tenant until the transaction ends, in the order of their ids.
 pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<UserId>, Error> {
     let admins = sqlx::query_scalar!(
-        "-- user.lock_active_admins
-        select user_id from identity.users where role = 'admin' and status = 'active' order by user_id for update"
+        r#"-- user.lock_active_admins
+        select user_id as "user_id: UserId"
+        from identity.users
+        where role = 'admin' and status = 'active'
+        order by user_id
+        for update"#
     )
     .fetch_all(tx.connection())
     .await?;
-    Ok(admins.into_iter().map(UserId).collect())
+    Ok(admins)
 }
 
-/// A user of the tenant, locked until the transaction ends.
-pub(crate) async fn find_locked(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
-    let found = sqlx::query_scalar!(
-        "-- user.find_locked
-        select user_id from identity.users where user_id = $1 for update",
-        user_id.0
-    )
-    .fetch_optional(tx.connection())
-    .await?;
-    match found {
-        Some(_) => find(tx, user_id).await,
-        None => Ok(None),
-    }
-}
-
-/// Writes role and status; with `ends_sessions`, every session made before is dead.
-pub(crate) async fn mark_standing(
+/// Sets role and status. With `revokes_sessions`, all sessions of the user are revoked.
+pub(crate) async fn mark_status(
     tx: &mut TenantTx,
     user_id: UserId,
     role: Role,
     status: UserStatus,
-    ends_sessions: bool,
-    now: DateTime<Utc>,
+    revokes_sessions: bool,
 ) -> Result<(), Error> {
+    let now = tx.now();
     sqlx::query!(
-        "-- user.mark_standing
+        "-- user.mark_status
         update identity.users
         set role = $2, status = $3, credential_version = credential_version + $4,
             kept_session_id = case when $4 = 0 then kept_session_id end, version = version + 1, updated_at = $5
@@ -351,7 +384,7 @@ pub(crate) async fn mark_standing(
         user_id.0,
         role.as_str(),
         status.as_str(),
-        i64::from(ends_sessions),
+        i64::from(revokes_sessions),
         now
     )
     .execute(tx.connection())
@@ -359,61 +392,27 @@ pub(crate) async fn mark_standing(
     Ok(())
 }
 
-/// The tenant's users after a given one, oldest first; with an address or a status, only those that have it.
-pub(crate) async fn list(
-    tx: &mut TenantTx,
-    email: Option<&EmailKey>,
-    with_status: Option<UserStatus>,
-    after: Option<UserId>,
-    limit: i64,
-) -> Result<Vec<User>, Error> {
-    let rows = sqlx::query!(
-        "-- user.list
-        select user_id, email, role, status, created_at, updated_at
-        from identity.users
-        where ($1::text is null or email_key = $1)
-            and ($2::text is null or status = $2)
-            and ($3::uuid is null or user_id > $3)
-        order by user_id
-        limit $4",
-        email.map(EmailKey::as_str),
-        with_status.map(UserStatus::as_str),
-        after.map(|id| id.0),
-        limit
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| User {
-            user_id: UserId(row.user_id),
-            email: row.email,
-            role: role(&row.role),
-            status: status(&row.status),
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        })
-        .collect())
-}
-
-/// A user's standing, for session.
-pub(crate) async fn record(tx: &mut TenantTx, user_id: UserId) -> Result<Option<SubjectRecord>, Error> {
+/// Finds the account status of a user, for the session service.
+pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Option<SubjectRecord>, Error> {
     let row = sqlx::query!(
-        r#"-- user.record
-        select tenant_id as "tenant_id: TenantId", role, status, credential_version, kept_session_id, version
+        r#"-- user.find_record
+        select
+            tenant_id as "tenant_id: TenantId", role, status, credential_version,
+            kept_session_id as "kept_session_id: SessionId", version
         from identity.users
         where user_id = $1"#,
         user_id.0
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| SubjectRecord {
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(SubjectRecord {
         user_id,
         tenant_id: row.tenant_id,
-        role: role(&row.role),
-        status: status(&row.status),
+        role: role(&row.role)?,
+        status: status(&row.status)?,
         credential_version: row.credential_version,
-        kept_session_id: row.kept_session_id.map(SessionId),
+        kept_session_id: row.kept_session_id,
         version: row.version,
     }))
 }

@@ -1,24 +1,24 @@
-//! Deletes attempts at passwords that say nothing any more.
+//! Deletes expired login attempts.
 
 use std::time::Duration;
 
-use service::Tasks;
+use service::{Tasks, chain};
 
 use crate::app::App;
-use crate::store::attempt;
+use crate::store::login_attempt;
 
-const EVERY: Duration = Duration::from_mins(10);
-/// Small, so that nobody waits behind a purge.
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Small, so that a login does not wait long for a row lock.
 const BATCH: i64 = 500;
 
-/// Purges until the tasks are told to stop.
+/// Runs until the tasks are stopped.
 pub(crate) async fn run(app: App, tasks: Tasks) {
     loop {
         if let Err(error) = purge(&app).await {
-            tracing::warn!(%error, "attempts that say nothing any more cannot be purged now");
+            tracing::warn!(error = chain(&error), "failed to purge expired login attempts");
         }
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
             () = tasks.stopping().cancelled() => return,
         }
     }
@@ -26,6 +26,6 @@ pub(crate) async fn run(app: App, tasks: Tasks) {
 
 async fn purge(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
-    while attempt::delete_before(&app.database, now, BATCH).await? == BATCH {}
+    while login_attempt::delete_before(&app.database, now, BATCH).await? == BATCH {}
     Ok(())
 }

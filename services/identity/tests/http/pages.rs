@@ -34,10 +34,9 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
 #[tokio::test]
 async fn swagger_ui_is_served_compressed() {
     let system = TestSystem::start().await.unwrap();
-    for (name, content_type) in [
-        ("swagger-ui.js", "text/javascript; charset=utf-8"),
-        ("swagger-ui.css", "text/css; charset=utf-8"),
-    ] {
+    for (name, content_type) in
+        [("swagger-ui.js", "text/javascript; charset=utf-8"), ("swagger-ui.css", "text/css; charset=utf-8")]
+    {
         let file = system.client().get(&format!("/pages/{name}")).await;
         assert_eq!(file.status, 200, "{name}");
         assert_eq!(file.headers["content-encoding"], "gzip");

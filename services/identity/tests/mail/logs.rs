@@ -64,7 +64,7 @@ async fn logs_contain_no_token_password_or_mail() {
     let mail = server.wait_for_mails(1).await.remove(0);
     let read = || std::fs::read_to_string(&log).unwrap();
     wait_until("three failures are logged", async || {
-        (read().matches("an effect did not come about").count() >= 3).then_some(())
+        (read().matches("failed to deliver outbox message").count() >= 3).then_some(())
     })
     .await;
     let log_text = read();

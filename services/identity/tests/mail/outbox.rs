@@ -46,7 +46,7 @@ async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() 
     let server = MailServer::start("starttls").await.unwrap();
     let (system, admin) = system(&server, &[]).await;
     system.wait_for_empty_outbox().await;
-    assert_eq!(stdout(&outbox(&system, &["list"])), "Nothing is parked, and nothing waits.\n");
+    assert_eq!(stdout(&outbox(&system, &["list"])), "No undelivered messages\n");
     invite(&admin, "refused@acme.example").await;
     let item = until_state(&system, "dead_lettered").await;
     let known = [&item["tenant_id"], &item["kind"], &item["attempts"]];
@@ -59,7 +59,7 @@ async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() 
 
     // The user's address is corrected.
     system.run_sql("update identity.users set email = 'ada@acme.example' where status = 'invited'").await;
-    assert_eq!(stdout(&outbox(&system, &["retry", id])), format!("{id} begins anew\n"));
+    assert_eq!(stdout(&outbox(&system, &["retry", id])), format!("Message {id} scheduled for retry\n"));
     let accept = json!({ "token": token(&server.wait_for_mails(1).await[0]), "password": PASSWORD });
     system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
     system.wait_for_empty_outbox().await;
@@ -77,7 +77,7 @@ async fn retry_all_schedules_only_dead_lettered_messages() {
         (items(&system).iter().filter(|item| item["state"] == "dead_lettered").count() == 2).then_some(())
     })
     .await;
-    assert_eq!(stdout(&outbox(&system, &["retry", "--all"])), "2 begin anew\n");
+    assert_eq!(stdout(&outbox(&system, &["retry", "--all"])), "2 messages scheduled for retry\n");
     wait_until("the mail server got two attempts", async || {
         (server.attempts("refused@acme.example") == 2).then_some(())
     })
@@ -86,7 +86,7 @@ async fn retry_all_schedules_only_dead_lettered_messages() {
     let unknown = outbox(&system, &["retry", "00000000-0000-0000-0000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(1));
     let stderr = String::from_utf8(unknown.stderr).unwrap();
-    assert!(stderr.contains("nothing that is parked has the id"), "{stderr}");
+    assert!(stderr.contains("no dead-lettered message has the id"), "{stderr}");
     assert_eq!(outbox(&system, &["retry"]).status.code(), Some(2));
 }
 

@@ -8,7 +8,7 @@ use testsystem::TestSystem;
 use super::{header, invite, system, token};
 
 /// Waits until the only outbox message has this many attempts and returns its last error.
-async fn row(system: &TestSystem, attempts: i32, parked: bool) -> String {
+async fn row(system: &TestSystem, attempts: i32, dead_lettered: bool) -> String {
     wait_until("the message has this many attempts", async || {
         let mut connection = system.database.superuser().await.unwrap();
         sqlx::query_scalar(
@@ -16,7 +16,7 @@ async fn row(system: &TestSystem, attempts: i32, parked: bool) -> String {
             where kind like 'mail_%' and attempts >= $1 and (dead_lettered_at is not null) = $2 and last_error is not null",
         )
         .bind(attempts)
-        .bind(parked)
+        .bind(dead_lettered)
         .fetch_optional(&mut connection)
         .await
         .unwrap()

@@ -1,0 +1,335 @@
+-- Schema of the identity service: tenants, users, invites, password resets, the outbox and login throttling.
+--
+-- The roles and the schema are created outside the migrations (deploy/postgres). The migrator owns the schema. The runtime
+-- role `svc_identity` has no DDL rights, and row-level security confines it to one tenant. Row-level security is forced for
+-- the owner too. The `_migrator` policies let the `security definer` functions below read all tenants.
+
+create table identity.tenants (
+    tenant_id text primary key,
+    display_name text not null,
+    status text not null,
+    -- Increases at suspension, which revokes all sessions that were created under an older value.
+    session_version bigint not null default 1,
+    events_per_second integer,
+    bytes_per_second integer,
+    -- Increases at every change. An older record never overwrites a newer one in another service.
+    version bigint not null default 1,
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
+    constraint tenants_tenant_id_check check (tenant_id ~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'),
+    constraint tenants_status_check check (status in ('active', 'suspended'))
+);
+
+create table identity.users (
+    user_id uuid primary key,
+    tenant_id text not null constraint users_tenant_id_fkey references identity.tenants,
+    -- The address as typed, and its normalized form for comparison: trimmed, NFC, lower case, domain in ASCII.
+    email text not null,
+    email_key text not null,
+    role text not null,
+    status text not null,
+    -- A PHC string; null until the invite is accepted.
+    password_digest text,
+    -- Increases at password change, reset and disable, which revokes all sessions except the kept one.
+    credential_version bigint not null default 1,
+    kept_session_id uuid,
+    version bigint not null default 1,
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
+    constraint users_email_key unique (tenant_id, email_key),
+    constraint users_role_check check (role in ('member', 'admin')),
+    constraint users_status_check check (status in ('invited', 'active', 'disabled')),
+    constraint users_password_digest_check check (status = 'invited' or password_digest is not null)
+);
+create index users_tenant_idx on identity.users (tenant_id, user_id);
+
+create table identity.invites (
+    invite_id uuid primary key,
+    tenant_id text not null constraint invites_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint invites_user_id_fkey references identity.users,
+    role text not null,
+    -- A pending invite after `expires_at` is expired. The row changes to `expired` when a new invite replaces it.
+    status text not null,
+    -- SHA-256 of the token. Null until a mail is sent: each attempt to send creates a new token.
+    digest bytea,
+    expires_at timestamptz not null,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    constraint invites_digest_key unique (digest),
+    constraint invites_role_check check (role in ('member', 'admin')),
+    constraint invites_status_check check (status in ('pending', 'accepted', 'expired', 'revoked')),
+    constraint invites_settled_at_check check ((settled_at is null) = (status = 'pending'))
+);
+-- If two administrators invite the same person at the same time, one request fails.
+create unique index invites_pending_key on identity.invites (user_id) where status = 'pending';
+create index invites_tenant_idx on identity.invites (tenant_id, invite_id);
+
+create table identity.resets (
+    -- The id of the outbox message of the request, so that a message that is delivered twice creates one reset.
+    reset_id uuid primary key,
+    tenant_id text not null constraint resets_tenant_id_fkey references identity.tenants,
+    user_id uuid not null constraint resets_user_id_fkey references identity.users,
+    -- A pending reset after `expires_at` is expired.
+    status text not null,
+    -- SHA-256 of the token. Each attempt to send creates a new token.
+    digest bytea not null,
+    expires_at timestamptz not null,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    constraint resets_digest_key unique (digest),
+    constraint resets_status_check check (status in ('pending', 'used', 'replaced')),
+    constraint resets_settled_at_check check ((settled_at is null) = (status = 'pending'))
+);
+-- A user has one pending reset. A newer one replaces it.
+create unique index resets_pending_key on identity.resets (user_id) where status = 'pending';
+create index resets_user_idx on identity.resets (user_id, created_at);
+
+-- Messages that leave the database after the transaction that writes them: mails, account status, audit events.
+create table identity.outbox (
+    outbox_id uuid primary key,
+    tenant_id text not null,
+    kind text not null,
+    payload jsonb not null,
+    created_at timestamptz not null,
+    -- When the next attempt is due: the back-off, or the end of the lease of the relay that claimed the message.
+    due_at timestamptz not null,
+    attempts integer not null default 0,
+    fence uuid,
+    dead_lettered_at timestamptz,
+    last_error text
+);
+create index outbox_due_idx on identity.outbox (due_at) where dead_lettered_at is null;
+
+-- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
+-- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
+create unlogged table identity.limits (
+    limit_name text not null,
+    -- An IPv4 address, an IPv6 /64 network, or another subject of a limit.
+    subject text not null,
+    -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
+    theoretical_arrival_at timestamptz not null,
+    -- Whether the last request was allowed.
+    allowed boolean not null,
+    constraint limits_pkey primary key (limit_name, subject)
+)
+-- No index on the time, and free space in each page, so that updates are HOT.
+with (fillfactor = 50);
+
+-- Login throttling. `account_key` is an HMAC of tenant and address, so that unknown accounts are throttled like known ones and
+-- the table does not reveal which accounts exist. The rows belong to no tenant, so row-level security does not apply.
+
+-- Per account and source address. Unlogged, because each attempt writes a row; a crash resets the back-off.
+create unlogged table identity.login_attempts (
+    account_key bytea not null,
+    source text not null,
+    -- Failures since the window of 24 hours began.
+    failures integer not null,
+    back_off_until timestamptz not null,
+    window_ends_at timestamptz not null,
+    -- Start times of the attempts in flight. An entry expires after 30 seconds, because its process may have stopped.
+    in_flight timestamptz[] not null,
+    -- The last successful login. It exempts the source from the lockout for 30 days.
+    last_success_at timestamptz,
+    constraint login_attempts_pkey primary key (account_key, source)
+)
+with (fillfactor = 50);
+
+-- Per account: consecutive failures from any source. Logged, because a crash must not unlock an account.
+create table identity.login_failures (
+    account_key bytea not null,
+    consecutive_failures integer not null,
+    last_failed_at timestamptz not null,
+    -- Whether the account existed at one of the attempts. Failures of unknown accounts are deleted after 30 days.
+    account_exists boolean not null,
+    constraint login_failures_pkey primary key (account_key)
+)
+with (fillfactor = 50);
+
+alter table identity.tenants enable row level security;
+alter table identity.tenants force row level security;
+create policy tenants_tenant on identity.tenants to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy tenants_migrator on identity.tenants to svc_identity_migrator using (true);
+
+alter table identity.users enable row level security;
+alter table identity.users force row level security;
+create policy users_tenant on identity.users to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy users_migrator on identity.users to svc_identity_migrator using (true);
+
+alter table identity.invites enable row level security;
+alter table identity.invites force row level security;
+create policy invites_tenant on identity.invites to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy invites_migrator on identity.invites to svc_identity_migrator using (true);
+
+alter table identity.resets enable row level security;
+alter table identity.resets force row level security;
+create policy resets_tenant on identity.resets to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy resets_migrator on identity.resets to svc_identity_migrator using (true);
+
+alter table identity.outbox enable row level security;
+alter table identity.outbox force row level security;
+create policy outbox_tenant on identity.outbox to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy outbox_migrator on identity.outbox to svc_identity_migrator using (true);
+
+grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
+grant insert on identity.outbox to svc_identity;
+grant select, insert, update, delete on identity.limits, identity.login_attempts, identity.login_failures to svc_identity;
+grant select on identity.schema_migrations to svc_identity;
+
+-- Functions that read or write rows of all tenants. The comment of each gives the reason. Only the runtime role may call them.
+
+-- Login and password change: the tenant comes from an unverified header. The account has the given address or the given id.
+create function identity.find_account(in_tenant_id text, in_email_key text, in_user_id uuid)
+returns table (
+    user_id uuid,
+    role text,
+    status text,
+    password_digest text,
+    credential_version bigint,
+    kept_session_id uuid,
+    user_version bigint,
+    tenant_status text,
+    session_version bigint,
+    events_per_second integer,
+    bytes_per_second integer,
+    tenant_version bigint,
+    email_key text
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
+        users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
+        tenants.version, users.email_key
+    from identity.users
+    join identity.tenants using (tenant_id)
+    where users.tenant_id = in_tenant_id and (users.email_key = in_email_key or users.user_id = in_user_id)
+$$;
+
+-- Accept an invite: the token determines the tenant.
+create function identity.find_invite(in_digest bytea)
+returns table (invite_id uuid, tenant_id text)
+language sql stable security definer set search_path = '' as $$
+    select invite_id, tenant_id from identity.invites where digest = in_digest
+$$;
+
+-- Confirm a reset: the token determines the tenant.
+create function identity.find_reset(in_digest bytea)
+returns table (reset_id uuid, tenant_id text)
+language sql stable security definer set search_path = '' as $$
+    select reset_id, tenant_id from identity.resets where digest = in_digest
+$$;
+
+-- The platform administrator lists all tenants.
+create function identity.list_tenants(in_after text, in_limit integer)
+returns setof identity.tenants
+language sql stable security definer set search_path = '' as $$
+    select * from identity.tenants where tenant_id > in_after order by tenant_id limit in_limit
+$$;
+
+-- Whether a message waits for its tenant to be resumed: a suspended tenant rejects the token of an invite. Resets and notices do
+-- not wait. Called by the functions below only.
+create function identity.outbox_is_held(in_tenant_id text, in_kind text)
+returns boolean
+language sql stable set search_path = '' as $$
+    select in_kind = 'mail_invite' and exists (
+        select from identity.tenants where tenant_id = in_tenant_id and status = 'suspended'
+    )
+$$;
+
+-- The relay delivers messages of all tenants. It claims the messages that are due with a lease.
+create function identity.outbox_claim(
+    in_fence uuid, in_now timestamptz, in_lease_until timestamptz, in_limit integer, in_kinds text[]
+)
+returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
+language sql volatile security definer set search_path = '' as $$
+    update identity.outbox
+    set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
+    where outbox.outbox_id in (
+        select due.outbox_id from identity.outbox as due
+        where due.dead_lettered_at is null
+            and due.due_at <= in_now
+            and due.kind = any(in_kinds)
+            and not identity.outbox_is_held(due.tenant_id, due.kind)
+        order by due.due_at
+        limit in_limit
+        for update skip locked
+    )
+    returning outbox.outbox_id, outbox.tenant_id, outbox.kind, outbox.payload, outbox.attempts, outbox.fence
+$$;
+
+-- The relay settles a message that it has claimed: `delivered`, `retried` or `dead_lettered`. A relay that lost its lease settles
+-- nothing.
+create function identity.outbox_settle(
+    in_outbox_id uuid, in_fence uuid, in_state text, in_due_at timestamptz, in_error text, in_now timestamptz
+)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    delete from identity.outbox
+    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
+    update identity.outbox
+    set due_at = coalesce(in_due_at, due_at),
+        dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
+        last_error = in_error
+    where outbox_id = in_outbox_id and fence = in_fence
+$$;
+
+-- Metrics of the relay. Returns numbers only.
+create function identity.outbox_stats(in_now timestamptz)
+returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
+language sql stable security definer set search_path = '' as $$
+    select
+        -- At least 0, because the clocks of two processes differ.
+        greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (
+            where dead_lettered_at is null and not identity.outbox_is_held(tenant_id, kind)
+        )), 0)),
+        count(*) filter (where dead_lettered_at is null),
+        count(*) filter (where dead_lettered_at is not null)
+    from identity.outbox
+$$;
+
+-- `svc-identity outbox list`: undelivered messages of all tenants, without their payloads.
+create function identity.outbox_list(in_limit integer)
+returns table (
+    outbox_id uuid,
+    tenant_id text,
+    kind text,
+    state text,
+    created_at timestamptz,
+    due_at timestamptz,
+    attempts integer,
+    last_error text
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        outbox_id, tenant_id, kind,
+        case
+            when dead_lettered_at is not null then 'dead_lettered'
+            when identity.outbox_is_held(tenant_id, kind) then 'held'
+            else 'pending'
+        end,
+        created_at, due_at, attempts, last_error
+    from identity.outbox
+    order by dead_lettered_at is null, created_at, outbox_id
+    limit in_limit
+$$;
+
+-- `svc-identity outbox retry`: schedules one dead-lettered message, or all of them, for delivery.
+create function identity.outbox_retry(in_outbox_id uuid, in_now timestamptz)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with retried as (
+        update identity.outbox
+        set dead_lettered_at = null, due_at = in_now, attempts = 0
+        where dead_lettered_at is not null and (in_outbox_id is null or outbox_id = in_outbox_id)
+        returning 1
+    )
+    select count(*) from retried
+$$;
+
+revoke execute on all functions in schema identity from public;
+grant execute on all functions in schema identity to svc_identity;
+revoke execute on function identity.outbox_is_held(text, text) from svc_identity;

@@ -1,0 +1,74 @@
+//! Pushes account status to the session service.
+//!
+//! An outbox message in the transaction of the change guarantees the push. The request that made the change also pushes and
+//! waits for a short time. Both send the complete current record with its version, so order and repetition have no influence.
+
+use std::time::Duration;
+
+use authn::Unavailable;
+use database::Error;
+use service::chain;
+use tenancy::{Actor, TenantId, TenantScope, UserId};
+
+use super::App;
+use crate::message::Message;
+use crate::store::{tenant, user};
+
+/// How long a response waits for the push. After that the outbox delivers it.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a push failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PushError {
+    #[error(transparent)]
+    Database(#[from] Error),
+    #[error(transparent)]
+    Session(#[from] Unavailable),
+}
+
+impl App {
+    /// Pushes the status of a user.
+    pub(crate) async fn push_user_status(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+    ) -> Result<(), PushError> {
+        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
+        let record = user::find_record(&mut work, user_id).await?;
+        // The connection is free during the request.
+        drop(work);
+        if let Some(record) = record {
+            self.sessions.put_subject(&record).await?;
+        }
+        Ok(())
+    }
+
+    /// Pushes the status of a tenant.
+    pub(crate) async fn push_tenant_status(&self, tenant_id: &TenantId) -> Result<(), PushError> {
+        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
+        let record = tenant::find_record(&mut work).await?;
+        drop(work);
+        if let Some(record) = record {
+            self.sessions.put_tenant(&record).await?;
+        }
+        Ok(())
+    }
+
+    /// Pushes the status that a message names, for at most [`PUSH_TIMEOUT`]. The outbox retries a failed push.
+    pub(super) async fn push_now(&self, tenant_id: &TenantId, message: &Message) {
+        let push = async {
+            match message {
+                Message::PushUserStatus { user_id } => self.push_user_status(tenant_id, *user_id).await,
+                Message::PushTenantStatus => self.push_tenant_status(tenant_id).await,
+                Message::MailInvite { .. } | Message::MailReset { .. } | Message::MailNotice { .. } => Ok(()),
+            }
+        };
+        match tokio::time::timeout(PUSH_TIMEOUT, push).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "failed to push account status; the outbox will retry");
+            }
+            Err(_) => tracing::warn!("timed out pushing account status; the outbox will retry"),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Invites: create, list, resend, revoke, mail and accept.
+
+use audit::{AuditEvent, EventName};
+use chrono::{DateTime, Utc};
+use contract::identity::{AcceptedInvite, Delivery, Invite as InviteBody, InviteStatus};
+use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
+use database::Error;
+use hashing::{RawToken, TokenDigest, TokenKind};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
+use url::Url;
+
+use super::{App, Work};
+use crate::domain::email::Email;
+use crate::domain::invite::{Invite, InviteState};
+use crate::mail::{Letter, Mail};
+use crate::message::Message;
+use crate::store::{invite, tenant, user};
+
+/// The content of a new invite.
+pub(crate) struct Invitation {
+    pub(crate) email: Email,
+    pub(crate) role: Role,
+    pub(crate) delivery: Delivery,
+}
+
+/// Why the mail of an invite cannot be composed now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ComposeError {
+    /// The tenant was suspended after the message was claimed. The outbox holds the message from now on.
+    #[error("the tenant is suspended")]
+    Suspended,
+    #[error(transparent)]
+    Database(#[from] Error),
+}
+
+impl App {
+    /// Invites a person into the tenant of a scope.
+    pub(crate) async fn invite_user(
+        &self,
+        scope: &TenantScope,
+        actor: Actor,
+        invitation: &Invitation,
+    ) -> Result<InviteBody, Problem> {
+        let mut work = self.begin(scope, actor).await?;
+        if !tenant::exists(&mut work).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        let invite = work.invite(invitation).await?;
+        work.commit().await?;
+        Ok(invite)
+    }
+
+    /// Returns a page of the invites of the tenant, oldest first.
+    pub(crate) async fn invites(
+        &self,
+        scope: &TenantScope,
+        status: Option<InviteStatus>,
+        paging: &Paging<InviteId>,
+    ) -> Result<Page<InviteBody>, Problem> {
+        let mut work = self.begin(scope, Actor::Anonymous).await?;
+        let invites = invite::list(&mut work, status, paging.after, paging.rows()).await?;
+        let invites = invites.into_iter().map(|invite| body(invite, None)).collect();
+        Ok(paging.page(invites, |invite: &InviteBody| invite.invite_id))
+    }
+
+    /// Gives a pending invite a new term and a new token. The previous token is invalid.
+    pub(crate) async fn resend_invite(
+        &self,
+        scope: &TenantScope,
+        actor: Actor,
+        highest_role: Role,
+        invite_id: InviteId,
+        delivery: Delivery,
+    ) -> Result<InviteBody, Problem> {
+        let mut work = self.begin(scope, actor).await?;
+        let token = work.invite_token(delivery)?;
+        let found = invite::find_locked(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        match found.state {
+            InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
+            InviteState::Expired { .. } | InviteState::Revoked { .. } => return Err(not_pending()),
+            // A caller that cannot grant a role must not get a token that grants it.
+            InviteState::Pending(_) if found.role > highest_role => return Err(ProblemKind::Forbidden.into()),
+            InviteState::Pending(_) => {}
+        }
+        let now = work.now();
+        let digest = token.as_ref().map(RawToken::digest);
+        let resent = found.resend(digest, now + self.invite_ttl, now).ok_or_else(not_pending)?;
+        invite::save(&mut work, &resent).await?;
+        work.audit(AuditEvent {
+            about: Some("invite"),
+            invite_id: Some(invite_id),
+            ..AuditEvent::of(EventName::AuthnTokenCreated)
+        });
+        if delivery == Delivery::Email {
+            work.send(&Message::MailInvite { invite_id, expires_at: resent.expires_at });
+        }
+        work.commit().await?;
+        Ok(body(resent, token.as_ref()))
+    }
+
+    /// Revokes a pending invite. A repeated call succeeds. An accepted invite cannot be revoked.
+    pub(crate) async fn revoke_invite(
+        &self,
+        scope: &TenantScope,
+        actor: Actor,
+        highest_role: Role,
+        invite_id: InviteId,
+    ) -> Result<(), Problem> {
+        let mut work = self.begin(scope, actor).await?;
+        let found = invite::find_locked(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        // A caller that cannot grant a role must not revoke an invite that grants it.
+        if found.role > highest_role {
+            return Err(ProblemKind::Forbidden.into());
+        }
+        if let InviteState::Accepted { .. } = found.state {
+            return Err(ProblemKind::UserExists.into());
+        }
+        let revoked = found.revoke(work.now());
+        invite::save(&mut work, &revoked).await?;
+        work.audit(AuditEvent {
+            about: Some("invite"),
+            invite_id: Some(invite_id),
+            ..AuditEvent::of(EventName::AuthnTokenRevoked)
+        });
+        Ok(work.commit().await?)
+    }
+
+    /// Composes the mail of an invite with a new token; `None` if the invite is not pending or has another term.
+    ///
+    /// # Errors
+    /// See [`ComposeError`].
+    pub(crate) async fn compose_invite(
+        &self,
+        public_url: &Url,
+        tenant_id: &TenantId,
+        invite_id: InviteId,
+        term: DateTime<Utc>,
+    ) -> Result<Option<Mail>, ComposeError> {
+        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
+        let Some(tenant) = tenant::find(&mut work).await? else { return Ok(None) };
+        if tenant.status == TenantStatus::Suspended {
+            return Err(ComposeError::Suspended);
+        }
+        let Some(found) = invite::find_locked(&mut work, invite_id).await? else { return Ok(None) };
+        let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
+        let Some(mailed) = found.mail(token.digest(), term, work.now()) else { return Ok(None) };
+        invite::save(&mut work, &mailed).await?;
+        work.commit().await?;
+        let letter = Letter::invite(public_url, tenant_id, &tenant.display_name, &token, mailed.expires_at);
+        Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
+    }
+
+    /// Accepts an invite. The token is checked first, then the password; only then the password is hashed. The transaction that
+    /// writes the password consumes the token.
+    pub(crate) async fn accept_invite(
+        &self,
+        raw_token: &str,
+        raw_password: &str,
+    ) -> Result<AcceptedInvite, Problem> {
+        let token = RawToken::parse(TokenKind::Invite, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
+        let digest = token.digest();
+        let found = invite::find_by_digest(&self.database, digest).await?;
+        let (invite_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
+        let scope = TenantScope::of_token(tenant_id.clone());
+
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        let accepted = work.accept(invite_id, &digest).await?;
+        // Hashing takes longer than everything else, so it does not hold a connection.
+        drop(work);
+        let password =
+            self.check_new_password(raw_password, &accepted.email_key, &tenant_id, "/password").await?;
+        let password_digest = self.hash(password).await?;
+
+        let mut work = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
+        let accepted = work.accept(invite_id, &digest).await?;
+        let Invite { user_id, role, .. } = accepted;
+        let consumed = invite::save(&mut work, &accepted).await?
+            && user::mark_active(&mut work, user_id, role, &password_digest).await?;
+        if !consumed {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
+        work.delete_failures(&accepted.email_key).await?;
+        work.audit(
+            AuditEvent {
+                about: Some(role.as_str()),
+                user_id: Some(user_id),
+                invite_id: Some(invite_id),
+                email: Some(accepted.email.clone()),
+                ..AuditEvent::of(EventName::UserCreated)
+            }
+            .credential(&digest),
+        );
+        work.send(&Message::PushUserStatus { user_id });
+        work.commit().await?;
+        tracing::info!(%tenant_id, %user_id, "invite accepted");
+        Ok(AcceptedInvite { user_id, tenant_id, email: accepted.email, role })
+    }
+}
+
+impl Work<'_> {
+    /// Invites a person, or an invited user again after the previous invite is settled.
+    pub(super) async fn invite(&mut self, invitation: &Invitation) -> Result<InviteBody, Problem> {
+        let Invitation { email, role, delivery } = invitation;
+        let token = self.invite_token(*delivery)?;
+        let user_id = match user::find_by_email_locked(self, email.key()).await? {
+            Some(user) if user.status != UserStatus::Invited => return Err(ProblemKind::UserExists.into()),
+            Some(user) => {
+                invite::mark_expired(self, user.user_id).await?;
+                user::mark_reinvited(self, user.user_id, email, *role).await?;
+                user.user_id
+            }
+            None => {
+                let user_id = UserId::generate();
+                let inserted = user::insert_invited(self, user_id, email, *role).await;
+                inserted.map_err(pending_or_failed)?;
+                user_id
+            }
+        };
+        let invite = Invite {
+            id: InviteId::generate(),
+            user_id,
+            email: email.typed().to_owned(),
+            email_key: email.key().clone(),
+            role: *role,
+            created_at: self.now(),
+            expires_at: self.now() + self.app.invite_ttl,
+            state: InviteState::Pending(token.as_ref().map(RawToken::digest)),
+        };
+        invite::insert(self, &invite).await.map_err(pending_or_failed)?;
+        if *delivery == Delivery::Email {
+            self.send(&Message::MailInvite { invite_id: invite.id, expires_at: invite.expires_at });
+        }
+        self.audit(AuditEvent {
+            about: Some("invite"),
+            user_id: Some(user_id),
+            invite_id: Some(invite.id),
+            email: Some(invite.email.clone()),
+            ..AuditEvent::of(EventName::AuthnTokenCreated)
+        });
+        Ok(body(invite, token.as_ref()))
+    }
+
+    /// Returns the token for the response; `None` if it is mailed.
+    fn invite_token(&self, delivery: Delivery) -> Result<Option<RawToken>, Problem> {
+        match delivery {
+            Delivery::Response => Ok(Some(RawToken::generate(TokenKind::Invite, &*self.app.entropy))),
+            Delivery::Email if self.app.can_mail => Ok(None),
+            Delivery::Email => Err(ProblemKind::MailUnavailable.into()),
+        }
+    }
+
+    /// Returns the invite, accepted with its token, if the tenant is active.
+    async fn accept(&mut self, invite_id: InviteId, digest: &TokenDigest) -> Result<Invite, Problem> {
+        let tenant = tenant::find(self).await?;
+        let found = invite::find_locked(self, invite_id).await?;
+        let is_active = tenant.is_some_and(|tenant| tenant.status == TenantStatus::Active);
+        let accepted = found.filter(|_| is_active).and_then(|invite| invite.accept(digest, self.now()));
+        Ok(accepted.ok_or(ProblemKind::TokenInvalid)?)
+    }
+}
+
+/// If two administrators invite a person at the same time, the second request violates a unique index.
+fn pending_or_failed(error: Error) -> Problem {
+    if error.violates(user::EMAIL_KEY) || error.violates(invite::PENDING_KEY) {
+        ProblemKind::InvitePending.into()
+    } else {
+        error.into()
+    }
+}
+
+fn not_pending() -> Problem {
+    Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
+}
+
+fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {
+    InviteBody {
+        invite_id: invite.id,
+        email: invite.email,
+        role: invite.role,
+        status: invite.state.status(),
+        expires_at: invite.expires_at,
+        created_at: invite.created_at,
+        token: token.map(|token| Secret::new(token.expose())),
+    }
+}

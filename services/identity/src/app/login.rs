@@ -1,0 +1,78 @@
+//! Login with e-mail address and password.
+
+use std::net::IpAddr;
+
+use authn::IssueError;
+use contract::ProblemKind;
+use contract::internal::IssueSession;
+use contract::session::{IssuedSession, SessionMethod};
+use hashing::PasswordDigest;
+use service::{Problem, chain};
+use tenancy::{Actor, TenantId, TenantScope, UserId};
+
+use super::App;
+use super::login_attempt::Purpose;
+use crate::domain::email::EmailKey;
+use crate::domain::limiter_key::AccountRef;
+use crate::domain::password;
+use crate::store::user;
+
+/// The client of a login.
+pub(crate) struct Client {
+    pub(crate) address: IpAddr,
+    pub(crate) user_agent: Option<String>,
+}
+
+impl App {
+    /// Verifies the password, then requests a session under the account status that was verified.
+    pub(crate) async fn log_in(
+        &self,
+        tenant_id: &TenantId,
+        email: &str,
+        raw_password: &str,
+        client: Client,
+    ) -> Result<IssuedSession, Problem> {
+        let email = EmailKey::of_login(email);
+        let account = AccountRef::Email(tenant_id, &email);
+        let attempt = self.begin_attempt(account, client.address, Purpose::LogIn).await?;
+        let found = user::find_account(&self.database, account).await?;
+        let account = self.check_password(attempt, found, raw_password).await?;
+
+        let digest = account.password_digest;
+        if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
+            self.rehash(&account.tenant.tenant_id, account.subject.user_id, outdated, raw_password);
+        }
+        let request = IssueSession {
+            subject: account.subject,
+            tenant: account.tenant,
+            method: SessionMethod::Password,
+            ip: Some(client.address),
+            user_agent: client.user_agent,
+        };
+        self.sessions.issue(&request).await.map_err(|error| match error {
+            IssueError::Overtaken => ProblemKind::LoginFailed.into(),
+            IssueError::Unavailable(error) => error.into(),
+        })
+    }
+
+    /// Replaces a digest by one with the current parameters, best effort and in the background.
+    fn rehash(&self, tenant_id: &TenantId, user_id: UserId, outdated: PasswordDigest, raw_password: &str) {
+        let Some(password) = password::prepare(raw_password) else {
+            return;
+        };
+        let (app, scope) = (self.clone(), TenantScope::of_password(tenant_id.clone()));
+        self.tasks.spawn_short(async move {
+            let Ok(new) = app.hashes.hash(password).await else {
+                return;
+            };
+            let replaced = async {
+                let mut work = app.begin(&scope, Actor::System).await?;
+                user::replace_digest(&mut work, user_id, &outdated, &new).await?;
+                work.commit().await
+            };
+            if let Err(error) = replaced.await {
+                tracing::warn!(error = chain(&error), %user_id, "failed to replace an outdated password digest");
+            }
+        });
+    }
+}

@@ -1,0 +1,198 @@
+//! Attempts at a password, for login and password change.
+//!
+//! Unknown tenant, unknown address, invited, disabled, suspended, locked, backing off, invalid and wrong password take the
+//! same path: one admission, one lookup, one verification, one settlement, one response. No step reveals whether the account
+//! exists.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use audit::{AuditEvent, EventName};
+use contract::ProblemKind;
+use database::Error;
+use hashing::{Overloaded, Password};
+use ratelimit::{RateLimitError, source};
+use service::{Problem, chain};
+use tenancy::{Actor, TenantId, TenantScope, UserId};
+
+use super::{App, Work};
+use crate::domain::account::Account;
+use crate::domain::email::EmailKey;
+use crate::domain::limiter_key::AccountRef;
+use crate::domain::password;
+use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit};
+use crate::store::login_attempt::{self, ThrottleKey};
+use crate::store::tenant;
+
+/// The name of the throttling in metrics.
+const LIMIT: &str = "account";
+
+/// `Retry-After` when too many attempts are in flight.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the password is verified for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    LogIn,
+    ChangePassword,
+}
+
+/// An admitted attempt. [`App::check_password`] settles it.
+pub(crate) struct Attempt {
+    tenant_id: TenantId,
+    key: ThrottleKey,
+    purpose: Purpose,
+    address: IpAddr,
+    /// The e-mail address from the request, for the audit.
+    email: Option<String>,
+    permit: Permit,
+}
+
+impl App {
+    /// Admits an attempt.
+    ///
+    /// # Errors
+    /// 429 if too many attempts are in flight; 503 if the attempt cannot be counted.
+    pub(super) async fn begin_attempt(
+        &self,
+        account: AccountRef<'_>,
+        address: IpAddr,
+        purpose: Purpose,
+    ) -> Result<Attempt, Problem> {
+        let tenant_id = account.tenant_id().clone();
+        let key = ThrottleKey { account: self.limiter_keys.account(&account), source: source(address) };
+        let decisions = self.limiter.metrics();
+        let permit = self.admit(&tenant_id, &key).await.map_err(|error| {
+            decisions.unavailable(LIMIT);
+            RateLimitError::Unavailable(error)
+        })?;
+        if permit.as_ref().is_some_and(Permit::is_allowed) {
+            decisions.allowed(LIMIT);
+        } else {
+            decisions.rejected(LIMIT);
+        }
+        let permit = permit.ok_or(RateLimitError::Limited { retry_after: RETRY_AFTER })?;
+        let email = match account {
+            // Postgres does not store every control character.
+            AccountRef::Email(_, email) => {
+                Some(email.as_str().to_owned()).filter(|email| !email.contains(char::is_control))
+            }
+            AccountRef::User(..) => None,
+        };
+        Ok(Attempt { tenant_id, key, purpose, address, email, permit })
+    }
+
+    async fn admit(&self, tenant_id: &TenantId, key: &ThrottleKey) -> Result<Option<Permit>, Error> {
+        let scope = TenantScope::of_unverified_header(tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        login_attempt::carry_over(&mut work, &key.account).await?;
+        let mut throttle = login_attempt::load(&mut work, key).await?;
+        let permit = throttle.admit(work.now());
+        login_attempt::save_source(&mut work, key, &throttle.source).await?;
+        work.commit().await?;
+        Ok(permit)
+    }
+
+    /// Verifies a password against an account, or at the same cost against a dummy hash, and settles the attempt. Returns the
+    /// account if the password is correct.
+    ///
+    /// # Errors
+    /// 401 `login_failed`; 503 if the password was not verified or the result was not recorded. Then the attempt does not count.
+    pub(super) async fn check_password(
+        &self,
+        attempt: Attempt,
+        account: Option<Account>,
+        raw_password: &str,
+    ) -> Result<Account, Problem> {
+        let checked = self.verify_and_settle(&attempt, account, raw_password).await;
+        if checked.is_err()
+            && let Err(error) = self.cancel(&attempt).await
+        {
+            tracing::warn!(error = chain(&error), "failed to release login attempt; it expires after 30 s");
+        }
+        Ok(checked?.ok_or(ProblemKind::LoginFailed)?)
+    }
+
+    async fn verify_and_settle(
+        &self,
+        attempt: &Attempt,
+        account: Option<Account>,
+        raw_password: &str,
+    ) -> Result<Option<Account>, Problem> {
+        let prepared = password::prepare(raw_password);
+        let digest = account.as_ref().and_then(|account| account.password_digest.clone());
+        // Invalid input is hashed as the empty password against the dummy hash.
+        let digest = digest.filter(|_| prepared.is_some());
+        let verified = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await;
+        let matches = verified.map_err(|Overloaded| ProblemKind::Overloaded)?;
+        let user_id = account.as_ref().map(|account| account.subject.user_id);
+        let correct = matches && attempt.permit.is_allowed();
+        let account = account.filter(|account| correct && account.may_log_in());
+        let succeeded = self.settle(attempt, user_id, account.is_some()).await?;
+        Ok(account.filter(|_| succeeded))
+    }
+
+    /// Counts the result and records it in the audit, in the same way for every account. Returns whether the attempt succeeded: a
+    /// correct password is rejected if the account was locked in the meantime.
+    async fn settle(&self, attempt: &Attempt, user_id: Option<UserId>, correct: bool) -> Result<bool, Error> {
+        let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        let now = work.now();
+        let mut throttle = login_attempt::load_locked(&mut work, &attempt.key, user_id.is_some()).await?;
+        let succeeded = correct && throttle.succeed(&attempt.permit, now);
+        let locks = !succeeded && throttle.fail(&attempt.permit, now);
+        login_attempt::save(&mut work, &attempt.key, &throttle).await?;
+        let tenant_exists = tenant::exists(&mut work).await?;
+        let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
+        if locks {
+            tracing::warn!("account locked after {LOCKOUT_THRESHOLD} consecutive failures");
+            events.push(attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System));
+        }
+        for event in events {
+            self.audit.record_claimed(&mut work, tenant_exists, event);
+        }
+        work.commit().await?;
+        Ok(succeeded)
+    }
+
+    /// Releases an attempt without a verified password.
+    async fn cancel(&self, attempt: &Attempt) -> Result<(), Error> {
+        let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        let mut throttle = login_attempt::load(&mut work, &attempt.key).await?;
+        throttle.cancel(&attempt.permit);
+        login_attempt::save_source(&mut work, &attempt.key, &throttle.source).await?;
+        work.commit().await
+    }
+}
+
+impl Work<'_> {
+    /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted.
+    pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<(), Error> {
+        let tenant_id = self.tenant_id().clone();
+        let account = self.app.limiter_keys.account(&AccountRef::Email(&tenant_id, email));
+        login_attempt::delete_failures(self, &account).await
+    }
+}
+
+impl Attempt {
+    /// The audit event of the result. A successful password change records its own event.
+    fn event(&self, user_id: Option<UserId>, succeeded: bool) -> Option<AuditEvent> {
+        match (self.purpose, user_id.filter(|_| succeeded)) {
+            (Purpose::LogIn, Some(user)) => {
+                let event = self.event_named(EventName::AuthnLoginSuccess, user_id);
+                Some(event.by(Actor::User { user_id: user }))
+            }
+            (Purpose::LogIn, None) => Some(self.event_named(EventName::AuthnLoginFail, user_id)),
+            (Purpose::ChangePassword, None) => {
+                Some(self.event_named(EventName::AuthnPasswordChangeFail, user_id))
+            }
+            (Purpose::ChangePassword, Some(_)) => None,
+        }
+    }
+
+    fn event_named(&self, name: EventName, user_id: Option<UserId>) -> AuditEvent {
+        let (ip, email) = (Some(self.address), self.email.clone());
+        AuditEvent { user_id, ip, email, ..AuditEvent::of(name) }
+    }
+}

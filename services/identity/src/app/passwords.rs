@@ -1,0 +1,147 @@
+//! Passwords: the check of a new password, and the password change.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use audit::{AuditEvent, EventName};
+use authn::Caller;
+use chrono::{DateTime, Utc};
+use contract::ProblemKind;
+use contract::identity::ChangePassword;
+use database::Error;
+use hashing::{Overloaded, Password, PasswordDigest};
+use service::Problem;
+use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
+
+use super::login_attempt::Purpose;
+use super::{App, Work};
+use crate::breach_set::Entry;
+use crate::domain::email::EmailKey;
+use crate::domain::limiter_key::AccountRef;
+use crate::domain::password::PolicyViolation;
+use crate::mail::{Letter, Mail};
+use crate::message::Message;
+use crate::store::{reset, user};
+
+impl App {
+    /// Prepares a new password, or rejects it by the policy or the mounted breach set. `pointer` is its field in the request.
+    ///
+    /// # Errors
+    /// The password is rejected; 503 if the breach set cannot be read.
+    pub(super) async fn check_new_password(
+        &self,
+        raw: &str,
+        email: &EmailKey,
+        tenant_id: &TenantId,
+        pointer: &'static str,
+    ) -> Result<Password, Problem> {
+        let rejected = |violation: PolicyViolation| {
+            let kind = violation.kind();
+            let message = match violation {
+                PolicyViolation::TooShort { min } => format!("use at least {min} characters"),
+                _ => kind.title().to_owned(),
+            };
+            Problem::new(kind).field(pointer, kind.code(), message)
+        };
+        let password = self.policy.accept(raw, email, tenant_id).map_err(rejected)?;
+        let breached = self.is_breached(&password).await.map_err(|error| {
+            Problem::new(ProblemKind::DependencyUnavailable).caused_by(BreachSetError(error))
+        })?;
+        if breached { Err(rejected(PolicyViolation::Breached)) } else { Ok(password) }
+    }
+
+    async fn is_breached(&self, password: &Password) -> io::Result<bool> {
+        let Some(set) = self.breach_set.as_ref().map(Arc::clone) else { return Ok(false) };
+        // Surrounding spaces do not make a password harder to guess.
+        let entries = [password.expose(), password.expose().trim()].map(Entry::of_password);
+        let found = tokio::task::spawn_blocking(move || {
+            Ok(set.contains(entries[0])? || (entries[0] != entries[1] && set.contains(entries[1])?))
+        });
+        found.await.map_err(io::Error::other).flatten()
+    }
+
+    /// Hashes a new password.
+    ///
+    /// # Errors
+    /// 503 `overloaded`.
+    pub(super) async fn hash(&self, password: Password) -> Result<PasswordDigest, Problem> {
+        Ok(self.hashes.hash(password).await.map_err(|Overloaded| ProblemKind::Overloaded)?)
+    }
+
+    /// Changes a password. The current password is checked first, as an attempt like a login, then the new one. `caller` is the
+    /// optional bearer: it must belong to the user, and its session is kept. All other sessions are revoked.
+    pub(crate) async fn change_password(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        caller: Option<&Caller>,
+        request: &ChangePassword,
+        address: IpAddr,
+    ) -> Result<(), Problem> {
+        let kept = match caller {
+            Some(caller) => Some(session_of(caller, tenant_id, user_id).ok_or(ProblemKind::NotFound)?),
+            None => None,
+        };
+        let by_id = AccountRef::User(tenant_id, user_id);
+        let found = user::find_account(&self.database, by_id).await?;
+        let email = found.as_ref().map(|account| account.email.clone());
+        let account = email.as_ref().map_or(by_id, |email| AccountRef::Email(tenant_id, email));
+        let attempt = self.begin_attempt(account, address, Purpose::ChangePassword).await?;
+        let account = self.check_password(attempt, found, request.current_password.expose()).await?;
+
+        let new = request.new_password.expose();
+        let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;
+        let digest = self.hash(new).await?;
+        let scope = TenantScope::of_password(tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::User { user_id }).await?;
+        // Fails if the password was changed since the current one was checked.
+        let seen = account.subject.credential_version;
+        if !user::mark_password_changed(&mut work, user_id, seen, &digest, kept).await? {
+            return Err(ProblemKind::LoginFailed.into());
+        }
+        // A reset mail that was requested before must not undo the change.
+        reset::mark_replaced(&mut work, user_id, None).await?;
+        work.audit(AuditEvent {
+            about: Some("change"),
+            user_id: Some(user_id),
+            ip: Some(address),
+            ..AuditEvent::of(EventName::AuthnPasswordChange)
+        });
+        work.password_changed(user_id);
+        Ok(work.commit().await?)
+    }
+
+    /// Composes the notice of a changed password; `None` if the user does not exist.
+    pub(crate) async fn compose_notice(
+        &self,
+        tenant_id: &TenantId,
+        user_id: UserId,
+        changed_at: DateTime<Utc>,
+    ) -> Result<Option<Mail>, Error> {
+        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
+        let user = user::find(&mut work, user_id).await?;
+        let letter = Letter::password_changed(tenant_id, changed_at);
+        Ok(user.map(|user| Mail { to: user.email, letter, token: None }))
+    }
+}
+
+impl Work<'_> {
+    /// Sends what follows a changed password: the account status, and a notice if mail is configured.
+    pub(super) fn password_changed(&mut self, user_id: UserId) {
+        self.send(&Message::PushUserStatus { user_id });
+        if self.app.can_mail {
+            self.send(&Message::MailNotice { user_id, changed_at: self.now() });
+        }
+    }
+}
+
+/// A password that could be breached is rejected if the set cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read the breach set")]
+struct BreachSetError(#[source] io::Error);
+
+fn session_of(caller: &Caller, tenant_id: &TenantId, user_id: UserId) -> Option<SessionId> {
+    let own = caller.tenant_id() == tenant_id && caller.user_id() == Some(user_id);
+    caller.session_id().filter(|_| own)
+}

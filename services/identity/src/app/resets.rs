@@ -1,0 +1,121 @@
+//! Password resets: request, mail and confirmation.
+
+use audit::{AuditEvent, EventName};
+use contract::ProblemKind;
+use contract::identity::ConfirmReset;
+use database::Error;
+use hashing::{RawToken, TokenDigest, TokenKind};
+use service::Problem;
+use tenancy::{Actor, ResetId, TenantId, TenantScope};
+use url::Url;
+
+use super::{App, Work};
+use crate::domain::email::{Email, EmailKey};
+use crate::domain::reset::{Reset, hour_before, keeps_active_token};
+use crate::mail::{Letter, Mail};
+use crate::message::Message;
+use crate::store::reset::ResetOfAccount;
+use crate::store::{reset, user};
+
+impl App {
+    /// Requests a reset: writes one outbox message, whether or not the account exists. A worker decides whether it sends a mail.
+    ///
+    /// # Errors
+    /// The text is not an e-mail address, or the database failed.
+    pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Problem> {
+        let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
+        let scope = TenantScope::of_unverified_header(tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        work.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
+        Ok(work.commit().await?)
+    }
+
+    /// Composes the mail of a reset with a new token; `None` if no active account has the address, if a newer request replaced
+    /// this one, or if too many resets were sent. `reset_id` is the id of the outbox message.
+    pub(crate) async fn compose_reset(
+        &self,
+        public_url: &Url,
+        tenant_id: &TenantId,
+        reset_id: ResetId,
+        email: &EmailKey,
+    ) -> Result<Option<Mail>, Error> {
+        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
+        let Some(user) = user::find_active(&mut work, email).await? else {
+            self.resets_dropped.inc();
+            return Ok(None);
+        };
+        let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
+        let (digest, now) = (token.digest(), work.now());
+        let expires_at = now + self.reset_ttl;
+        let reset = if let Some(found) = reset::find_locked(&mut work, reset_id).await? {
+            // The message is delivered again, unless a newer request replaced it.
+            let Some(renewed) = found.reset.renew(digest, expires_at) else { return Ok(None) };
+            renewed
+        } else {
+            let recent = reset::list_recent(&mut work, user.user_id, hour_before(now)).await?;
+            if keeps_active_token(&recent, now) {
+                self.resets_dropped.inc();
+                tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; the active token is kept");
+                return Ok(None);
+            }
+            Reset::new(reset_id, user.user_id, digest, expires_at, now)
+        };
+        reset::mark_replaced(&mut work, user.user_id, Some(reset_id)).await?;
+        reset::save(&mut work, &reset).await?;
+        work.commit().await?;
+        let letter = Letter::reset(public_url, tenant_id, &token, expires_at);
+        Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
+    }
+
+    /// Sets a new password with the token of a reset and revokes all sessions of the user. The token is checked first, then the
+    /// password; only then the password is hashed.
+    pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), Problem> {
+        let token = RawToken::parse(TokenKind::PasswordReset, request.token.expose());
+        let digest = token.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let found = reset::find_by_digest(&self.database, digest).await?;
+        let (reset_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
+        let scope = TenantScope::of_token(tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        let (_, email) = work.confirm(reset_id, &digest).await?;
+        // Hashing takes longer than everything else, so it does not hold a connection.
+        drop(work);
+        let new = request.new_password.expose();
+        let new = self.check_new_password(new, &email, &tenant_id, "/new_password").await?;
+        let password_digest = self.hash(new).await?;
+
+        let mut work = self.begin(&scope, Actor::Anonymous).await?;
+        let (used, email) = work.confirm(reset_id, &digest).await?;
+        let user_id = used.user_id;
+        let consumed = reset::save(&mut work, &used).await?
+            && user::mark_password_reset(&mut work, user_id, &password_digest).await?;
+        if !consumed {
+            return Err(ProblemKind::TokenInvalid.into());
+        }
+        work.delete_failures(&email).await?;
+        work.audit(
+            AuditEvent {
+                about: Some("reset"),
+                user_id: Some(user_id),
+                ..AuditEvent::of(EventName::AuthnPasswordChange)
+            }
+            .by(Actor::User { user_id })
+            .credential(&digest),
+        );
+        work.password_changed(user_id);
+        Ok(work.commit().await?)
+    }
+}
+
+impl Work<'_> {
+    /// Returns the reset, used with its token, and the address of its account, if user and tenant are active.
+    async fn confirm(
+        &mut self,
+        reset_id: ResetId,
+        digest: &TokenDigest,
+    ) -> Result<(Reset, EmailKey), Problem> {
+        let found = reset::find_locked(self, reset_id).await?.filter(|found| found.is_active);
+        let ResetOfAccount { reset, email, .. } = found.ok_or(ProblemKind::TokenInvalid)?;
+        let used = reset.confirm(digest, self.now()).ok_or(ProblemKind::TokenInvalid)?;
+        Ok((used, email))
+    }
+}

@@ -1,0 +1,123 @@
+//! Tenants: create, read, list and change.
+
+use audit::{AuditEvent, EventName};
+use contract::identity::{CreateTenant, PatchTenant, Quota, Tenant};
+use contract::{Page, ProblemKind, Role, TenantStatus};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::{Actor, TenantId, TenantScope};
+
+use super::App;
+use super::invites::Invitation;
+use crate::domain::email::{Email, InvalidEmail};
+use crate::message::Message;
+use crate::store::tenant;
+
+const MAX_NAME: usize = 200;
+/// Fits the column, and exceeds the capacity of a broker.
+const MAX_QUOTA: u32 = i32::MAX.cast_unsigned();
+
+impl App {
+    /// Creates a tenant, and the invite of its first administrator in the same transaction.
+    pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, Problem> {
+        let name = valid_name(&request.display_name)?;
+        let quota = request.quota.unwrap_or_default();
+        validate_quota(&quota)?;
+        let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose();
+        let admin = admin.map_err(|error: InvalidEmail| invalid("/admin_email", error.to_string()))?;
+
+        let scope = TenantScope::of_platform_admin(request.tenant_id.clone());
+        let mut work = self.begin(&scope, Actor::PlatformAdmin).await?;
+        tenant::insert(&mut work, name, &quota).await.map_err(|error| {
+            if error.violates(tenant::PRIMARY_KEY) {
+                ProblemKind::TenantExists.into()
+            } else {
+                Problem::from(error)
+            }
+        })?;
+        work.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        let invite = match admin {
+            Some(email) => {
+                let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
+                Some(work.invite(&invitation).await?)
+            }
+            None => None,
+        };
+        let tenant = Tenant {
+            tenant_id: request.tenant_id.clone(),
+            display_name: name.to_owned(),
+            status: TenantStatus::Active,
+            quota,
+            created_at: work.now(),
+            invite,
+        };
+        work.commit().await?;
+        Ok(tenant)
+    }
+
+    /// Returns the tenant of a scope.
+    pub(crate) async fn tenant(&self, scope: &TenantScope) -> Result<Tenant, Problem> {
+        let mut work = self.begin(scope, Actor::Anonymous).await?;
+        Ok(tenant::find(&mut work).await?.ok_or(ProblemKind::NotFound)?)
+    }
+
+    /// Returns a page of all tenants, for the platform administrator.
+    pub(crate) async fn tenants(&self, paging: &Paging<TenantId>) -> Result<Page<Tenant>, Problem> {
+        let after = paging.after.as_ref().map_or("", TenantId::as_str);
+        let tenants = tenant::list(&self.database, after, paging.rows()).await?;
+        Ok(paging.page(tenants, |tenant| tenant.tenant_id.clone()))
+    }
+
+    /// Changes the fields that are present. A suspension revokes all sessions of the tenant, also after it is resumed.
+    pub(crate) async fn patch_tenant(
+        &self,
+        scope: &TenantScope,
+        patch: &PatchTenant,
+    ) -> Result<Tenant, Problem> {
+        let name = patch.display_name.as_deref().map(valid_name).transpose()?;
+        if let Some(quota) = &patch.quota {
+            validate_quota(quota)?;
+        }
+        let mut work = self.begin(scope, Actor::PlatformAdmin).await?;
+        let found = tenant::find_locked(&mut work).await?.ok_or(ProblemKind::NotFound)?;
+        let changed = Tenant {
+            display_name: name.map_or(found.display_name, str::to_owned),
+            status: patch.status.unwrap_or(found.status),
+            quota: patch.quota.unwrap_or(found.quota),
+            ..found
+        };
+        let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
+        let about = match changed.status {
+            status if status == found.status => "tenant_changed",
+            TenantStatus::Suspended => "tenant_suspended",
+            TenantStatus::Active => "tenant_resumed",
+        };
+        tenant::update(&mut work, &changed, suspends).await?;
+        work.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
+        work.send(&Message::PushTenantStatus);
+        work.commit().await?;
+        Ok(changed)
+    }
+}
+
+/// Returns the name without surrounding white space.
+fn valid_name(name: &str) -> Result<&str, Problem> {
+    let name = name.trim();
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        let message = format!("must have 1 to {MAX_NAME} characters and no control characters");
+        return Err(invalid("/display_name", message));
+    }
+    Ok(name)
+}
+
+fn validate_quota(quota: &Quota) -> Result<(), Problem> {
+    let valid = |value: Option<u32>| value.is_none_or(|value| (1..=MAX_QUOTA).contains(&value));
+    if valid(quota.events_per_second) && valid(quota.bytes_per_second) {
+        return Ok(());
+    }
+    Err(invalid("/quota", format!("must be 1 to {MAX_QUOTA}")))
+}
+
+fn invalid(pointer: &'static str, message: String) -> Problem {
+    Problem::new(ProblemKind::ValidationFailed).field(pointer, "invalid", message)
+}

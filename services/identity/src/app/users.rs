@@ -1,0 +1,80 @@
+//! Users: read, list and change.
+
+use audit::{AuditEvent, EventName};
+use contract::identity::{PatchUser, User};
+use contract::{Page, ProblemKind, Role, UserStatus};
+use service::Problem;
+use service::http::page::Paging;
+use tenancy::{Actor, TenantScope, UserId};
+
+use super::App;
+use crate::domain::email::EmailKey;
+use crate::message::Message;
+use crate::store::{reset, user};
+
+impl App {
+    /// Returns a user of the tenant.
+    pub(crate) async fn user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
+        let mut work = self.begin(scope, Actor::Anonymous).await?;
+        Ok(user::find(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?)
+    }
+
+    /// Returns a page of the users of the tenant, oldest first.
+    pub(crate) async fn users(
+        &self,
+        scope: &TenantScope,
+        email: Option<&str>,
+        status: Option<UserStatus>,
+        paging: &Paging<UserId>,
+    ) -> Result<Page<User>, Problem> {
+        let email = email.map(EmailKey::of_login);
+        let mut work = self.begin(scope, Actor::Anonymous).await?;
+        let users = user::list(&mut work, email.as_ref(), status, paging.after, paging.rows()).await?;
+        Ok(paging.page(users, |user| user.user_id))
+    }
+
+    /// Changes role or status, as far as they are present. The tenant always keeps an active administrator.
+    pub(crate) async fn patch_user(
+        &self,
+        scope: &TenantScope,
+        actor: Actor,
+        user_id: UserId,
+        patch: &PatchUser,
+    ) -> Result<User, Problem> {
+        if patch.status == Some(UserStatus::Invited) {
+            let message = "only an invite sets the status invited";
+            return Err(Problem::new(ProblemKind::ValidationFailed).field("/status", "invalid", message));
+        }
+        let mut work = self.begin(scope, actor).await?;
+        // Locks all active administrators in the same order, so that two administrators cannot remove each other.
+        let admins = user::lock_active_admins(&mut work).await?;
+        let found = user::find_locked(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        if found.status == UserStatus::Invited {
+            return Err(ProblemKind::UserInvited.into());
+        }
+        let (role, status) = (patch.role.unwrap_or(found.role), patch.status.unwrap_or(found.status));
+        let stays_admin = role == Role::Admin && status == UserStatus::Active;
+        if admins == [user_id] && !stays_admin {
+            return Err(ProblemKind::LastAdmin.into());
+        }
+        let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
+        user::mark_status(&mut work, user_id, role, status, disables).await?;
+        if patch.status == Some(UserStatus::Active) {
+            // An administrator vouches for the user: this also ends a lockout.
+            work.delete_failures(&EmailKey::of_login(&found.email)).await?;
+        }
+        if disables {
+            reset::mark_replaced(&mut work, user_id, None).await?;
+        }
+        let role_changed =
+            (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str()));
+        let status_changed = (status != found.status).then_some((EventName::UserUpdated, status.as_str()));
+        for (name, about) in [role_changed, status_changed].into_iter().flatten() {
+            work.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
+        }
+        let changed = user::find(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        work.send(&Message::PushUserStatus { user_id });
+        work.commit().await?;
+        Ok(changed)
+    }
+}

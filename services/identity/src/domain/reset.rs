@@ -1,0 +1,138 @@
+//! Password resets: `pending` → `used`, `expired` or `replaced`.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use hashing::TokenDigest;
+use tenancy::{ResetId, UserId};
+
+/// Resets per account and hour that are mailed while a token is active. Further requests keep that token. Without an active
+/// token, a mail is sent in any case: otherwise an attacker could prevent resets.
+const MAX_PER_HOUR: usize = 5;
+
+/// A password reset of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reset {
+    pub(crate) id: ResetId,
+    pub(crate) user_id: UserId,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) digest: TokenDigest,
+    pub(crate) expires_at: DateTime<Utc>,
+    pub(crate) state: ResetState,
+}
+
+/// The state of a reset. A pending reset after its `expires_at` is expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetState {
+    Pending,
+    Used { at: DateTime<Utc> },
+    Replaced { at: DateTime<Utc> },
+}
+
+impl Reset {
+    /// A new reset with the token that is about to be mailed.
+    pub(crate) fn new(
+        id: ResetId,
+        user_id: UserId,
+        digest: TokenDigest,
+        expires_at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self { id, user_id, created_at: now, digest, expires_at, state: ResetState::Pending }
+    }
+
+    /// Replaces the token when the mail is sent again, expired or not; `None` if the reset was used or replaced.
+    pub(crate) fn renew(self, digest: TokenDigest, expires_at: DateTime<Utc>) -> Option<Self> {
+        match self.state {
+            ResetState::Pending => Some(Self { digest, expires_at, ..self }),
+            ResetState::Used { .. } | ResetState::Replaced { .. } => None,
+        }
+    }
+
+    /// Uses the token; `None` if the reset is not pending or has another token.
+    pub(crate) fn confirm(self, digest: &TokenDigest, now: DateTime<Utc>) -> Option<Self> {
+        if self.is_active(now) && self.digest.matches(digest) {
+            Some(Self { state: ResetState::Used { at: now }, ..self })
+        } else {
+            None
+        }
+    }
+
+    fn is_active(&self, now: DateTime<Utc>) -> bool {
+        self.state == ResetState::Pending && now < self.expires_at
+    }
+}
+
+impl ResetState {
+    /// When the reset left the state pending.
+    pub(crate) fn settled_at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Pending => None,
+            Self::Used { at } | Self::Replaced { at } => Some(*at),
+        }
+    }
+}
+
+/// The start of the hour that [`keeps_active_token`] considers.
+pub(crate) fn hour_before(now: DateTime<Utc>) -> DateTime<Utc> {
+    now - TimeDelta::hours(1)
+}
+
+/// Whether a further request keeps the active token of the user's recent resets.
+pub(crate) fn keeps_active_token(resets: &[Reset], now: DateTime<Utc>) -> bool {
+    let recent = resets.iter().filter(|reset| reset.created_at > hour_before(now)).count();
+    recent >= MAX_PER_HOUR && resets.iter().any(|reset| reset.is_active(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        START + TimeDelta::seconds(seconds)
+    }
+
+    fn reset(created: i64, expires: i64) -> Reset {
+        let digest = TokenDigest::of_text("token");
+        Reset::new(ResetId::generate(), UserId::generate(), digest, at(expires), at(created))
+    }
+
+    #[test]
+    fn the_token_is_used_once_until_the_reset_expires() {
+        let digest = TokenDigest::of_text("token");
+        let used = reset(0, 100).confirm(&digest, at(99)).unwrap();
+        assert_eq!(used.state, ResetState::Used { at: at(99) });
+        assert!(used.clone().confirm(&digest, at(99)).is_none());
+        assert!(used.renew(digest, at(200)).is_none());
+        assert!(reset(0, 100).confirm(&digest, at(100)).is_none());
+        assert!(reset(0, 100).confirm(&TokenDigest::of_text("other"), at(1)).is_none());
+    }
+
+    #[test]
+    fn the_sixth_request_in_an_hour_keeps_an_active_token() {
+        let resets = |expires| (0..5).map(|n| reset(n, expires)).collect::<Vec<_>>();
+        assert!(keeps_active_token(&resets(1800), at(5)));
+        assert!(!keeps_active_token(&resets(5), at(5)), "no token is active");
+        assert!(!keeps_active_token(&resets(1800)[1..], at(5)), "only four in the hour");
+        assert!(!keeps_active_token(&resets(9000), at(3600)), "the first is an hour old");
+    }
+
+    proptest! {
+        #[test]
+        fn a_renewed_token_is_the_only_valid_one(expires in 1_i64..100, renewed in 0_i64..200, confirmed in 0_i64..400) {
+            let (old, new) = (TokenDigest::of_text("token"), TokenDigest::of_text("new"));
+            let reset = reset(0, expires).renew(new, at(renewed + 100)).unwrap();
+            prop_assert!(reset.clone().confirm(&old, at(confirmed)).is_none());
+            prop_assert_eq!(reset.confirm(&new, at(confirmed)).is_some(), confirmed < renewed + 100);
+        }
+
+        #[test]
+        fn without_an_active_token_a_request_always_sends_a_mail(created in prop::collection::vec(0_i64..3600, 0..20)) {
+            let digest = TokenDigest::of_text("token");
+            let used = created.iter().map(|created| reset(*created, 9000).confirm(&digest, at(*created)).unwrap());
+            prop_assert!(!keeps_active_token(&used.collect::<Vec<_>>(), at(3600)));
+        }
+    }
+}

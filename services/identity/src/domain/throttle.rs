@@ -1,0 +1,284 @@
+//! Login throttling: back-off per account and source address, lockout per account, and a limit of attempts in flight.
+//!
+//! An attempt is admitted before the password is verified and settled afterwards: it fails, succeeds or is cancelled. An
+//! account that does not exist has the same states as one that does.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+/// Consecutive failures from all sources that lock an account.
+pub(crate) const LOCKOUT_THRESHOLD: i32 = 100;
+/// Maximum number of attempts in flight per account and source.
+const MAX_IN_FLIGHT: usize = 8;
+/// How long an attempt counts as in flight. After that its process has stopped, or the client has disconnected.
+const ATTEMPT_TIMEOUT: TimeDelta = TimeDelta::seconds(30);
+/// How long after a successful login the lockout does not apply to its source.
+pub(crate) const TRUSTED_SOURCE_WINDOW: TimeDelta = TimeDelta::days(30);
+/// How long failures count towards the back-off, from the first of them.
+const FAILURE_WINDOW: TimeDelta = TimeDelta::hours(24);
+
+/// The back-off after the given number of failures at one account from one source within a day.
+fn back_off(failures: i32) -> TimeDelta {
+    TimeDelta::seconds(match failures {
+        ..=4 => 0,
+        5..=10 => 1 << (failures - 5),
+        11..=49 => 60,
+        50.. => 15 * 60,
+    })
+}
+
+/// The state of an account and a source address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Throttle {
+    /// Attempts from this source.
+    pub(crate) source: SourceAttempts,
+    /// Consecutive failures from all sources.
+    pub(crate) consecutive_failures: i32,
+}
+
+/// Attempts at one account from one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceAttempts {
+    /// Failures since the window began.
+    pub(crate) failures: i32,
+    pub(crate) back_off_until: DateTime<Utc>,
+    pub(crate) window_ends_at: DateTime<Utc>,
+    /// Start times of the attempts in flight.
+    pub(crate) in_flight: Vec<DateTime<Utc>>,
+    pub(crate) last_success_at: Option<DateTime<Utc>>,
+}
+
+/// An admitted attempt. It must be settled by one of the methods of [`Throttle`].
+#[derive(Debug)]
+pub(crate) struct Permit {
+    started_at: DateTime<Utc>,
+    /// Whether a failure counts: the attempt started outside a back-off.
+    counts: bool,
+    /// Whether the lockout does not apply: a recent login succeeded from the same source.
+    trusted: bool,
+    /// Whether the correct password is accepted.
+    allowed: bool,
+}
+
+impl Permit {
+    /// Whether the correct password is accepted: there is neither a back-off nor a lockout.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+}
+
+impl SourceAttempts {
+    /// The state of a source without attempts.
+    pub(crate) fn new(now: DateTime<Utc>) -> Self {
+        Self {
+            failures: 0,
+            back_off_until: now,
+            window_ends_at: now + FAILURE_WINDOW,
+            in_flight: Vec::new(),
+            last_success_at: None,
+        }
+    }
+
+    fn end(&mut self, permit: &Permit) {
+        if let Some(index) = self.in_flight.iter().position(|started_at| *started_at == permit.started_at) {
+            self.in_flight.remove(index);
+        }
+    }
+}
+
+impl Throttle {
+    /// Admits an attempt; `None` if too many are in flight.
+    pub(crate) fn admit(&mut self, now: DateTime<Utc>) -> Option<Permit> {
+        let locked = self.consecutive_failures >= LOCKOUT_THRESHOLD;
+        let source = &mut self.source;
+        if source.window_ends_at <= now {
+            source.failures = 0;
+            source.back_off_until = now;
+            source.window_ends_at = now + FAILURE_WINDOW;
+        }
+        source.in_flight.retain(|started_at| *started_at > now - ATTEMPT_TIMEOUT);
+        if source.in_flight.len() >= MAX_IN_FLIGHT {
+            return None;
+        }
+        source.in_flight.push(now);
+        let counts = source.back_off_until <= now;
+        let trusted = source.last_success_at.is_some_and(|at| at > now - TRUSTED_SOURCE_WINDOW);
+        Some(Permit { started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
+    }
+
+    /// Settles a failed attempt. Returns whether the failure locks the account.
+    pub(crate) fn fail(&mut self, permit: &Permit, now: DateTime<Utc>) -> bool {
+        let source = &mut self.source;
+        source.end(permit);
+        if !permit.counts {
+            return false;
+        }
+        if source.failures == 0 {
+            source.window_ends_at = now + FAILURE_WINDOW;
+        }
+        source.failures = source.failures.saturating_add(1);
+        source.back_off_until = source.back_off_until.max(now + back_off(source.failures));
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.consecutive_failures == LOCKOUT_THRESHOLD
+    }
+
+    /// Settles an attempt with the correct password. It ends the back-off, and the consecutive failures unless the account is
+    /// locked. Failures of the source still count for the day.
+    ///
+    /// Returns false if the account was locked while the attempt was in flight. The attempt must then be settled as failed, so
+    /// that at most [`LOCKOUT_THRESHOLD`] guesses are verified, however many are in flight.
+    pub(crate) fn succeed(&mut self, permit: &Permit, now: DateTime<Utc>) -> bool {
+        let locked = self.consecutive_failures >= LOCKOUT_THRESHOLD;
+        if locked && !permit.trusted {
+            return false;
+        }
+        self.source.end(permit);
+        self.source.back_off_until = now;
+        self.source.last_success_at = Some(now);
+        if !locked {
+            self.consecutive_failures = 0;
+        }
+        true
+    }
+
+    /// Settles an attempt without a verified password. It does not count.
+    pub(crate) fn cancel(&mut self, permit: &Permit) {
+        self.source.end(permit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    fn throttle(consecutive_failures: i32) -> Throttle {
+        Throttle { source: SourceAttempts::new(START), consecutive_failures }
+    }
+
+    #[test]
+    fn the_back_off_doubles_up_to_a_minute_and_ends_at_fifteen_minutes() {
+        let seconds: Vec<_> = (0..=51).map(|failures| back_off(failures).num_seconds()).collect();
+        assert_eq!(seconds[..13], [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(seconds[49..], [60, 900, 900]);
+        assert!(seconds.is_sorted());
+    }
+
+    #[test]
+    fn the_failure_at_the_threshold_locks_the_account_once() {
+        let mut throttle = throttle(LOCKOUT_THRESHOLD - 1);
+        let first = throttle.admit(START).unwrap();
+        let second = throttle.admit(START).unwrap();
+        assert!(throttle.fail(&first, START));
+        assert!(!throttle.fail(&second, START));
+        assert!(!throttle.admit(START).unwrap().is_allowed());
+    }
+
+    #[test]
+    fn a_lockout_rejects_attempts_in_flight_except_from_a_trusted_source() {
+        for trusted in [false, true] {
+            let mut throttle = throttle(0);
+            throttle.source.last_success_at = trusted.then_some(START);
+            let permit = throttle.admit(START).unwrap();
+            throttle.consecutive_failures = LOCKOUT_THRESHOLD;
+            assert_eq!(throttle.succeed(&permit, START), trusted);
+            assert_eq!(throttle.consecutive_failures, LOCKOUT_THRESHOLD, "a success does not end a lockout");
+        }
+    }
+
+    #[test]
+    fn the_trust_in_a_source_ends() {
+        let mut throttle = throttle(LOCKOUT_THRESHOLD);
+        throttle.source.last_success_at = Some(START);
+        let last = START + TRUSTED_SOURCE_WINDOW - TimeDelta::microseconds(1);
+        assert!(throttle.clone().admit(last).unwrap().is_allowed());
+        assert!(!throttle.admit(START + TRUSTED_SOURCE_WINDOW).unwrap().is_allowed());
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Admit,
+        Fail,
+        Succeed,
+        Cancel,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(Step, i64)>> {
+        let step = prop_oneof![
+            4 => Just(Step::Admit),
+            3 => Just(Step::Fail),
+            1 => Just(Step::Succeed),
+            1 => Just(Step::Cancel),
+        ];
+        let seconds = prop_oneof![4 => Just(0_i64), 4 => 0_i64..90, 1 => 0_i64..100_000];
+        prop::collection::vec((step, seconds), 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn attempts_never_exceed_their_limits(steps in steps(), consecutive in 0_i32..LOCKOUT_THRESHOLD + 2) {
+            let (mut throttle, mut now, mut open) = (throttle(consecutive), START, Vec::new());
+            for (step, seconds) in steps {
+                now += TimeDelta::seconds(seconds);
+                let before = throttle.clone();
+                match step {
+                    Step::Admit => {
+                        let back_off = before.source.back_off_until.min(before.source.window_ends_at) > now;
+                        if let Some(permit) = throttle.admit(now) {
+                            let locked = before.consecutive_failures >= LOCKOUT_THRESHOLD;
+                            prop_assert_eq!(permit.counts, !back_off);
+                            prop_assert_eq!(permit.allowed, !back_off && (!locked || permit.trusted));
+                            open.push(permit);
+                        } else {
+                            prop_assert_eq!(throttle.source.in_flight.len(), MAX_IN_FLIGHT);
+                        }
+                    }
+                    Step::Fail => {
+                        let Some(permit) = open.pop() else { continue };
+                        let counted = i32::from(permit.counts);
+                        throttle.fail(&permit, now);
+                        let source = &throttle.source;
+                        prop_assert_eq!(source.failures, before.source.failures + counted);
+                        prop_assert_eq!(throttle.consecutive_failures, before.consecutive_failures + counted);
+                        prop_assert!(source.back_off_until >= before.source.back_off_until);
+                        if counted == 1 {
+                            prop_assert!(source.back_off_until >= now + back_off(source.failures));
+                        }
+                    }
+                    Step::Succeed => {
+                        let Some(permit) = open.pop() else { continue };
+                        let accepted = permit.trusted || before.consecutive_failures < LOCKOUT_THRESHOLD;
+                        prop_assert_eq!(throttle.succeed(&permit, now), accepted);
+                        if accepted {
+                            prop_assert_eq!(throttle.source.back_off_until, now);
+                            prop_assert_eq!(throttle.source.failures, before.source.failures);
+                        } else {
+                            prop_assert_eq!(&throttle, &before);
+                            open.push(permit);
+                        }
+                    }
+                    Step::Cancel => {
+                        let Some(permit) = open.pop() else { continue };
+                        throttle.cancel(&permit);
+                        prop_assert_eq!(throttle.source.failures, before.source.failures);
+                        prop_assert_eq!(throttle.consecutive_failures, before.consecutive_failures);
+                        prop_assert_eq!(throttle.source.back_off_until, before.source.back_off_until);
+                    }
+                }
+                prop_assert!(throttle.source.in_flight.len() <= MAX_IN_FLIGHT);
+            }
+        }
+
+        #[test]
+        fn a_cancelled_attempt_changes_nothing(failures in 0_i32..60, seconds in 0_i64..80_000) {
+            let mut throttle = throttle(failures);
+            throttle.source.failures = failures;
+            let (before, now) = (throttle.clone(), START + TimeDelta::seconds(seconds));
+            let permit = throttle.admit(now).unwrap();
+            throttle.cancel(&permit);
+            prop_assert_eq!(throttle, before);
+        }
+    }
+}

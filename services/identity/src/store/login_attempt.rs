@@ -1,0 +1,226 @@
+//! Login throttling. The tables belong to no tenant.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use database::{Database, Error, TenantTx};
+
+use crate::domain::limiter_key::AccountKey;
+use crate::domain::throttle::{LOCKOUT_THRESHOLD, SourceAttempts, TRUSTED_SOURCE_WINDOW, Throttle};
+
+/// An account and a source address.
+#[derive(Clone, Debug)]
+pub(crate) struct ThrottleKey {
+    pub(crate) account: AccountKey,
+    pub(crate) source: String,
+}
+
+struct Row {
+    failures: i32,
+    back_off_until: DateTime<Utc>,
+    window_ends_at: DateTime<Utc>,
+    in_flight: Vec<DateTime<Utc>>,
+    last_success_at: Option<DateTime<Utc>>,
+    consecutive_failures: i32,
+}
+
+impl From<Row> for Throttle {
+    fn from(row: Row) -> Self {
+        let source = SourceAttempts {
+            failures: row.failures,
+            back_off_until: row.back_off_until,
+            window_ends_at: row.window_ends_at,
+            in_flight: row.in_flight,
+            last_success_at: row.last_success_at,
+        };
+        Self { source, consecutive_failures: row.consecutive_failures }
+    }
+}
+
+/// Moves the rows of the previous key to the current key during a key rotation.
+pub(crate) async fn carry_over(tx: &mut TenantTx, account: &AccountKey) -> Result<(), Error> {
+    let Some(previous) = account.previous else { return Ok(()) };
+    sqlx::query!(
+        "-- login_attempt.carry_over
+        with attempts as (
+            update identity.login_attempts as old set account_key = $1
+            where account_key = $2
+                and not exists (
+                    select from identity.login_attempts where account_key = $1 and source = old.source
+                )
+        )
+        update identity.login_failures set account_key = $1
+        where account_key = $2 and not exists (select from identity.login_failures where account_key = $1)",
+        account.current.as_slice(),
+        previous.as_slice()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Loads the state and locks the row of the source. Both statements of a login write the same rows for every account.
+pub(crate) async fn load(tx: &mut TenantTx, key: &ThrottleKey) -> Result<Throttle, Error> {
+    let new = SourceAttempts::new(tx.now());
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- login_attempt.load
+        insert into identity.login_attempts
+            (account_key, source, failures, back_off_until, window_ends_at, in_flight)
+        values ($1, $2, 0, $3, $4, '{}')
+        on conflict (account_key, source) do update set source = excluded.source
+        returning
+            failures, back_off_until, window_ends_at, in_flight, last_success_at,
+            coalesce((
+                select consecutive_failures from identity.login_failures where account_key = $1
+            ), 0) as "consecutive_failures!""#,
+        key.account.current.as_slice(),
+        key.source,
+        new.back_off_until,
+        new.window_ends_at
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(row.into())
+}
+
+/// Loads the state and locks the rows of the source and of the account. [`save`] must follow.
+pub(crate) async fn load_locked(
+    tx: &mut TenantTx,
+    key: &ThrottleKey,
+    account_exists: bool,
+) -> Result<Throttle, Error> {
+    let new = SourceAttempts::new(tx.now());
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- login_attempt.load_locked
+        with account as (
+            insert into identity.login_failures as known
+                (account_key, consecutive_failures, last_failed_at, account_exists)
+            values ($1, 0, $3, $5)
+            on conflict (account_key) do update
+            set account_exists = known.account_exists or excluded.account_exists
+            returning consecutive_failures
+        )
+        insert into identity.login_attempts
+            (account_key, source, failures, back_off_until, window_ends_at, in_flight)
+        values ($1, $2, 0, $3, $4, '{}')
+        on conflict (account_key, source) do update set source = excluded.source
+        returning
+            failures, back_off_until, window_ends_at, in_flight, last_success_at,
+            (select consecutive_failures from account) as "consecutive_failures!""#,
+        key.account.current.as_slice(),
+        key.source,
+        new.back_off_until,
+        new.window_ends_at,
+        account_exists
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(row.into())
+}
+
+/// Saves the state of the source.
+pub(crate) async fn save_source(
+    tx: &mut TenantTx,
+    key: &ThrottleKey,
+    source: &SourceAttempts,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- login_attempt.save_source
+        update identity.login_attempts
+        set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7
+        where account_key = $1 and source = $2",
+        key.account.current.as_slice(),
+        key.source,
+        source.failures,
+        source.back_off_until,
+        source.window_ends_at,
+        &source.in_flight,
+        source.last_success_at
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Saves the state after [`load_locked`]. An account without consecutive failures has no row.
+pub(crate) async fn save(tx: &mut TenantTx, key: &ThrottleKey, throttle: &Throttle) -> Result<(), Error> {
+    save_source(tx, key, &throttle.source).await?;
+    let now = tx.now();
+    sqlx::query!(
+        "-- login_attempt.save_account
+        with saved as (
+            update identity.login_failures
+            set consecutive_failures = $2,
+                last_failed_at = case when consecutive_failures < $2 then $3 else last_failed_at end
+            where account_key = $1 and $2 > 0
+        )
+        delete from identity.login_failures where account_key = $1 and $2 = 0",
+        key.account.current.as_slice(),
+        throttle.consecutive_failures,
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
+/// lock the account again before its owner logs in.
+pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> Result<(), Error> {
+    let keys = [Some(account.current), account.previous];
+    let keys: Vec<Vec<u8>> = keys.into_iter().flatten().map(Vec::from).collect();
+    let now = tx.now();
+    sqlx::query!(
+        "-- login_attempt.delete_failures
+        with untrusted as (
+            delete from identity.login_attempts where account_key = any($1) and last_success_at is null
+        ),
+        trusted as (
+            update identity.login_attempts set failures = 0, back_off_until = $2
+            where account_key = any($1) and last_success_at is not null
+        )
+        delete from identity.login_failures where account_key = any($1)",
+        &keys,
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.
+///
+/// Consecutive failures expire 30 days after the last one, because an unknown account never succeeds. A lockout of an account
+/// that exists does not expire.
+pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
+    let deleted = sqlx::query_scalar!(
+        r#"-- login_attempt.delete_before
+        with attempts as (
+            delete from identity.login_attempts where ctid = any(array(
+                select ctid from identity.login_attempts
+                where window_ends_at <= $1 and (last_success_at is null or last_success_at <= $2)
+                limit $5
+                for update skip locked
+            ))
+            returning 1
+        ),
+        failures as (
+            delete from identity.login_failures where ctid = any(array(
+                select ctid from identity.login_failures
+                where last_failed_at <= $3 and (consecutive_failures < $4 or not account_exists)
+                limit $5
+                for update skip locked
+            ))
+            returning 1
+        )
+        select greatest((select count(*) from attempts), (select count(*) from failures)) as "deleted!""#,
+        now,
+        now - TRUSTED_SOURCE_WINDOW,
+        now - TimeDelta::days(30),
+        LOCKOUT_THRESHOLD,
+        limit
+    )
+    .fetch_one(database.pool())
+    .await?;
+    Ok(deleted)
+}

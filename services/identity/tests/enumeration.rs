@@ -1,0 +1,204 @@
+//! No user enumeration: logins and reset requests perform the same statements and the same number of hashes for every account.
+//! `make bench` measures that they also take the same time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use contract::Role;
+use serde_json::json;
+use testkit::PASSWORD;
+use testsystem::TestSystem;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+/// The first words of the statements that this thread has run.
+#[derive(Clone, Default)]
+struct Statements(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "sqlx::query" {
+            event.record(&mut Summary(&self.0));
+        }
+    }
+}
+
+struct Summary<'a>(&'a Mutex<Vec<String>>);
+
+impl Visit for Summary<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        // Excludes the relay, the purge tasks and the database probe.
+        let in_the_background =
+            ["outbox_", "delete_before", "select 1"].iter().any(|name| value.contains(name));
+        if field.name() == "summary" && !in_the_background {
+            self.0.lock().unwrap().push(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+/// The work of a request: its statements, and the number of hashed passwords.
+type Work = (Vec<String>, u64);
+
+struct Observed {
+    system: TestSystem,
+    statements: Statements,
+}
+
+impl Observed {
+    async fn work_of(&self, path: &str, tenant: &str, body: &serde_json::Value, status: u16) -> Work {
+        let client = self.system.client().header("X-Tenant-ID", tenant);
+        let hashed = self.hashed().await;
+        self.statements.0.lock().unwrap().clear();
+        assert_eq!(client.post(path, body).await.status, status);
+        let statements = std::mem::take(&mut *self.statements.0.lock().unwrap());
+        (statements, self.hashed().await - hashed)
+    }
+
+    async fn hashed(&self) -> u64 {
+        let client = testkit::client::plain_http();
+        let url = format!("{}/metrics", self.system.admin_url);
+        let metrics = client.get(url).send().await.unwrap().text().await.unwrap();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("svc_hash_duration_seconds_count "));
+        count.unwrap().parse().unwrap()
+    }
+}
+
+/// Creates tenants and users in every state and records the statements of this thread.
+async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
+    let statements = Statements::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(statements.clone()));
+    let variables =
+        [("SVC_LIMIT_LOGIN", "1000/s"), ("SVC_LIMIT_RESET", "1000/s"), ("SVC_AUDIT_PERSONAL", "ip,email")];
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    for name in ["backing-off", "locked", "disabled"] {
+        system.add_user(&admin, &format!("{name}@acme.example"), Role::Member).await;
+    }
+    let invite = json!({ "email": "invited@acme.example", "delivery": "response" });
+    assert_eq!(admin.client.post("/users/invite", &invite).await.status, 201);
+    let _other = system.create_tenant("suspended").await;
+    let wrong = async |email: &str| {
+        let client = system.client().header("X-Tenant-ID", "acme");
+        let body = json!({ "email": email, "password": "wrong-password-altogether" });
+        client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    };
+    wrong("backing-off@acme.example").await;
+    system
+        .run_sql("update identity.login_attempts set back_off_until = now() + interval '1 hour' where failures > 0")
+        .await;
+    wrong("locked@acme.example").await;
+    system
+        .run_sql(
+            "update identity.login_failures set consecutive_failures = 100 where account_key in (
+                select account_key from identity.login_attempts where failures > 0 and back_off_until <= now()
+            );
+            update identity.login_attempts set last_success_at = null;
+            update identity.users set status = 'disabled' where email_key = 'disabled@acme.example';
+            update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
+        )
+        .await;
+    (Observed { system, statements }, guard)
+}
+
+#[tokio::test]
+async fn every_rejected_login_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    let long = "x".repeat(600);
+    for (name, tenant, email, password) in [
+        ("wrong password", "acme", "admin@acme.example", "wrong-password-altogether"),
+        ("empty password", "acme", "admin@acme.example", ""),
+        ("invalid password", "acme", "admin@acme.example", "control\u{0}character"),
+        ("too long password", "acme", "admin@acme.example", &long),
+        ("unknown e-mail", "acme", "unknown@acme.example", PASSWORD),
+        ("invalid e-mail", "acme", "no address\u{0}at all", PASSWORD),
+        ("invited", "acme", "invited@acme.example", PASSWORD),
+        ("disabled", "acme", "disabled@acme.example", PASSWORD),
+        ("suspended", "suspended", "admin@suspended.example", PASSWORD),
+        ("unknown tenant", "unknown", "admin@acme.example", PASSWORD),
+        ("locked", "acme", "locked@acme.example", PASSWORD),
+        ("backing off", "acme", "backing-off@acme.example", PASSWORD),
+    ] {
+        let body = json!({ "email": email, "password": password });
+        let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;
+        let expected = [
+            "-- limit.count insert into …",
+            "select set_config('svc.tenant_id', $1, true)",
+            "-- login_attempt.load insert into …",
+            "-- login_attempt.save_source update identity.login_attempts …",
+            "COMMIT",
+            "-- user.find_account select user_id …",
+            "select set_config('svc.tenant_id', $1, true)",
+            "-- login_attempt.load_locked with account …",
+            "-- login_attempt.save_source update identity.login_attempts …",
+            "-- login_attempt.save_account with saved …",
+            "-- tenant.exists select exists …",
+            "-- outbox.insert insert into …",
+            "COMMIT",
+        ];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 1), "{name}");
+    }
+    // A successful login issues a session.
+    let body = json!({ "email": "admin@acme.example", "password": PASSWORD });
+    let (statements, hashed) = observed.work_of("/auth/password/login", "acme", &body, 200).await;
+    let issued = statements.iter().any(|statement| statement.contains("session."));
+    assert!(issued && hashed == 1, "{statements:?}");
+}
+
+#[tokio::test]
+async fn every_login_above_the_limit_in_flight_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    for (name, tenant, email) in [
+        ("known", "acme", "admin@acme.example"),
+        ("unknown e-mail", "acme", "unknown@acme.example"),
+        ("locked", "acme", "locked@acme.example"),
+        ("unknown tenant", "unknown", "admin@acme.example"),
+    ] {
+        let body = json!({ "email": email, "password": "wrong-password-altogether" });
+        observed.work_of("/auth/password/login", tenant, &body, 401).await;
+        observed
+            .system
+            .run_sql("update identity.login_attempts set in_flight = array_fill(now(), array[8])")
+            .await;
+        let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 429).await;
+        let expected = [
+            "-- limit.count insert into …",
+            "select set_config('svc.tenant_id', $1, true)",
+            "-- login_attempt.load insert into …",
+            "-- login_attempt.save_source update identity.login_attempts …",
+            "COMMIT",
+        ];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
+        observed.system.run_sql("update identity.login_attempts set in_flight = '{}'").await;
+    }
+}
+
+#[tokio::test]
+async fn every_reset_request_does_the_same_work() {
+    let (observed, _guard) = populated().await;
+    // Stops the relay: its work is not part of the request.
+    observed.system.run_sql("alter function identity.outbox_claim rename to outbox_claim_disabled").await;
+    for (name, tenant, email) in [
+        ("known", "acme", "admin@acme.example"),
+        ("unknown e-mail", "acme", "unknown@acme.example"),
+        ("invited", "acme", "invited@acme.example"),
+        ("disabled", "acme", "disabled@acme.example"),
+        ("suspended", "suspended", "admin@suspended.example"),
+        ("locked", "acme", "locked@acme.example"),
+        ("unknown tenant", "unknown", "admin@acme.example"),
+    ] {
+        let body = json!({ "email": email });
+        let (statements, hashed) = observed.work_of("/auth/password/reset", tenant, &body, 204).await;
+        let expected = [
+            "-- limit.count insert into …",
+            "select set_config('svc.tenant_id', $1, true)",
+            "-- outbox.insert insert into …",
+            "COMMIT",
+        ];
+        assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
+    }
+}

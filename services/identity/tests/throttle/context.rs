@@ -1,0 +1,195 @@
+//! The identity service with a tenant and its administrator, on a manual clock.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use chrono::{DateTime, TimeDelta, Utc};
+use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use service::Tasks;
+use service::clock::ManualClock;
+use service::config::{Environment, Variables as _};
+use service::telemetry::{Telemetry, TraceSettings};
+use testkit::{LIMITS_OFF, PASSWORD, TestDatabase};
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
+
+pub(crate) const EMAIL: &str = "admin@acme.example";
+pub(crate) const HERE: &str = "192.0.2.1";
+pub(crate) const ELSEWHERE: &str = "192.0.2.2";
+pub(crate) const SECRET: &str = "a secret of thirty-two characters or more";
+
+pub(crate) struct Context {
+    public: Router,
+    clock: Arc<ManualClock>,
+    pub(crate) database: TestDatabase,
+    environment: Environment,
+    tasks: Tasks,
+}
+
+impl Context {
+    /// Starts with the tenant `acme` and an administrator with [`PASSWORD`].
+    pub(crate) async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (database, tasks) = (TestDatabase::create().await.unwrap(), Tasks::default());
+        let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
+        let platform_token = RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned();
+        let session_url = serve_session(&database, &clock, &tasks).await;
+        let environment = Environment::from_pairs(LIMITS_OFF).with([
+            ("SVC_DATABASE_URL", database.url("svc_identity").as_str()),
+            ("SVC_SESSION_URL", &session_url),
+            ("SVC_SERVICE_TOKEN", SECRET),
+            ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+            ("SVC_PLATFORM_TOKEN", &platform_token),
+            ("SVC_LIMITER_KEY", SECRET),
+            ("SVC_TRUSTED_PROXIES", "0.0.0.0/32"),
+            ("SVC_ARGON2_TIME_COST", "1"),
+            ("SVC_ARGON2_MEMORY_COST", "64"),
+            ("SVC_HASH_WORKERS", "2"),
+        ]);
+        let public = build(&environment, &database, &clock, Arc::new(SystemEntropy), &tasks);
+        let context = Self { public, clock, database, environment, tasks };
+        let tenant = json!({
+            "tenant_id": "acme", "display_name": "Acme", "admin_email": EMAIL, "delivery": "response"
+        });
+        let tenant = context
+            .send("/tenants", &[("Authorization", &format!("Bearer {platform_token}"))], &tenant)
+            .await;
+        let invite: Value = json_of(tenant).await;
+        let accept = json!({ "token": invite["invite"]["token"], "password": PASSWORD });
+        assert_eq!(context.send("/users/accept-invite", &[], &accept).await.status(), 201);
+        context
+    }
+
+    /// Restarts the service with additional variables.
+    pub(crate) fn restarted_with(&self, variables: &[(&str, &str)], entropy: Arc<dyn Entropy>) -> Self {
+        let environment = self.environment.clone().with(variables.iter().copied());
+        Self {
+            public: build(&environment, &self.database, &self.clock, entropy, &self.tasks),
+            clock: Arc::clone(&self.clock),
+            database: TestDatabase::clone(&self.database),
+            environment,
+            tasks: self.tasks.clone(),
+        }
+    }
+
+    pub(crate) async fn send(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
+        let mut request = Request::post(format!("/api/v1{path}")).header("Content-Type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        self.public.clone().oneshot(request).await.unwrap()
+    }
+
+    /// Returns the status of a login.
+    pub(crate) async fn log_in(&self, address: &str, email: &str, password: &str) -> u16 {
+        let headers = [("X-Tenant-ID", "acme"), ("X-Forwarded-For", address)];
+        let body = json!({ "email": email, "password": password });
+        self.send("/auth/password/login", &headers, &body).await.status().as_u16()
+    }
+
+    pub(crate) async fn fail(&self, times: usize) {
+        for _ in 0..times {
+            assert_eq!(self.log_in(HERE, EMAIL, "wrong-password-altogether").await, 401);
+        }
+    }
+
+    /// Fails 100 logins, each from another address.
+    pub(crate) async fn lock_out(&self, email: &str) {
+        for n in 0..100 {
+            let address = format!("198.51.100.{n}");
+            assert_eq!(self.log_in(&address, email, "wrong-password-altogether").await, 401);
+        }
+    }
+
+    pub(crate) async fn succeeds(&self, address: &str) -> bool {
+        match self.log_in(address, EMAIL, PASSWORD).await {
+            200 => true,
+            401 => false,
+            status => panic!("{status}"),
+        }
+    }
+
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.clock.advance(TimeDelta::seconds(seconds));
+    }
+
+    /// Returns the counted failures per account and source.
+    pub(crate) async fn failures(&self) -> Vec<i32> {
+        let mut superuser = self.database.superuser().await.unwrap();
+        sqlx::query_scalar(
+            "select failures from identity.login_attempts where failures > 0 order by failures",
+        )
+        .fetch_all(&mut superuser)
+        .await
+        .unwrap()
+    }
+
+    /// Returns the number that a query selects.
+    pub(crate) async fn count(&self, query: &'static str) -> i64 {
+        sqlx::query_scalar(query).fetch_one(&mut self.database.superuser().await.unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn run_sql(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&mut self.database.superuser().await.unwrap()).await.unwrap();
+    }
+
+    /// Returns the statuses of concurrent logins.
+    pub(crate) async fn concurrent_logins(&self, times: usize, password: &str) -> Vec<u16> {
+        testkit::join_all((0..times).map(|_| self.log_in(HERE, EMAIL, password))).await
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.tasks.stopping().cancel();
+        self.tasks.draining().cancel();
+    }
+}
+
+async fn serve_session(database: &TestDatabase, clock: &Arc<ManualClock>, tasks: &Tasks) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let environment = Environment::from_pairs([
+        ("SVC_DATABASE_URL", database.url("svc_session").as_str()),
+        ("SVC_SERVICE_TOKEN", SECRET),
+        ("SVC_NATS_URL", "nats://127.0.0.1:1"),
+    ]);
+    let parts = session::Parts {
+        database: database.pool("svc_session").unwrap(),
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        tasks: tasks.clone(),
+    };
+    let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+    let config = session::Config::load(&environment).unwrap();
+    let router = session::build(config, parts, &telemetry).unwrap().internal.unwrap();
+    tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
+    url
+}
+
+fn build(
+    environment: &Environment,
+    database: &TestDatabase,
+    clock: &Arc<ManualClock>,
+    entropy: Arc<dyn Entropy>,
+    tasks: &Tasks,
+) -> Router {
+    let parts = identity::Parts {
+        database: database.pool("svc_identity").unwrap(),
+        clock: clock.clone(),
+        entropy,
+        tasks: tasks.clone(),
+        telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
+    };
+    identity::build(identity::Config::load(environment).unwrap(), parts).unwrap().public
+}
+
+pub(crate) async fn json_of(response: Response<Body>) -> Value {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}

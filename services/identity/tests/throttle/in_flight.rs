@@ -1,0 +1,124 @@
+//! Concurrent attempts, and attempts that are not settled.
+
+use std::sync::Arc;
+
+use hashing::{Entropy, SystemEntropy};
+use serde_json::json;
+use testkit::PASSWORD;
+use tokio::sync::{Mutex, Notify};
+
+use crate::context::{Context, ELSEWHERE, EMAIL, HERE, json_of};
+
+#[tokio::test]
+async fn at_most_eight_concurrent_guesses_are_verified_and_each_counts() {
+    let context = Context::start().await;
+    let statuses = context.concurrent_logins(40, "wrong-password-altogether").await;
+    assert!(statuses.iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
+    let failures = context.failures().await[0];
+    // Seven attempts were in flight when the fifth failed.
+    assert!((5..=12).contains(&failures), "{failures}");
+    let back_off = if failures > 10 { 60 } else { 1 << (failures - 5) };
+    context.advance(back_off - 1);
+    assert!(!context.succeeds(HERE).await, "the back-off is that of {failures} failures");
+    context.advance(1);
+    assert!(context.succeeds(HERE).await);
+}
+
+#[tokio::test]
+async fn concurrent_logins_with_the_correct_password_never_get_401() {
+    let context = Context::start().await;
+    let mut statuses = context.concurrent_logins(12, PASSWORD).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses[..8], [200; 8]);
+    assert!(statuses[8..].iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    context.fail(4).await;
+    assert_eq!(context.concurrent_logins(2, PASSWORD).await, [200; 2]);
+    assert_eq!(context.failures().await, [4]);
+}
+
+#[tokio::test]
+async fn an_attempt_of_a_crashed_process_expires_after_30_seconds() {
+    let context = Context::start().await;
+    for email in [EMAIL, "unknown@acme.example"] {
+        assert_eq!(context.log_in(HERE, email, "wrong-password-altogether").await, 401);
+    }
+    context
+        .run_sql(
+            "update identity.login_attempts
+            set in_flight = array_fill(window_ends_at - interval '24 hours', array[8])",
+        )
+        .await;
+    for email in [EMAIL, "unknown@acme.example"] {
+        let headers = [("X-Tenant-ID", "acme"), ("X-Forwarded-For", HERE)];
+        let body = json!({ "email": email, "password": PASSWORD });
+        let response = context.send("/auth/password/login", &headers, &body).await;
+        assert_eq!(response.headers()["retry-after"], "1");
+        let problem = json_of(response).await;
+        assert_eq!((&problem["status"], &problem["code"]), (&json!(429), &json!("rate_limited")));
+    }
+    assert!(context.succeeds(ELSEWHERE).await);
+    context.advance(30);
+    assert!(context.succeeds(HERE).await);
+    assert_eq!(context.failures().await, [1, 1]);
+}
+
+/// Entropy that blocks the hash worker until the test releases it.
+#[derive(Default)]
+struct BlockedEntropy {
+    gate: Mutex<()>,
+    reached: Notify,
+}
+
+impl Entropy for BlockedEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        // Other threads are not blocked.
+        if std::thread::current().name().is_some_and(|name| name.starts_with("hash")) {
+            self.reached.notify_one();
+            drop(self.gate.blocking_lock());
+        }
+        SystemEntropy.fill(buffer);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
+    let context = Context::start().await;
+    let blocked = Arc::new(BlockedEntropy::default());
+    let busy = context.restarted_with(&[("SVC_HASH_WORKERS", "1")], blocked.clone());
+    context.fail(4).await;
+    let gate = blocked.gate.lock().await;
+    let body = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
+    let mut superuser = context.database.superuser().await.unwrap();
+    let user_id: uuid::Uuid =
+        sqlx::query_scalar("select user_id from identity.users").fetch_one(&mut superuser).await.unwrap();
+    let user_id = user_id.to_string();
+    let headers = [("X-Tenant-ID", "acme"), ("X-User-ID", user_id.as_str()), ("X-Forwarded-For", ELSEWHERE)];
+    let changes = busy.send("/auth/password/change", &headers, &body);
+    let rejected = async {
+        blocked.reached.notified().await;
+        let statuses = [busy.log_in(HERE, EMAIL, "wrong-password-altogether").await];
+        drop(gate);
+        statuses
+    };
+    let (response, statuses) = tokio::join!(changes, rejected);
+    assert_eq!((response.status().as_u16(), statuses), (204, [503]));
+    assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
+    let again = context.log_in(HERE, EMAIL, "another-horse-battery-10").await;
+    assert_eq!(again, 200, "the retry succeeds");
+    assert_eq!(context.failures().await, [4]);
+}
+
+#[tokio::test]
+async fn an_attempt_whose_result_cannot_be_recorded_does_not_count() {
+    let context = Context::start().await;
+    context.fail(4).await;
+    context.run_sql("revoke insert on identity.outbox from svc_identity").await;
+    for _ in 0..10 {
+        for password in [PASSWORD, "wrong-password-altogether"] {
+            assert!(context.log_in(HERE, EMAIL, password).await >= 500);
+        }
+    }
+    context.run_sql("grant insert on identity.outbox to svc_identity").await;
+    assert!(context.succeeds(HERE).await);
+    assert_eq!(context.failures().await, [4]);
+}
