@@ -23,7 +23,7 @@ pub const SESSION_URL: Variable = Variable {
     form: "URL",
     default: Some("http://session:8081"),
     secret: false,
-    meaning: "The internal API of the session service.",
+    meaning: "URL of the internal API of session.",
 };
 
 /// Client of the session service. Clones share the connections.

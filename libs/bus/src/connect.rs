@@ -13,7 +13,7 @@ pub const NATS_URL: Variable = Variable {
     form: "nats://user:password@host:port, comma-separated",
     default: None,
     secret: true,
-    meaning: "The NATS servers. The user has the name of the service.",
+    meaning: "URLs of the NATS servers. The user has the name of the service.",
 };
 
 /// Interval of pings. The client closes the connection after two unanswered pings.

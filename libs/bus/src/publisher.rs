@@ -202,12 +202,12 @@ impl Shared {
                     // Not 0: reconnecting after a connection that breaks at once needs a delay.
                     attempt = 1;
                     if !stop.is_cancelled() {
-                        tracing::warn!(stream = &*self.stream, "NATS connection lost");
+                        tracing::warn!(stream = &*self.stream, "NATS connection lost; reconnecting");
                     }
                 }
                 // Logged once per outage.
                 Err(error) if attempt == 1 => {
-                    tracing::warn!(error = ?error, "failed to connect to NATS; retrying");
+                    tracing::warn!(stream = &*self.stream, error = ?error, "failed to connect to NATS; retrying");
                 }
                 Err(error) => tracing::debug!(error = ?error, attempt, "failed to connect to NATS; retrying"),
             }

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("the constraint {0} rejected a row")]
     Constraint(String),
     /// A defect of a statement, of the schema or of the data.
-    #[error("a statement failed")]
+    #[error("failed to execute a statement")]
     Defect(#[source] sqlx::Error),
 }
 

@@ -67,7 +67,7 @@ impl Database {
 impl DatabaseMetrics {
     fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let available = "Whether the last query of the probe succeeded: 1 or 0";
+        let available = "Whether Postgres replied to the last probe: 1 or 0";
         registry.register("database_available", available, metrics.available.clone());
         let connections = "Postgres connections by state: idle or busy";
         registry.register("database_connections", connections, metrics.connections.clone());

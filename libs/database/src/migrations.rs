@@ -21,7 +21,7 @@ pub const MIGRATOR_DATABASE_URL: Variable = Variable {
     form: "postgres://user:password@host:port/database",
     default: None,
     secret: true,
-    meaning: "The Postgres database, as the context's migrator role; read by `migrate up` only.",
+    meaning: "URL of the Postgres database, with the migrator role of the service. Only `migrate up` reads it.",
 };
 
 /// Interval at which a process checks the lock of another migration, or the schema version.
@@ -216,7 +216,7 @@ impl Migrations {
             let state = match state {
                 Ok(Version::Accepted(_)) => return,
                 Ok(version) => version.to_string(),
-                Err(error) => error.to_string(),
+                Err(error) => chain(&error),
             };
             if state != last {
                 report(state.clone());

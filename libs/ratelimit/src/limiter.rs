@@ -115,7 +115,7 @@ impl Limiter {
     pub(crate) fn log_unavailable(&self, error: &database::Error) {
         if self.0.log_throttle.is_due() {
             let (schema, error) = (self.0.schema, chain(error));
-            tracing::warn!(schema, error, "rate limiting disabled: failed to count request");
+            tracing::warn!(schema, error, "failed to count request for rate limit; request allowed");
         }
     }
 
@@ -222,7 +222,11 @@ impl Limiter {
                 () = tasks.stopping().cancelled() => return,
             }
             if let Err(error) = self.purge_once().await {
-                tracing::warn!(%error, schema = self.0.schema, "failed to purge expired rate limits");
+                tracing::warn!(
+                    error = chain(&error),
+                    schema = self.0.schema,
+                    "failed to purge expired rate limits"
+                );
             }
         }
     }

@@ -51,7 +51,11 @@ impl Tasks {
         self.background.spawn(async move {
             let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
             if ended.is_err() || !tasks.stop.is_cancelled() {
-                tracing::error!(task = name, panicked = ended.is_err(), "task ended unexpectedly");
+                tracing::error!(
+                    task = name,
+                    panicked = ended.is_err(),
+                    "task ended unexpectedly; shutting down"
+                );
                 tasks.fail();
             }
         });
@@ -100,12 +104,12 @@ impl Tasks {
         self.drain.cancel();
         self.listeners.close();
         if tokio::time::timeout(DRAIN_BUDGET, self.listeners.wait()).await.is_err() {
-            tracing::warn!("some responses were not completed within the drain budget");
+            tracing::warn!("timed out waiting for responses in flight; shutting down");
         }
         self.stop.cancel();
         self.background.close();
         if tokio::time::timeout(STOP_BUDGET, self.background.wait()).await.is_err() {
-            tracing::warn!(left = self.background.len(), "some tasks did not stop within the stop budget");
+            tracing::warn!(left = self.background.len(), "timed out waiting for background tasks; exiting");
         }
     }
 }

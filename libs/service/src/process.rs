@@ -151,7 +151,7 @@ async fn run<P: Program>(environment: &Environment) -> ExitCode {
     match serve::<P>(&settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
-            tracing::error!(%error, service = P::NAME, "failed to start service");
+            tracing::error!(error = chain(&*error), service = P::NAME, "failed to start service");
             tasks.shut_down().await;
             ExitCode::FAILURE
         }

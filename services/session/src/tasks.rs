@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use service::Tasks;
+use service::{Tasks, chain};
 use uuid::Uuid;
 
 use crate::app::App;
@@ -25,7 +25,10 @@ const BATCH: u16 = 500;
 pub(crate) async fn purge(app: App, tasks: Tasks) {
     while !tasks.stopping().is_cancelled() {
         if let Err(error) = purge_once(&app).await {
-            tracing::warn!(%error, "failed to purge inactive sessions, keys and device grants");
+            tracing::warn!(
+                error = chain(&error),
+                "failed to purge inactive sessions, keys and device grants"
+            );
         }
         sleep(PURGE_INTERVAL, &tasks).await;
     }
@@ -44,7 +47,7 @@ async fn purge_once(app: &App) -> Result<(), database::Error> {
 pub(crate) async fn audit_expired_sessions(app: App, tasks: Tasks) {
     while !tasks.stopping().is_cancelled() {
         if let Err(error) = audit_expired_sessions_once(&app).await {
-            tracing::warn!(%error, "failed to record audit events for expired sessions");
+            tracing::warn!(error = chain(&error), "failed to record audit events for expired sessions");
         }
         sleep(EXPIRY_INTERVAL, &tasks).await;
     }
@@ -72,7 +75,7 @@ pub(crate) async fn count_active_sessions(app: App, gauge: Gauge, tasks: Tasks) 
             Ok(count) => {
                 gauge.set(count);
             }
-            Err(error) => tracing::debug!(%error, "failed to count active sessions"),
+            Err(error) => tracing::debug!(error = chain(&error), "failed to count active sessions"),
         }
         sleep(GAUGE_INTERVAL, &tasks).await;
     }

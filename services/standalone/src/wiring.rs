@@ -163,7 +163,7 @@ async fn wait_until_ready(readiness: &Readiness, tasks: &Tasks) -> anyhow::Resul
         () = readiness.opened() => Ok(()),
         () = tasks.draining().cancelled() => bail!("stopped before the services were ready"),
         () = tokio::time::sleep(READY_TIMEOUT) => {
-            bail!("the services are not ready after {READY_TIMEOUT:?}; not fulfilled: {}", readiness.closed().join(", "))
+            bail!("the services are not ready after {READY_TIMEOUT:?}; waiting for: {}", readiness.closed().join(", "))
         }
     }
 }

@@ -74,7 +74,7 @@ impl Shared {
 
     fn gap(&self, reason: &'static str) {
         self.drop_all();
-        tracing::info!(reason, "credential cache dropped: gap in the invalidation feed");
+        tracing::info!(reason, "credential cache cleared: gap in the invalidation feed");
     }
 
     fn update_feed_state(&self, health: &mut FeedHealth, now: Instant) {
@@ -82,7 +82,7 @@ impl Shared {
         self.metrics.add_bypassed(health.take_downtime(now, live));
         let was_live = self.feed_is_live.swap(live, Ordering::AcqRel);
         if live && !was_live {
-            tracing::info!("invalidation feed is live");
+            tracing::info!("credential cache in use: invalidation feed is up");
         } else if was_live && !live {
             self.drop_all();
             tracing::warn!("credential cache bypassed: invalidation feed is down");

@@ -55,16 +55,20 @@ impl PublishMetrics {
         let metrics = Self::default();
         let seconds = "Time from submitting the messages of a request to the outcome of the last one";
         registry.register_with_unit("publish_duration", seconds, Unit::Seconds, metrics.seconds.clone());
-        registry.register("publish_messages", "Published messages by outcome", metrics.messages.clone());
+        registry.register(
+            "publish_messages",
+            "Messages submitted to the stream by outcome",
+            metrics.messages.clone(),
+        );
         let in_flight = "Messages waiting for an acknowledgement of the stream";
         registry.register("publish_in_flight_messages", in_flight, metrics.in_flight.clone());
         let bytes = "Size of the messages waiting for an acknowledgement of the stream";
         registry.register_with_unit("publish_in_flight", bytes, Unit::Bytes, metrics.in_flight_bytes.clone());
-        let available = "Whether publishing is possible: 1 or 0";
+        let available = "Whether the stream replied to the last probe: 1 or 0";
         registry.register("publish_available", available, metrics.available.clone());
         let stored = "Size of the messages stored in the stream";
         registry.register_with_unit("stream_stored", stored, Unit::Bytes, metrics.stored.clone());
-        let limit = "Maximum size of the stream, which then rejects messages; -1 if unlimited";
+        let limit = "Size at which the stream rejects messages; -1 if unlimited";
         registry.register_with_unit("stream_limit", limit, Unit::Bytes, metrics.limit.clone());
         metrics
     }

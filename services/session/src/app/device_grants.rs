@@ -215,7 +215,10 @@ impl App {
         if result.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
             // The decision is committed, so a failed refund does not change the result.
             if let Err(error) = self.limiter.refund(limit, &source).await {
-                tracing::warn!(%error, "failed to refund rate limit for a correct user code");
+                tracing::warn!(
+                    error = service::chain(&error),
+                    "failed to refund rate limit for a correct user code"
+                );
             }
         }
         result

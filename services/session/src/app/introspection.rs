@@ -36,7 +36,7 @@ impl Introspector for CredentialLookup {
         }
         // The result is valid without it, and the next use is recorded instead.
         if let Err(error) = credential::save_uses(&self.database, &uses, now).await {
-            tracing::warn!(%error, "failed to record the use of credentials");
+            tracing::warn!(error = service::chain(&error), "failed to save the last use of credentials");
         }
         Ok(subjects)
     }
