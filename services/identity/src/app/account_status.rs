@@ -28,6 +28,7 @@ pub(crate) enum PushError {
 
 impl App {
     /// Pushes the status of a user.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn push_user_status(
         &self,
         tenant_id: &TenantId,
@@ -44,6 +45,7 @@ impl App {
     }
 
     /// Pushes the status of a tenant.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn push_tenant_status(&self, tenant_id: &TenantId) -> Result<(), PushError> {
         let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
         let record = tenant::find_record(&mut work).await?;

@@ -37,6 +37,7 @@ pub(crate) enum ComposeError {
 
 impl App {
     /// Invites a person into the tenant of a scope.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn invite_user(
         &self,
         scope: &TenantScope,
@@ -53,6 +54,7 @@ impl App {
     }
 
     /// Returns a page of the invites of the tenant, oldest first.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn invites(
         &self,
         scope: &TenantScope,
@@ -66,6 +68,7 @@ impl App {
     }
 
     /// Gives a pending invite a new term and a new token. The previous token is invalid.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn resend_invite(
         &self,
         scope: &TenantScope,
@@ -101,6 +104,7 @@ impl App {
     }
 
     /// Revokes a pending invite. A repeated call succeeds. An accepted invite cannot be revoked.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_invite(
         &self,
         scope: &TenantScope,
@@ -131,6 +135,7 @@ impl App {
     ///
     /// # Errors
     /// See [`ComposeError`].
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_invite(
         &self,
         public_url: &Url,
@@ -154,6 +159,7 @@ impl App {
 
     /// Accepts an invite. The token is checked first, then the password; only then the password is hashed. The transaction that
     /// writes the password consumes the token.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn accept_invite(
         &self,
         raw_token: &str,

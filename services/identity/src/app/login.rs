@@ -25,6 +25,7 @@ pub(crate) struct Client {
 
 impl App {
     /// Verifies the password, then requests a session under the account status that was verified.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn log_in(
         &self,
         tenant_id: &TenantId,

@@ -71,6 +71,7 @@ impl App {
 
     /// Changes a password. The current password is checked first, as an attempt like a login, then the new one. `caller` is the
     /// optional bearer: it must belong to the user, and its session is kept. All other sessions are revoked.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn change_password(
         &self,
         tenant_id: &TenantId,
@@ -113,6 +114,7 @@ impl App {
     }
 
     /// Composes the notice of a changed password; `None` if the user does not exist.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_notice(
         &self,
         tenant_id: &TenantId,

@@ -22,6 +22,7 @@ impl App {
     ///
     /// # Errors
     /// The text is not an e-mail address, or the database failed.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Problem> {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
@@ -32,6 +33,7 @@ impl App {
 
     /// Composes the mail of a reset with a new token; `None` if no active account has the address, if a newer request replaced
     /// this one, or if too many resets were sent. `reset_id` is the id of the outbox message.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_reset(
         &self,
         public_url: &Url,
@@ -69,6 +71,7 @@ impl App {
 
     /// Sets a new password with the token of a reset and revokes all sessions of the user. The token is checked first, then the
     /// password; only then the password is hashed.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), Problem> {
         let token = RawToken::parse(TokenKind::PasswordReset, request.token.expose());
         let digest = token.map_err(|_| ProblemKind::TokenInvalid)?.digest();

@@ -19,6 +19,7 @@ const MAX_QUOTA: u32 = i32::MAX.cast_unsigned();
 
 impl App {
     /// Creates a tenant, and the invite of its first administrator in the same transaction.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, Problem> {
         let name = valid_name(&request.display_name)?;
         let quota = request.quota.unwrap_or_default();
@@ -56,12 +57,14 @@ impl App {
     }
 
     /// Returns the tenant of a scope.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn tenant(&self, scope: &TenantScope) -> Result<Tenant, Problem> {
         let mut work = self.begin(scope, Actor::Anonymous).await?;
         Ok(tenant::find(&mut work).await?.ok_or(ProblemKind::NotFound)?)
     }
 
     /// Returns a page of all tenants, for the platform administrator.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn tenants(&self, paging: &Paging<TenantId>) -> Result<Page<Tenant>, Problem> {
         let after = paging.after.as_ref().map_or("", TenantId::as_str);
         let tenants = tenant::list(&self.database, after, paging.rows()).await?;
@@ -69,6 +72,7 @@ impl App {
     }
 
     /// Changes the fields that are present. A suspension revokes all sessions of the tenant, also after it is resumed.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_tenant(
         &self,
         scope: &TenantScope,

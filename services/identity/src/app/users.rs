@@ -14,12 +14,14 @@ use crate::store::{reset, user};
 
 impl App {
     /// Returns a user of the tenant.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
         let mut work = self.begin(scope, Actor::Anonymous).await?;
         Ok(user::find(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?)
     }
 
     /// Returns a page of the users of the tenant, oldest first.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn users(
         &self,
         scope: &TenantScope,
@@ -34,6 +36,7 @@ impl App {
     }
 
     /// Changes role or status, as far as they are present. The tenant always keeps an active administrator.
+    #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_user(
         &self,
         scope: &TenantScope,
