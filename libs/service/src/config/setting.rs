@@ -90,7 +90,7 @@ impl Variable {
     pub fn one_of<T: Clone + 'static, const N: usize>(self, words: [(&'static str, T); N]) -> Setting<T> {
         self.required_with(move |text| {
             let known = words.iter().find(|(word, _)| *word == text);
-            known.map(|(_, value)| value.clone()).ok_or("unknown word")
+            known.map(|(_, value)| value.clone()).ok_or("unknown value")
         })
     }
 
@@ -246,7 +246,7 @@ mod tests {
             errors,
             [
                 "SVC_REPLICAS=6: must be 1 to 5 (expected number, 1 to 5)",
-                "SVC_MODE=x: unknown word (expected `verify` or `ensure`)",
+                "SVC_MODE=x: unknown value (expected `verify` or `ensure`)",
                 "SVC_KEY: invalid value (expected number)",
             ]
         );
