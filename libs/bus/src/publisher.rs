@@ -12,8 +12,8 @@ mod pending;
 
 use std::sync::Arc;
 
-use service::Tasks;
 use service::telemetry::Metrics;
+use service::{Tasks, chain};
 use tenancy::TenantId;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -207,9 +207,15 @@ impl Shared {
                 }
                 // Logged once per outage.
                 Err(error) if attempt == 1 => {
-                    tracing::warn!(stream = &*self.stream, error = ?error, "failed to connect to NATS; retrying");
+                    tracing::warn!(
+                        stream = &*self.stream,
+                        error = chain(&error),
+                        "failed to connect to NATS; retrying"
+                    );
                 }
-                Err(error) => tracing::debug!(error = ?error, attempt, "failed to connect to NATS; retrying"),
+                Err(error) => {
+                    tracing::debug!(error = chain(&error), attempt, "failed to connect to NATS; retrying");
+                }
             }
         }
     }

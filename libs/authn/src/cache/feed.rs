@@ -22,7 +22,10 @@ pub(super) async fn listen(cache: &Shared, nats: bus::Config, clock: &dyn Clock)
     let mut listener = match InvalidationListener::start(&nats).await {
         Ok(listener) => listener,
         Err(error) => {
-            return tracing::error!(error = ?error, "failed to subscribe to invalidations; credential cache bypassed");
+            return tracing::error!(
+                error = service::chain(&error),
+                "failed to subscribe to invalidations; credential cache bypassed"
+            );
         }
     };
     let mut check = interval(CHECK_INTERVAL);

@@ -57,7 +57,10 @@ impl InvalidationPublisher {
                     sender.run(changes, &dropped, &stop).await;
                 }
                 Err(error) => {
-                    tracing::error!(error = ?error, "failed to connect to NATS; no invalidations are published");
+                    tracing::error!(
+                        error = service::chain(&error),
+                        "failed to connect to NATS; no invalidations are published"
+                    );
                 }
             }
         });
