@@ -22,7 +22,7 @@ const PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum PushError {
     #[error(transparent)]
     Database(#[from] Error),
-    #[error(transparent)]
+    #[error("the session service is not available")]
     Session(#[from] Unavailable),
 }
 

@@ -152,7 +152,7 @@ async fn account_status_is_delivered_after_many_failed_attempts() {
     system.run_sql("revoke insert, update on session.subjects from svc_session").await;
     let path = format!("/users/{}", ada.user.user_id);
     admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect::<User>(200);
-    system.wait_for_text_in_database("\"last_error\":\"credentials cannot be checked now").await;
+    system.wait_for_text_in_database("\"last_error\":\"the session service is not available").await;
     system.run_sql("update identity.outbox set attempts = 99, due_at = now()").await;
     system.wait_for_text_in_database("\"attempts\":100").await;
     system.run_sql("grant insert, update on session.subjects to svc_session").await;

@@ -163,7 +163,7 @@ async fn audit_events_contain_no_tokens_and_only_permitted_personal_data() {
     let text = format!("{:?}", events(&system).await);
     assert!(text.contains("session_created"), "{text}");
     for kept_out in [admin.session.session_id.expose(), &*admin.user.email, "127.0.0.1", "svc_iv_"] {
-        assert!(!text.contains(kept_out), "{kept_out} stands in {text}");
+        assert!(!text.contains(kept_out), "{kept_out} is in {text}");
     }
 }
 

@@ -13,7 +13,7 @@ async fn an_invite_mail_contains_a_working_token() {
     let invite: Invite =
         admin.client.post("/users/invite", &json!({ "email": "ada@acme.example" })).await.expect(201);
     assert_eq!((invite.role, invite.status), (Role::Member, InviteStatus::Pending));
-    assert!(invite.token.is_none(), "a token that is mailed stands in the mail alone");
+    assert!(invite.token.is_none(), "a mailed token is only in the mail");
 
     let mail = system.wait_for_mail("ada@acme.example").await;
     let token =

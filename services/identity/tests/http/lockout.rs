@@ -19,7 +19,7 @@ async fn attempt(system: &TestSystem, n: usize, email: &str, password: &str) -> 
     client.post("/auth/password/login", &json!({ "email": email, "password": password })).await.status
 }
 
-/// Creates a tenant whose administrator is locked out.
+/// Creates a tenant with an administrator who is locked out.
 async fn locked(system: &TestSystem) -> TestUser {
     let admin = system.create_tenant("acme").await;
     for n in 0..100 {
