@@ -29,7 +29,7 @@ pub enum Invalidation {
     Credential(#[serde(with = "hex_digest")] TokenDigest),
     /// A user: role, status or password changed, or all sessions were revoked.
     User(UserId),
-    /// A tenant: status, quota or producers changed.
+    /// A tenant: status or quota changed.
     Tenant(TenantId),
 }
 

@@ -60,23 +60,8 @@ pub struct TenantRecord {
     pub session_version: i64,
     /// Ingestion limits.
     pub quota: Quota,
-    /// Workloads that may send events without an API key.
-    #[serde(default)]
-    pub producers: Vec<Producer>,
     /// Increases with every change of the record.
     pub version: i64,
-}
-
-/// A workload that may send events with the token of its service account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Producer {
-    /// Kubernetes namespace.
-    pub namespace: String,
-    /// Service account in the namespace.
-    pub service_account: String,
-    /// Allowed `source_id` values. Empty: every source.
-    #[serde(default)]
-    pub source_ids: Vec<String>,
 }
 
 /// Request for a session of an authenticated user. It contains both records, so that the session does not depend on an

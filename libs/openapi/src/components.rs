@@ -110,7 +110,7 @@ impl Components {
         })
     }
 
-    /// Returns the fields of a type whose fields are query parameters.
+    /// Returns the query parameters that a type contains as fields.
     pub(crate) fn fields(of: SchemaRef) -> impl Iterator<Item = Field> {
         let mut generator = settings().with(|settings| settings.inline_subschemas = true).into_generator();
         let mut schema = of.schema(&mut generator);

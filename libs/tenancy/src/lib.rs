@@ -35,7 +35,7 @@ impl TenantScope {
         Self(tenant_id)
     }
 
-    /// The tenant of a user whose password was verified.
+    /// The tenant of a user after a successful password check.
     pub fn of_password(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }

@@ -12,7 +12,6 @@ create table session.tenants (
     session_version bigint not null,
     events_per_second integer,
     bytes_per_second integer,
-    producers jsonb not null,
     version bigint not null,
     constraint tenants_status_check check (status in ('active', 'suspended'))
 );

@@ -59,9 +59,9 @@ pub struct Route {
     pub access: &'static [Access],
     /// Rate limit per client address.
     pub rate_limit: RateLimit,
-    /// Headers that the route reads, besides `Authorization` and `X-Request-Id`.
+    /// Headers that the route reads in addition to `Authorization` and `X-Request-Id`.
     pub headers: &'static [Header],
-    /// Types whose fields are the query parameters.
+    /// Types with the query parameters as fields.
     pub query: &'static [SchemaRef],
     /// Request body.
     pub body: Option<RequestBody>,
@@ -176,7 +176,7 @@ impl Route {
         self.doc.first().map_or("", |line| line.trim()).trim_end_matches('.')
     }
 
-    /// Returns the description below the summary as Markdown; empty if there is none.
+    /// Returns the description below the summary as Markdown, possibly empty.
     pub fn description(&self) -> String {
         let lines: Vec<_> = self.doc.iter().skip(1).map(|line| line.trim()).collect();
         lines.join("\n").trim().to_owned()

@@ -54,7 +54,7 @@ pub(super) struct Inviter {
     pub(super) scope: TenantScope,
     /// `Member` for an API key: it must not create an administrator.
     pub(super) highest_role: Role,
-    /// False for an API key: with a token it could create a user of its own.
+    /// False for an API key: with a token it could create a user.
     sees_tokens: bool,
     pub(super) actor: Actor,
 }

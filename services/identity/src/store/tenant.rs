@@ -161,7 +161,6 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
         status: status(&row.status)?,
         session_version: row.session_version,
         quota: quota(row.events_per_second, row.bytes_per_second)?,
-        producers: Vec::new(),
         version: row.version,
     }))
 }

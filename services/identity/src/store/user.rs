@@ -81,7 +81,6 @@ impl AccountRow {
                 status: tenant::status(&self.tenant_status)?,
                 session_version: self.session_version,
                 quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
-                producers: Vec::new(),
                 version: self.tenant_version,
             },
             email: EmailKey::from_stored(self.email_key),

@@ -3,7 +3,7 @@
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Error, TenantTx};
-use sqlx::types::{Json, Text};
+use sqlx::types::Text;
 use tenancy::{SessionId, UserId};
 
 use crate::domain::account_status::{AccountStatus, AccountVersions};
@@ -13,14 +13,13 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
     let result = sqlx::query!(
         "-- account_status.apply_tenant
         insert into session.tenants as stored
-            (tenant_id, status, session_version, events_per_second, bytes_per_second, producers, version)
-        values ($1, $2, $3, $4, $5, $6, $7)
+            (tenant_id, status, session_version, events_per_second, bytes_per_second, version)
+        values ($1, $2, $3, $4, $5, $6)
         on conflict (tenant_id) do update set
             status = excluded.status,
             session_version = excluded.session_version,
             events_per_second = excluded.events_per_second,
             bytes_per_second = excluded.bytes_per_second,
-            producers = excluded.producers,
             version = excluded.version
         where excluded.version > stored.version",
         record.tenant_id.as_str(),
@@ -28,7 +27,6 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
         record.session_version,
         record.quota.events_per_second.map(u32::cast_signed),
         record.quota.bytes_per_second.map(u32::cast_signed),
-        Json(&record.producers) as _,
         record.version,
     )
     .execute(tx.connection())

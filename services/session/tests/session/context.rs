@@ -190,7 +190,6 @@ pub(crate) fn tenant() -> TenantRecord {
         status: TenantStatus::Active,
         session_version: 1,
         quota: Quota::default(),
-        producers: Vec::new(),
         version: 1,
     }
 }
