@@ -17,11 +17,11 @@ use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
 
 /// Maximum number of credentials in one batch.
 pub const MAX_BATCH: usize = 256;
-/// Maximum number of batches in flight. The second one continues when the first waits for a broken connection.
+/// Maximum number of batches in flight. With two, lookups continue while one batch waits for a broken connection.
 const MAX_IN_FLIGHT: usize = 2;
 /// Maximum number of queued credentials. More could not be looked up in time.
 const MAX_QUEUED: usize = 16 * 1024;
-/// Limit of a lookup, including the time in the queue. A lookup usually takes a millisecond.
+/// Timeout of a lookup, including the time in the queue. A lookup usually takes a millisecond.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 type BatchResult = Result<Vec<Introspection>, Unavailable>;
@@ -51,7 +51,7 @@ struct Request {
 }
 
 impl IntrospectionBatcher {
-    /// Returns a batcher for this source.
+    /// Returns a batcher that queries `source` in background tasks.
     pub fn new(source: impl Introspector + 'static, tasks: &Tasks) -> Self {
         Self(Arc::new(Shared { source: Box::new(source), tasks: tasks.clone(), state: Mutex::default() }))
     }
@@ -148,7 +148,7 @@ impl Shared {
                 Ok(results) => Ok(own.map(|index| results[index].clone()).collect()),
                 Err(error) => Err(error.clone()),
             };
-            // Fails only if the caller is gone.
+            // Fails only if the caller has disconnected.
             let _ = request.reply.send(result);
         }
     }

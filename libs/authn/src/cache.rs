@@ -1,9 +1,13 @@
-//! Credential cache: remembers introspection results, so that most checks need no request to the session service.
+//! Credential cache: stores introspection results, so that most checks need no request to the session service.
 //!
-//! An entry is valid for five seconds from the time of the question. Every revocation therefore takes effect within five
-//! seconds, whatever fails. With the invalidation feed it takes effect within milliseconds: an invalidation increases the
-//! epoch and records it for the credential, user or tenant, and an entry from an older epoch is not used. This includes results of lookups that were in flight when the invalidation arrived. A gap in the feed records
-//! the epoch for all entries. While the feed is down, the cache is not read.
+//! An entry is valid for five seconds from the start of its lookup. Every revocation therefore takes effect within five
+//! seconds, even if NATS or the session service fails. With the invalidation feed it takes effect within milliseconds:
+//!
+//! - An invalidation increases the epoch and records the new epoch for the credential, user or tenant.
+//! - An entry is not used if its lookup started before the recorded epoch. This includes lookups that were in flight when
+//!   the invalidation arrived.
+//! - A gap in the feed records the epoch for all entries.
+//! - While the feed is down, the cache is not read.
 
 mod epochs;
 mod feed;
@@ -25,7 +29,7 @@ use crate::{CredentialVerifier, Introspection, IntrospectionBatcher, Introspecto
 use epochs::{Dependencies, Epochs};
 use metrics::{CacheMetrics, CacheOutcome};
 
-/// Validity of an entry, from the time of the question.
+/// Validity of an entry, from the start of its lookup.
 const TTL: Duration = Duration::from_secs(5);
 /// More than the number of credentials in use within five seconds.
 const MAX_ACTIVE: u64 = 131_072;
@@ -48,17 +52,17 @@ struct Shared {
 
 type Entries = moka::sync::Cache<TokenDigest, Arc<Lookup>>;
 
-/// One question and its result. Concurrent checks of one credential wait for the same result.
+/// One lookup and its result. Concurrent checks of one credential wait for the same result.
 struct Lookup {
-    asked_at: Instant,
-    /// The epoch before the question was asked.
+    started_at: Instant,
+    /// The epoch before the lookup started.
     epoch: u64,
     result: OnceCell<(Introspection, Dependencies)>,
 }
 
 impl CredentialCache {
-    /// Returns a cache for results of `source`, and starts to listen to the invalidation feed. NATS need not be reachable
-    /// yet.
+    /// Returns a cache for results of `source`, and starts the task that receives the invalidation feed. NATS need not
+    /// be reachable yet.
     pub fn start(
         source: impl Introspector + 'static,
         nats: bus::Config,
@@ -77,7 +81,7 @@ impl CredentialCache {
     }
 
     fn new(source: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
-        // The expiry of the library only frees memory. It counts from the insertion; `is_valid` counts from the question.
+        // The expiry of the library only frees memory. It counts from the insertion; `is_valid` counts from the start of the lookup.
         let entries = |max| Entries::builder().max_capacity(max).time_to_live(TTL).build();
         Self(Arc::new(Shared {
             source: IntrospectionBatcher::new(source, tasks),
@@ -118,34 +122,35 @@ impl Shared {
         self.is_valid(&lookup).then(|| introspection.clone())
     }
 
-    /// Returns whether the lookup is young enough and no invalidation of its result arrived after the question.
+    /// Returns whether the lookup started less than [`TTL`] ago and no invalidation of its result arrived since then.
     fn is_valid(&self, lookup: &Lookup) -> bool {
         let changed = match lookup.result.get() {
             Some((_, dependencies)) => self.epochs.changed_after(lookup.epoch, *dependencies),
             None => false,
         };
-        !changed && lookup.asked_at.elapsed() < TTL
+        !changed && lookup.started_at.elapsed() < TTL
     }
 
     /// Queries the source, or joins a lookup in flight. Repeats the lookup if an invalidation of its result arrives
     /// meanwhile.
     async fn look_up(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         loop {
-            // Time and epoch before the question: a change that the result may lack is newer than both.
+            // Time and epoch are read before the lookup: a change that the result may lack is newer than both.
             let new = || {
-                let asked_at = Instant::now();
-                Arc::new(Lookup { asked_at, epoch: self.epochs.current(), result: OnceCell::new() })
+                let started_at = Instant::now();
+                Arc::new(Lookup { started_at, epoch: self.epochs.current(), result: OnceCell::new() })
             };
             let entry = self.active.entry(digest).or_insert_with_if(new, |lookup| !self.is_valid(lookup));
             let lookup = entry.into_value();
-            let (introspection, _) = lookup.result.get_or_try_init(|| self.ask(digest, &lookup)).await?;
+            let (introspection, _) = lookup.result.get_or_try_init(|| self.query(digest, &lookup)).await?;
             if self.is_valid(&lookup) {
                 return Ok(introspection.clone());
             }
         }
     }
 
-    async fn ask(
+    /// Queries the source. Moves the lookup to the negative entries if the credential is not active.
+    async fn query(
         &self,
         digest: TokenDigest,
         lookup: &Arc<Lookup>,
@@ -159,7 +164,7 @@ impl Shared {
         Ok((introspection, dependencies))
     }
 
-    /// Makes all entries unusable.
+    /// Invalidates all entries, also those of lookups in flight.
     fn drop_all(&self) {
         self.epochs.change_all();
         self.active.invalidate_all();

@@ -1,7 +1,8 @@
 //! Verification of bearer credentials.
 //!
-//! The session service decides who owns a credential. Other services query it by the digest of the token and cache the
-//! result. The extractors [`Caller`] and [`Admin`] show in the signature of a handler which credential it requires.
+//! The session service determines the owner of a credential. Other services query it by the digest of the token; ingest
+//! caches the result in [`CredentialCache`]. The extractors [`Caller`] and [`Admin`] show in the signature of a handler
+//! which credential it requires.
 
 mod batcher;
 mod bearer;

@@ -52,11 +52,11 @@ impl SessionClient {
     /// # Errors
     /// The HTTP client cannot be created.
     pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
-        // Internal traffic never uses a proxy.
+        // Internal traffic never uses a proxy of the environment.
         let mut http =
             reqwest::Client::builder().no_proxy().timeout(LOOKUP_TIMEOUT).connect_timeout(LOOKUP_TIMEOUT);
         if origin.scheme() == "http" {
-            // Without this, every start would read and parse the certificates of the machine.
+            // Plain HTTP needs no certificates. Otherwise every start would read and parse those of the machine.
             http = http.tls_certs_only([]);
         }
         let http = http.build()?;

@@ -18,9 +18,9 @@ pub const NATS_URL: Variable = Variable {
 
 /// Interval of pings. The client closes the connection after two unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Limit of one connection attempt.
+/// Timeout of one connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Limit of one request through the client, for example for stream information.
+/// Timeout of one request through the client, for example for stream information.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Delay before the second attempt to connect. It doubles up to the maximum.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);

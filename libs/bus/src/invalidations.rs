@@ -1,4 +1,4 @@
-//! Invalidation feed: announces that credentials, users or tenants changed, so that caches stop using old results.
+//! Invalidation feed: publishes that credentials, users or tenants changed, so that caches stop using old results.
 //!
 //! Publishing never delays the change itself, and core NATS does not guarantee delivery. Every message therefore has a
 //! sequence number, each publisher sends a heartbeat per second, and a listener detects missing messages.
@@ -21,7 +21,7 @@ pub use publisher::InvalidationPublisher;
 /// Subject of the feed.
 pub const INVALIDATION_SUBJECT: &str = "svc.invalidations.v1";
 
-/// What changed. The new state is not part of it; it must be looked up.
+/// The object that changed. A receiver must look up the new state, because the message does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalidation {
@@ -50,7 +50,7 @@ pub struct InvalidationMessage {
     pub last: bool,
 }
 
-/// Lower-case hexadecimal digits.
+/// The JSON form of a digest: 64 lower-case hexadecimal digits.
 mod hex_digest {
     use hashing::TokenDigest;
     use serde::de::{Deserialize as _, Deserializer, Error as _};

@@ -1,9 +1,12 @@
 //! Acknowledged publication: a message counts as published only after its stream has acknowledged it.
 //!
-//! The publish functions of the client library do not fit: they keep waiting requests in a map that is never cleaned,
-//! wait for permits without a deadline, and send queued messages after a reconnect. This module therefore uses one reply
-//! inbox and finds the request of a reply by number, reserves memory without waiting and releases it with the outcome,
-//! and drops the client with its queue when the connection breaks.
+//! The publish functions of the client library have three problems, which this module avoids:
+//!
+//! - They never remove a request that timed out from their map. This module has one reply inbox and a table of messages in
+//!   flight; the reply subject contains the number of the message.
+//! - They wait for permits without a deadline. This module reserves memory without waiting, and releases it with the
+//!   outcome.
+//! - They send queued messages after a reconnect. This module drops the client with its queue when the connection breaks.
 
 mod ack;
 mod link;
@@ -54,7 +57,7 @@ pub enum PublishError {
     /// The stream did not reply before the deadline.
     #[error("no acknowledgement before the deadline")]
     AckTimeout,
-    /// The server rejects the message permanently, because something is configured wrongly.
+    /// The server rejects every such message: the stream, its subjects or the permissions are configured wrongly.
     #[error("NATS rejected the message: {description} ({code})")]
     Misconfigured {
         /// Error code of `JetStream`, or 0 for an error of the client library.
@@ -95,7 +98,7 @@ struct Shared {
 impl Publisher {
     /// Starts the task that connects and reconnects. The server need not be reachable yet.
     ///
-    /// At shutdown the publisher accepts no new messages and ends after the last outcome.
+    /// At shutdown, the publisher accepts no new messages, and the task ends after the last outcome.
     ///
     /// # Errors
     /// The configuration is invalid.

@@ -33,7 +33,7 @@ struct DatabaseMetrics {
 }
 
 impl Database {
-    /// The same database, with the metrics of its connections and its outbox.
+    /// Registers the metrics of the connections and the outbox, and starts the availability probe.
     #[must_use]
     pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
         let service = self.schema();

@@ -1,5 +1,5 @@
-//! Migrations: forward only, first expand, later contract, so that a binary runs on its own schema version N and on N + 1.
-//! That is what lets an upgrade and a rollback happen under load.
+//! Migrations go forward only: first expand, in a later release contract. A binary therefore runs on its own schema version
+//! N and on N + 1, so that an upgrade and a rollback work under load.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::{DATABASE_URL, Database, Error};
 
-/// Where migrations connect to.
+/// The URL that `migrate up` uses.
 pub const MIGRATOR_DATABASE_URL: Variable = Variable {
     name: "SVC_MIGRATOR_DATABASE_URL",
     form: "postgres://user:password@host:port/database",

@@ -45,11 +45,11 @@ pub struct OutboxMessage {
     pub tenant_id: TenantId,
     /// The kind of message.
     pub kind: String,
-    /// The fields of the message: ids, never secrets. Also the request that wrote it.
+    /// The fields of the message, which never contain a secret, and the request that wrote it.
     pub payload: Value,
     /// The number of attempts, including this one.
     pub attempts: i32,
-    /// The fence of the claim.
+    /// The fencing value of the claim.
     fence: Uuid,
 }
 
@@ -118,7 +118,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Makes the relays of this process claim at once.
+    /// Wakes the relays of this process, so that they claim at once.
     pub(crate) fn wake(&self) {
         self.wake.send_replace(());
     }

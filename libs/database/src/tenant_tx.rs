@@ -9,8 +9,8 @@ use tenancy::{Actor, TenantId, TenantScope};
 use crate::Error;
 use crate::outbox::{NewMessage, Outbox};
 
-/// A transaction of one tenant, with the time and the actor of the use case. It collects outbox messages and actions that
-/// follow the commit, so that neither can be forgotten. Dropped without a commit, it is rolled back and runs no action.
+/// A transaction of one tenant, with the time and the actor of the use case. It collects outbox messages, which `commit`
+/// writes, and actions, which `commit` runs afterwards. A drop without a commit rolls back and runs no action.
 pub struct TenantTx {
     transaction: Transaction<'static, Postgres>,
     outbox: Outbox,
@@ -82,7 +82,8 @@ impl TenantTx {
     /// Writes the outbox messages and commits, then wakes the relays of this process and runs the actions.
     ///
     /// # Errors
-    /// The database is not available, in which case the outcome of the transaction is unknown; or a message has no JSON form.
+    /// The database is not available: the outcome of the transaction is unknown. A message cannot be encoded as JSON: the
+    /// transaction is rolled back.
     pub async fn commit(mut self) -> Result<(), Error> {
         let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
         if !messages.is_empty() {

@@ -60,7 +60,7 @@ impl PoolSize {
 #[error("password hash queue is full; retry later")]
 pub struct Overloaded;
 
-/// Pool of hash workers. A drop stops each worker after its current job.
+/// Pool of hash workers. Dropping the pool stops each worker after its current job.
 pub struct HashPool {
     settings: Argon2Settings,
     shared: Arc<Shared>,

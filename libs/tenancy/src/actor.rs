@@ -1,4 +1,4 @@
-//! The actor of a change, for the audit.
+//! The actor of a change, as audit events name it.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Typed ids, the tenant of a database transaction, and the names of the request headers that carry ids.
+//! Typed ids, the actor and the tenant of a database transaction, and the names of the request headers that carry ids.
 //!
 //! An id of one kind cannot be used where another kind is expected. The crate has no server dependencies; the feature
 //! `sqlx` adds the database encoding of the ids.

@@ -1,4 +1,4 @@
-//! The use cases of the context, and the state that they share.
+//! The use cases, and the dependencies that they share.
 
 mod ingest_batch;
 mod ingest_event;
@@ -14,13 +14,13 @@ use service::Clock;
 pub(crate) use ingest_batch::{BatchError, Format};
 pub(crate) use ingest_event::Submission;
 
-/// Limit for the acknowledgement of the stream.
+/// Timeout of a request for the acknowledgements of the stream, counted from the complete body.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Memory for the request bodies of the process.
 pub(crate) const BODY_BUDGET: usize = 256 * 1024 * 1024;
 
-/// State of the use cases. Clones share it.
+/// The dependencies of the use cases. Clones share them.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) verifier: Arc<dyn CredentialVerifier>,

@@ -52,7 +52,7 @@ impl Program for Ingest {
     }
 }
 
-/// Dependencies of the context.
+/// The injected dependencies.
 pub struct Parts {
     /// Source of the current time.
     pub clock: Arc<dyn Clock>,

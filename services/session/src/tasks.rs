@@ -1,4 +1,4 @@
-//! Periodic tasks: purge, expiry sweep, and the gauge of active sessions.
+//! Periodic tasks: delete inactive rows, audit expired sessions, count active sessions.
 
 use std::iter::repeat_with;
 use std::time::Duration;

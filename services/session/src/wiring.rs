@@ -71,7 +71,7 @@ impl Program for Session {
 
 /// The injected dependencies.
 pub struct Parts {
-    /// The context's database.
+    /// The database with the schema `session`.
     pub database: Database,
     /// The source of the time.
     pub clock: Arc<dyn Clock>,

@@ -14,14 +14,15 @@ use hashing::TokenDigest;
 
 use crate::Introspection;
 
-/// 512 KiB. With 1,000 invalidations per second, 5 % of the entries become unusable too early per second.
+/// The table takes 512 KiB. With 1,000 invalidations per second, 5 % of the entries become unusable too early per second.
 const SLOTS: usize = 65_536;
 
 pub(super) struct Epochs {
     current: AtomicU64,
     /// The epoch of the last gap.
     all: AtomicU64,
-    /// The last epoch in which a user or tenant changed, which can activate any credential that was not active.
+    /// The last epoch in which a user or tenant changed. The change can activate any inactive credential, because a negative
+    /// entry does not contain the user and the tenant.
     inactive: AtomicU64,
     slots: Box<[AtomicU64]>,
 }
@@ -45,12 +46,12 @@ impl Default for Epochs {
 }
 
 impl Epochs {
-    /// The current epoch. Read it before asking a question.
+    /// Returns the current epoch. Read it before a lookup starts.
     pub(super) fn current(&self) -> u64 {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Starts an epoch in which these changed.
+    /// Starts an epoch in which the objects of these invalidations changed.
     pub(super) fn change(&self, invalidations: &[Invalidation]) {
         let epoch = self.next();
         for invalidation in invalidations {
@@ -66,7 +67,7 @@ impl Epochs {
         }
     }
 
-    /// Starts an epoch in which everything may have changed.
+    /// Starts an epoch in which any credential, user or tenant may have changed.
     pub(super) fn change_all(&self) {
         self.all.fetch_max(self.next(), Ordering::Release);
     }

@@ -16,7 +16,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// Interval of checks for silent publishers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Listens until the future is dropped.
+/// Applies the events of the feed to the cache until the future is dropped.
 pub(super) async fn listen(cache: &Shared, nats: bus::Config, clock: &dyn Clock) {
     let mut health = FeedHealth::new(Instant::now());
     let mut listener = match InvalidationListener::start(&nats).await {
@@ -148,7 +148,7 @@ impl FeedHealth {
         self.last_message_at.is_some_and(|at| now < at + MAX_SILENCE)
     }
 
-    /// Returns the time without a live feed since the last call.
+    /// Returns the downtime of the feed since the last call.
     fn take_downtime(&mut self, now: Instant, live: bool) -> Duration {
         let downtime = self.down_since.map(|since| now.saturating_duration_since(since));
         self.down_since = (!live).then_some(now);

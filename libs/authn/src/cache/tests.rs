@@ -178,7 +178,7 @@ async fn run_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entry_is_valid_for_five_seconds_from_the_question() {
+async fn entry_is_valid_for_five_seconds_from_the_start_of_its_lookup() {
     let mut fixture = Fixture::start();
     fixture.hold_replies().await;
     let check = fixture.start_check(0).await;

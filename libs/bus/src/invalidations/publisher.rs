@@ -18,11 +18,12 @@ use crate::connect::{self, Config, ConnectError};
 
 /// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Capacity of the queue. It fills only while the broker accepts nothing, when invalidations are late anyway.
+/// Capacity of the queue. It fills only while the broker accepts no messages. Changes are then dropped, and listeners
+/// detect the gap.
 const QUEUE_CAPACITY: usize = 4096;
 /// Maximum number of changes in one message.
 const MAX_CHANGES: usize = 256;
-/// Limit for passing one message to the client library, and for flushing the last ones.
+/// Timeout for passing one message to the client library, and for flushing the last ones.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Publishes invalidations. Clones share the queue.
@@ -67,8 +68,8 @@ impl InvalidationPublisher {
         Ok(publisher)
     }
 
-    /// Announces changes that were committed just now. Never blocks. If a change cannot be announced, listeners detect
-    /// the gap.
+    /// Publishes changes that were committed just now. Never blocks. If a change cannot be published, listeners detect the
+    /// gap.
     pub fn publish(&self, invalidations: impl IntoIterator<Item = Invalidation>) {
         let committed_at = self.clock.now();
         for invalidation in invalidations {
@@ -124,7 +125,7 @@ impl Sender {
             changes.iter().map(|change| change.committed_at).min().unwrap_or_else(|| self.clock.now());
         let invalidations = changes.drain(..).map(|change| change.invalidation).collect();
         if !connected {
-            // The client library would queue the message; the event would be stale on delivery.
+            // The client library would queue the message and send it late. Listeners detect the skipped sequence number instead.
             return;
         }
         let Self { publisher, sequence, .. } = *self;

@@ -27,7 +27,7 @@ const REPLY_CHUNK: usize = 256;
 /// Capacity for replies to messages that are no longer in flight. A reply beyond the capacity would be lost.
 const LATE_REPLIES: usize = 4096;
 
-/// Opens connections.
+/// Opens connections to the servers of a configuration.
 pub(super) struct Dialer {
     config: Config,
     reply_capacity: usize,
@@ -61,7 +61,10 @@ pub(super) struct Link {
 }
 
 impl Dialer {
-    /// Returns an error if the configuration is invalid.
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// The address or the credentials are malformed.
     pub(super) fn new(config: Config, limits: PublishLimits) -> Result<Self, ConnectError> {
         connect::connect_options(&config)?;
         Ok(Self { config, reply_capacity: limits.messages + LATE_REPLIES })
@@ -80,8 +83,8 @@ impl Dialer {
                 std::future::ready(())
             }
         };
-        // Reconnection of the client library cannot be disabled. It tries each server once and then drops its queue, so a
-        // queued message is late by two seconds at most.
+        // The reconnection of the client library cannot be disabled. This limit makes it try each server once and then drop
+        // its queue, so a queued message is sent at most two seconds late.
         let client = options
             .max_reconnects(servers.len())
             .subscription_capacity(self.reply_capacity)
@@ -114,7 +117,7 @@ impl Link {
     /// a burst shares.
     async fn forward(&self, outgoing: &mut UnboundedReceiver<Outgoing>) {
         while let Some(first) = outgoing.recv().await {
-            // Let other ready tasks queue their messages first.
+            // Other ready tasks queue their messages first, so that the burst contains them.
             tokio::task::yield_now().await;
             self.pass_on(first).await;
             while let Ok(next) = outgoing.try_recv() {

@@ -74,7 +74,7 @@ routes! {
         .access(&[Access::Owner, Access::Admin])
         .headers(&[Header::User])
         .query(&[PAGING])
-        .responses(&[RouteResponse::json::<Page<Session>>(200, "A page of the active sessions, newest first.")])
+        .responses(&[RouteResponse::json::<Page<Session>>(200, "A page of the active sessions, oldest first.")])
         .problems(&[ProblemKind::NotFound]);
 
     /// Revoke a session

@@ -27,7 +27,7 @@ pub struct UndeliveredMessage {
     pub last_error: Option<String>,
 }
 
-/// Undelivered messages of all tenants: dead-lettered ones first, then the others, oldest first.
+/// Lists at most `limit` undelivered messages of all tenants: dead-lettered ones first, then the others, oldest first.
 ///
 /// # Errors
 /// The database is not available.

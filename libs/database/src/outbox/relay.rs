@@ -18,7 +18,7 @@ use crate::{Database, Error, decode};
 
 /// Messages per claim.
 const BATCH: u8 = 4;
-/// How much longer a lease lasts than the deliveries of a whole batch.
+/// A lease lasts this much longer than the timeouts of all deliveries of a batch.
 const LEASE_MARGIN: Duration = Duration::from_secs(20);
 /// The usual timeout of one delivery.
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,17 +48,17 @@ pub enum DeliveryError {
     Permanent(String),
 }
 
-/// Handling of messages that failed.
+/// The handling of a message after a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// It is dead-lettered after five attempts, or after a permanent error.
     DeadLetter,
-    /// It is retried without limit, because other data is wrong until it is delivered.
+    /// It is retried without limit, for messages that must arrive, such as a change of account status.
     Unlimited,
 }
 
-/// Delivers some kinds of messages until the process stops. Kinds that must not wait for each other have separate relays. A
-/// kind that no relay claims stays in the outbox for the newer release that wrote it.
+/// Delivers messages of the given kinds until the process stops. Kinds that must not delay each other have separate relays.
+/// A message of another kind stays in the outbox: a newer release wrote it, and its relay claims it.
 pub struct Relay<D> {
     /// The database with the outbox.
     pub database: Database,
@@ -157,7 +157,7 @@ impl<D: Deliver> Relay<D> {
             Ok(()) => Settlement::Delivered,
             Err(error) => self.settlement_after(message, &error),
         };
-        // The rest of the batch is delivered all the same.
+        // An error does not stop the delivery of the other messages of the batch.
         if let Err(error) = self.settle(message, settlement).await {
             tracing::warn!(error = chain(&error), outbox_id = %message.outbox_id, "failed to settle outbox message; it will be redelivered");
         }

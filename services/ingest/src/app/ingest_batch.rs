@@ -1,4 +1,5 @@
-//! Ingests a batch. Returns one result per event, in the order of the request. An invalid event never blocks a valid one.
+//! Ingests a batch: one result per event, in the order of the request. An invalid event does not prevent the publication of
+//! the valid ones.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,7 +39,7 @@ pub(crate) enum BatchError {
     Panicked(#[from] JoinError),
 }
 
-/// How the result of one item is obtained.
+/// The plan for one item of a batch.
 enum Plan {
     /// The item is rejected with this result.
     Rejected(EventResult),
@@ -58,7 +59,7 @@ struct BatchPlan<'a> {
 }
 
 impl App {
-    /// Returns after the stream has replied for every event.
+    /// Returns one result per event after the stream has replied for each valid event, or the deadline has passed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_batch(
         &self,

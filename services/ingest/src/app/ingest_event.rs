@@ -28,7 +28,10 @@ pub(super) struct EventIds {
 }
 
 impl App {
-    /// Returns after the stream has stored the event.
+    /// Validates and publishes an event. Returns after the stream has stored it.
+    ///
+    /// # Errors
+    /// 400, 413 or 422 for an invalid event, 403 for a source that the API key does not allow, 503 without acknowledgement.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_event(
         &self,
@@ -73,7 +76,7 @@ impl Submission {
         }
         let event_id =
             event.event_id.as_ref().map_or_else(|| Uuid::now_v7().to_string(), ToString::to_string);
-        // A validated event always has a valid subject and headers. If not, that is a defect of this service.
+        // A validated event always has a valid subject and valid headers, so an error is a defect of this service.
         let message = Message::event(&self.context, event, &event_id, payload).map_err(|error| {
             tracing::error!(%error, "failed to build the message of a validated event");
             ProblemKind::Internal
@@ -94,7 +97,8 @@ impl Submission {
     }
 }
 
-/// Returns the problem of an event without acknowledgement. Each is retryable: the id of the event makes a retry safe.
+/// Returns the problem of an event that was not acknowledged. All of these problems are retryable, and the event id makes a
+/// retry safe.
 pub(super) fn problem_kind(error: &PublishError) -> ProblemKind {
     match error {
         PublishError::Overloaded => ProblemKind::Overloaded,

@@ -1,5 +1,5 @@
 //! Account status from identity. Records can arrive late, repeated and out of order: an older version changes nothing. Each
-//! change publishes an invalidation, because other services cache the status.
+//! change publishes an invalidation, because ingest caches introspection results.
 
 use audit::Actor;
 use bus::Invalidation;

@@ -93,7 +93,7 @@ impl App {
                 interval_seconds: INTERVAL_SECONDS,
                 expires_at: now + LIFETIME,
             };
-            // The code is taken with a probability of about one in billions; then another one is generated.
+            // Returns false if the code is in use. With billions of codes this is rare; the loop generates another one.
             if device_grant::insert(&self.database, &grant).await? {
                 break user_code;
             }
@@ -207,11 +207,11 @@ impl App {
     async fn limit_wrong_codes<T>(
         &self,
         address: IpAddr,
-        enter: impl Future<Output = Result<T, Problem>>,
+        lookup: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
         let (limit, source) = (&self.rate_limits.user_code(), source(address));
         self.limiter.count(limit, &source).await?;
-        let result = enter.await;
+        let result = lookup.await;
         if result.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
             // The decision is committed, so a failed refund does not change the result.
             if let Err(error) = self.limiter.refund(limit, &source).await {

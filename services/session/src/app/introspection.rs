@@ -34,7 +34,7 @@ impl Introspector for CredentialLookup {
                 *subject = Some(Arc::new(credential.subject));
             }
         }
-        // The result is valid without it, and the next use is recorded instead.
+        // A failure does not change the result. The next use is recorded instead.
         if let Err(error) = credential::save_uses(&self.database, &uses, now).await {
             tracing::warn!(error = service::chain(&error), "failed to save the last use of credentials");
         }

@@ -22,8 +22,8 @@ use crate::store::{account_status, device_grant, session};
 const MAX_SESSIONS: i64 = 50;
 
 impl App {
-    /// Applies both records if they are newer, then issues a session, in one transaction: the result does not depend on the
-    /// order in which records arrive. Returns `None` if the account status has changed since the login, or forbids a session.
+    /// Applies the records of the user and the tenant if they are newer than the stored ones, then issues a session in the
+    /// same transaction. Returns `None` if the account status has changed since the login, or forbids a session.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn issue_session(
         &self,
@@ -40,7 +40,7 @@ impl App {
             session_version: tenant.session_version,
         };
         let session = self.create_session(&mut tx, &NewSession { versions, method, ip, user_agent }).await?;
-        // Commits without a session too, to keep the records.
+        // Also commits if no session was created, so that the applied records are kept.
         tx.commit().await?;
         Ok(session)
     }
@@ -85,7 +85,8 @@ impl App {
         }))
     }
 
-    /// Returns a page of active sessions: the caller's own, or for an administrator those of any user of the tenant.
+    /// Returns a page of the active sessions of a user. The user is the caller, or any user of the tenant if the caller is
+    /// an administrator.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_sessions(
         &self,
@@ -105,7 +106,7 @@ impl App {
         Ok(paging.page(sessions, |session| session.id))
     }
 
-    /// Revokes the session with this raw token, which is the proof. Repeating it has no effect.
+    /// Revokes the session with this raw token. The token is the credential of the request. A repetition has no effect.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn log_out(&self, token: &str) -> Result<(), Problem> {
         let token = RawToken::parse(TokenKind::Session, token).map_err(|_| ProblemKind::SessionNotFound)?;
@@ -118,7 +119,8 @@ impl App {
         Ok(tx.commit().await?)
     }
 
-    /// Revokes a session by its public id: one of the caller, or for an administrator any of the tenant.
+    /// Revokes a session by its public id. The session is one of the caller, or any of the tenant if the caller is an
+    /// administrator.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_session(&self, caller: &Caller, session_id: SessionId) -> Result<(), Problem> {
         let mut tx = self.begin(&caller.scope(), caller.into()).await?;
@@ -129,8 +131,8 @@ impl App {
         Ok(tx.commit().await?)
     }
 
-    /// Revokes all sessions of a user: the caller, or for an administrator any user of the tenant. The current session can be
-    /// kept. Also denies approved device grants that no device has redeemed.
+    /// Revokes all sessions of a user, except the current one with `keep_current`. The user is the caller, or any user of the
+    /// tenant if the caller is an administrator. Also denies approved device grants that no device has redeemed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_all_sessions(
         &self,
@@ -155,7 +157,7 @@ impl App {
         Ok(tx.commit().await?)
     }
 
-    /// Revokes a session. The first revocation is audited.
+    /// Revokes a session and publishes the invalidation. Only the first revocation is audited.
     async fn revoke(&self, tx: &mut TenantTx, stored: StoredSession) -> Result<(), database::Error> {
         let StoredSession { session, digest } = stored;
         if let Some(revoked) = session.lifecycle.revoke(tx.now()) {

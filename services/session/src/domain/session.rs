@@ -9,7 +9,7 @@ use tenancy::SessionId;
 
 use super::account_status::{AccountStatus, AccountVersions};
 
-/// A recorded use is at least this old before the next one is recorded: one write per minute, however busy a session is.
+/// Minimum time between two recorded uses of a credential: at most one write per minute.
 const TOUCH_INTERVAL: TimeDelta = TimeDelta::minutes(1);
 
 /// A session to be created.
@@ -37,7 +37,7 @@ pub(crate) struct Lifetimes {
 pub(crate) enum SessionState {
     /// The session can be used.
     Active,
-    /// A user revoked the session.
+    /// The session was revoked: by its owner, by an administrator, or by the limit of sessions per user.
     Revoked,
     /// The idle timeout or the absolute lifetime has passed.
     Expired,
@@ -78,7 +78,7 @@ impl SessionLifecycle {
             SessionMethod::Password => (lifetimes.password_idle, lifetimes.password_max),
             SessionMethod::Device => (lifetimes.device_idle, lifetimes.device_max),
         };
-        // The configuration limits both to 30 days, which fits.
+        // The configuration limits both to 30 days, so the conversion succeeds.
         let delta = |duration| TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
         let (idle_timeout, expires_at) = (delta(idle), now + delta(max));
         Self {

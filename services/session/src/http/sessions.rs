@@ -15,7 +15,7 @@ use tenancy::SessionId;
 
 use crate::app::App;
 
-/// `GET /auth/session`: any active credential.
+/// `GET /auth/session`: the owner, scopes and expiry of the caller's credential.
 pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
     let scopes = caller.scopes().to_vec();
     let subject = caller.subject();
@@ -56,7 +56,7 @@ pub(super) async fn list(
     Ok(Json(app.list_sessions(&caller, user_id, &paging).await?))
 }
 
-/// `POST /auth/sessions/logout`: the raw token is the proof.
+/// `POST /auth/sessions/logout`: the caller sends the raw session token.
 pub(super) async fn log_out(
     State(app): State<App>,
     SessionHeader(token): SessionHeader,
@@ -65,7 +65,7 @@ pub(super) async fn log_out(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `DELETE /auth/sessions/{session_id}`: its owner or an administrator.
+/// `DELETE /auth/sessions/{session_id}`: requires the owner of the session or an administrator.
 pub(super) async fn revoke(
     State(app): State<App>,
     caller: Caller,

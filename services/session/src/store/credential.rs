@@ -192,7 +192,7 @@ impl Uses {
     }
 }
 
-/// Saves the uses of credentials. Runs no statement if the list is empty.
+/// Saves the uses of credentials: one statement for sessions and one for API keys, each only if it has uses to save.
 pub(crate) async fn save_uses(database: &Database, uses: &Uses, now: DateTime<Utc>) -> Result<(), Error> {
     if !uses.session_ids.is_empty() {
         sqlx::query!(
