@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::telemetry::Metrics;
 
-/// Conditions for requests to the process. Clones share the state.
+/// The conditions under which the process is ready for requests. Clones share the state.
 #[derive(Clone)]
 pub struct Readiness(watch::Sender<Vec<(&'static str, bool)>>);
 

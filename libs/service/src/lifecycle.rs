@@ -66,7 +66,7 @@ impl Tasks {
         self.background.spawn(task);
     }
 
-    /// Spawns a listener. It ends after its drain.
+    /// Spawns a listener. It must end after its last response once [`draining`](Self::draining) is cancelled.
     pub fn spawn_listener<F: Future<Output = ()> + Send + 'static>(&self, listener: F) {
         self.listeners.spawn(listener);
     }

@@ -1,9 +1,10 @@
-//! Helpers for log lines.
+//! Error chains as one log line, and a rate limit for warnings.
 
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Minimum time between two warnings of one [`LogThrottle`].
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// Returns an error and all its sources as one line. The `Display` of an error does not contain its source.

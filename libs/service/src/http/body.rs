@@ -41,8 +41,8 @@ pub fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(text.split(';').next().unwrap_or(text).trim())
 }
 
-/// Part of a too large body that is still received and discarded. A client that is still sending when its connection is
-/// closed loses the response. A client that sends more than this is disconnected.
+/// Number of bytes beyond the limit that are received and discarded before the response. If the connection were closed at
+/// once, a client that is still sending would lose the response. A client that sends more is disconnected.
 const MAX_DISCARDED: usize = 32 * 1024 * 1024;
 
 /// Reads a complete body within a size and a time limit.

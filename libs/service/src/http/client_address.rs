@@ -1,5 +1,5 @@
-//! Client address of a request: the peer of the connection, or an entry of `X-Forwarded-For` from a trusted proxy. Other
-//! senders of the header are ignored, so that a client cannot bypass rate limits with it.
+//! Client address of a request: the peer of the connection, or an entry of `X-Forwarded-For` from a trusted proxy. The
+//! header of any other sender is ignored, so that a client cannot bypass rate limits with it.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -33,7 +33,7 @@ const SHORT_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connection limit. Further connections wait in the kernel.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Pause after a failed accept, for example without free file descriptors, so that the loop does not spin.
+/// Pause after a failed accept. Without it, the loop would use a whole core while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Peer of the connection, as a request extension.
@@ -67,8 +67,8 @@ async fn serve_with_timeout(
                 continue;
             }
         };
-        let retry_policy = header_timeout(permits.available_permits());
-        let connection = connection(stream, peer, router.clone(), retry_policy);
+        let timeout = header_timeout(permits.available_permits());
+        let connection = connection(stream, peer, router.clone(), timeout);
         let watched = graceful.watch(connection);
         tasks.spawn_short(async move {
             if let Err(error) = watched.await {
@@ -98,8 +98,8 @@ async fn accept(
     Ok((stream, peer, permit))
 }
 
-/// Sets the TCP user timeout (RFC 5482). It applies to clients that are gone or keep their window closed, also after the
-/// service has closed the connection.
+/// Sets the TCP user timeout (RFC 5482). It applies to clients that have disappeared or keep their receive window
+/// closed, also after the service has closed the connection.
 #[cfg(target_os = "linux")]
 fn set_unread_timeout(stream: &TcpStream, after: Duration) -> io::Result<()> {
     let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);

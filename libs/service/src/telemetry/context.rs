@@ -28,7 +28,7 @@ pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) request_id: RequestId,
-    /// Not stored after the request.
+    /// Client address. It is not part of [`Origin`], so it is not stored with background work.
     pub(crate) client: Option<IpAddr>,
     pub(crate) trace: Option<TraceContext>,
 }

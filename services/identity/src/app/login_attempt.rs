@@ -24,7 +24,7 @@ use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit};
 use crate::store::login_attempt::{self, ThrottleKey};
 use crate::store::tenant;
 
-/// The name of the throttling in metrics.
+/// The label `limit` of the throttling in metrics.
 const LIMIT: &str = "account";
 
 /// `Retry-After` when too many attempts are in flight.

@@ -35,7 +35,7 @@ impl App {
         Ok(paging.page(users, |user| user.user_id))
     }
 
-    /// Changes role or status, as far as they are present. The tenant always keeps an active administrator.
+    /// Changes the role, the status or both. The tenant always keeps an active administrator.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_user(
         &self,
@@ -63,7 +63,7 @@ impl App {
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
         user::mark_status(&mut work, user_id, role, status, disables).await?;
         if patch.status == Some(UserStatus::Active) {
-            // An administrator vouches for the user: this also ends a lockout.
+            // An administrator activates the user, which also ends a lockout.
             work.delete_failures(&EmailKey::of_login(&found.email)).await?;
         }
         if disables {

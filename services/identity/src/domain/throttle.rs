@@ -121,8 +121,8 @@ impl Throttle {
         self.consecutive_failures == LOCKOUT_THRESHOLD
     }
 
-    /// Settles an attempt with the correct password. It ends the back-off, and the consecutive failures unless the account is
-    /// locked. Failures of the source still count for the day.
+    /// Settles an attempt with the correct password. The back-off ends. The consecutive failures are reset, unless the account
+    /// is locked. Failures of the source count until their window ends.
     ///
     /// Returns false if the account was locked while the attempt was in flight. The attempt must then be settled as failed, so
     /// that at most [`LOCKOUT_THRESHOLD`] guesses are verified, however many are in flight.

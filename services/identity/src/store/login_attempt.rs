@@ -1,4 +1,4 @@
-//! Login throttling. The tables belong to no tenant.
+//! Login throttling. The tables have no row-level security: an account that does not exist belongs to no tenant.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
@@ -57,7 +57,8 @@ pub(crate) async fn carry_over(tx: &mut TenantTx, account: &AccountKey) -> Resul
     Ok(())
 }
 
-/// Loads the state and locks the row of the source. Both statements of a login write the same rows for every account.
+/// Loads the state and locks the row of the source. The statement inserts a missing row, so that it does the same work for
+/// every account.
 pub(crate) async fn load(tx: &mut TenantTx, key: &ThrottleKey) -> Result<Throttle, Error> {
     let new = SourceAttempts::new(tx.now());
     let row = sqlx::query_as!(

@@ -1,4 +1,4 @@
-//! API keys: create, list, revoke. Only administrators of the tenant do so.
+//! API keys: create, list, revoke. The caller is an administrator of the tenant; the handlers require it.
 
 use audit::{AuditEvent, EventName};
 use authn::Caller;
@@ -14,7 +14,8 @@ use super::App;
 use crate::domain::api_key::{InvalidApiKey, NewApiKey};
 use crate::store::{account_status, api_key};
 
-/// The maximum number of active keys of a tenant. It exceeds any number of programs and limits the storage of one tenant.
+/// The maximum number of active keys of a tenant. It is far above the number of programs of a tenant, and bounds the rows that one
+/// tenant can create.
 const MAX_KEYS: i64 = 1000;
 
 impl From<InvalidApiKey> for Problem {

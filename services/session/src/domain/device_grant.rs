@@ -10,7 +10,7 @@ pub(crate) const LIFETIME: TimeDelta = TimeDelta::minutes(10);
 pub(crate) const INTERVAL_SECONDS: u32 = 5;
 /// Approval requires a password login within this time, so that a session from device login cannot approve another device.
 const APPROVAL_WINDOW: TimeDelta = TimeDelta::minutes(10);
-/// The characters of a client name that are kept.
+/// The maximum length of a displayed client name; the rest is cut off.
 const MAX_NAME_CHARS: usize = 64;
 
 /// The state of a grant. `T` is the data of an approval.
@@ -18,13 +18,13 @@ const MAX_NAME_CHARS: usize = 64;
 pub(crate) enum DeviceGrant<T> {
     /// No user has decided.
     Pending,
-    /// A user approved; the device has not polled since.
+    /// A user approved; the device has not redeemed the grant yet.
     Approved(T),
     /// A user denied.
     Denied,
     /// The device has received its session.
     Redeemed,
-    /// The grant was neither denied nor redeemed in time.
+    /// The lifetime passed before the grant was denied or redeemed.
     Expired,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum DeviceGrant<T> {
 pub(crate) struct GrantNotPending;
 
 impl<T> DeviceGrant<T> {
-    /// The state at a time.
+    /// Returns the state at a time: a pending or approved grant expires.
     pub(crate) fn at(self, now: DateTime<Utc>, expires_at: DateTime<Utc>) -> Self {
         match self {
             Self::Pending | Self::Approved(_) if now >= expires_at => Self::Expired,

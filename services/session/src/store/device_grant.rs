@@ -46,7 +46,7 @@ pub(crate) struct PolledGrant {
     pub(crate) grant_id: DeviceGrantId,
     pub(crate) tenant_id: TenantId,
     pub(crate) grant: DeviceGrant<AccountVersions>,
-    /// Whether the poll came before the interval passed. The stored interval is longer from now on.
+    /// Whether the device polled before its interval passed. The statement has then increased the stored interval.
     pub(crate) early: bool,
 }
 
