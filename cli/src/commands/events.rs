@@ -145,8 +145,12 @@ fn event_errors(item: &InputItem) -> Vec<EventError> {
     };
     match udm::parse(json.as_bytes()) {
         Ok(_) => Vec::new(),
-        Err(error @ ParseError::NotJson(_)) => whole_event(ProblemKind::MalformedJson.code(), error.to_string()),
-        Err(error @ ParseError::TooLarge) => whole_event(ProblemKind::EventTooLarge.code(), error.to_string()),
+        Err(error @ ParseError::NotJson(_)) => {
+            whole_event(ProblemKind::MalformedJson.code(), error.to_string())
+        }
+        Err(error @ ParseError::TooLarge) => {
+            whole_event(ProblemKind::EventTooLarge.code(), error.to_string())
+        }
         Err(ParseError::Invalid { errors, .. }) => errors
             .into_iter()
             .map(|error| EventError {

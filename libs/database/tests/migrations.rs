@@ -1,7 +1,5 @@
 //! Upgrade and rollback over several migrations on a real Postgres.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
-
 use database::migrations::{Migrations, Version};
 use sqlx::Connection as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};

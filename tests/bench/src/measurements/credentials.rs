@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use authn::{CredentialCache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _};
+use authn::{
+    CredentialCache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _,
+};
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
 use service::Tasks;
@@ -77,8 +79,13 @@ impl Bench<'_> {
         let invalidations = bus::Config::new(&*self.system.run_file.nats_url, "bench");
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let introspector = CountingIntrospector::new(&lookups);
-        let cache =
-            CredentialCache::start(introspector, invalidations, Arc::new(SystemClock), &Tasks::default(), &telemetry);
+        let cache = CredentialCache::start(
+            introspector,
+            invalidations,
+            Arc::new(SystemClock),
+            &Tasks::default(),
+            &telemetry,
+        );
         // The cache is bypassed until it receives invalidations.
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
