@@ -65,7 +65,7 @@ pub struct AuditLog {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "audit")]
 pub(crate) struct Recorded {
-    /// False for a tenant that does not exist. It has no separate subject.
+    /// Whether the tenant exists. The events of all tenants that do not exist share one subject.
     pub(crate) tenant_exists: bool,
     pub(crate) name: String,
     pub(crate) occurred_at: DateTime<Utc>,

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::log::{AUDIT, Recorded};
 
-/// How long the stream may take to acknowledge one event.
+/// Timeout for the acknowledgement of one event.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The relay delivers a few messages at a time.
+/// Small, because the relay delivers one message at a time.
 const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
 
 struct PublishAudit {

@@ -65,12 +65,12 @@ pub enum Header {
 /// The rate limit that counts the requests of a route per client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateLimit {
-    /// No limit per address; the quota of the tenant applies.
+    /// No limit per address. The routes of ingest have memory budgets instead.
     Unlimited,
     /// Counted on arrival. If the counter is unavailable, the request is accepted.
     Default,
     /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
-    /// request fails with 503. The same holds for the limits below.
+    /// request fails with 503. `Reset`, `Token` and `Device` work in the same way.
     Login,
     /// Requests for a password reset.
     Reset,

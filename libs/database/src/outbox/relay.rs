@@ -85,7 +85,7 @@ impl<D: Deliver> Relay<D> {
                 stats_read = Some(Instant::now());
             }
             match self.process_batch().await {
-                Ok(0) => self.sleep(&mut woken, &tasks).await,
+                Ok(0) => self.wait_for_work(&mut woken, &tasks).await,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(
@@ -93,7 +93,7 @@ impl<D: Deliver> Relay<D> {
                         schema = self.outbox().schema,
                         "failed to claim outbox messages"
                     );
-                    self.sleep(&mut woken, &tasks).await;
+                    self.wait_for_work(&mut woken, &tasks).await;
                 }
             }
         }
@@ -128,7 +128,8 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    async fn sleep(&self, woken: &mut watch::Receiver<()>, tasks: &Tasks) {
+    /// Waits until a transaction of this process writes a message, the next claim is due, or the process stops.
+    async fn wait_for_work(&self, woken: &mut watch::Receiver<()>, tasks: &Tasks) {
         tokio::select! {
             // `self` owns the sender, so the channel is open.
             _ = woken.changed() => {}

@@ -28,7 +28,7 @@ pub(crate) struct Invitation {
 /// Why the mail of an invite cannot be composed now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ComposeError {
-    /// The tenant was suspended after the message was claimed. The outbox holds the message from now on.
+    /// The tenant was suspended after the message was claimed. The outbox holds the message until the tenant is resumed.
     #[error("the tenant is suspended")]
     Suspended,
     #[error(transparent)]

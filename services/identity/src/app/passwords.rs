@@ -129,7 +129,7 @@ impl App {
 }
 
 impl Work<'_> {
-    /// Sends what follows a changed password: the account status, and a notice if mail is configured.
+    /// Sends the messages after a password change: the account status, and a notice if mail is configured.
     pub(super) fn password_changed(&mut self, user_id: UserId) {
         self.send(&Message::PushUserStatus { user_id });
         if self.app.can_mail {
@@ -138,7 +138,7 @@ impl Work<'_> {
     }
 }
 
-/// A password that could be breached is rejected if the set cannot be read.
+/// The breach set cannot be read, so the password is rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read the breach set")]
 struct BreachSetError(#[source] io::Error);

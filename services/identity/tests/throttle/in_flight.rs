@@ -109,7 +109,7 @@ async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
 }
 
 #[tokio::test]
-async fn an_attempt_whose_result_cannot_be_recorded_does_not_count() {
+async fn an_attempt_does_not_count_if_its_result_cannot_be_recorded() {
     let context = Context::start().await;
     context.fail(4).await;
     context.run_sql("revoke insert on identity.outbox from svc_identity").await;
