@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports words that the project does not use, with suggestions. words.txt lists the words.
+"""Reports words that the project does not use, with suggestions. words.list lists the words.
 
   check.py                  check all tracked files
   check.py PATH...          check tracked files below these paths
@@ -17,9 +17,9 @@ import tokenize
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-WORDS = HERE / "words.txt"
+WORDS = HERE / "words.list"
 # Third-party texts, data, generated copies of other texts, and the checker itself.
-EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|requirements\.txt)$|/data/[^/]+\.txt$|/THIRD-PARTY-LICENSES\.txt$|^tests/wording/")
+EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|requirements\.txt)$|/data/[^/]+\.txt$|/LICENSES/|^tests/wording/")
 # Code in backticks, and names in the placeholders of format strings.
 CODE_SPAN = re.compile(r"`[^`\n]*`|`[^`\n]*$|\{[a-z_]\w*(?:[.:!][^{}\n]*)?\}")
 FUNCTION = re.compile(r"\b(?:fn|def) (?P<name>[a-z0-9]+(?:_[a-z0-9]+){2,})")
@@ -147,7 +147,7 @@ def main(root, paths):
             print(f"{name}:{line}: {word}: use {suggestion}")
             count += 1
     if count:
-        print(f"{count} words to replace; tests/wording/words.txt explains the list")
+        print(f"{count} words to replace; tests/wording/words.list explains the list")
     return 1 if count else 0
 
 

@@ -10,11 +10,11 @@ import check
 
 LIST = """
 # A comment.
-nobody -> "no user"
-front doors? -> ingress
-(tell|told) -> log
-dead -> expired
-allow dead[- ]letters?
+gronk -> "no user"
+blue mugs? -> ingress
+(zib|zibbed) -> log
+plim -> expired
+allow plim[- ]letters?
 """
 
 
@@ -25,36 +25,36 @@ def found(name, text):
 
 class Wording(unittest.TestCase):
     def test_reports_word_with_suggestion(self):
-        hits = list(check.check_text(check.Words(LIST), "a.md", "Text.\nNobody is here."))
-        self.assertEqual(hits, [(2, "Nobody", '"no user"')])
+        hits = list(check.check_text(check.Words(LIST), "a.md", "Text.\nGronk is here."))
+        self.assertEqual(hits, [(2, "Gronk", '"no user"')])
 
     def test_reports_comments_and_sentences_of_rust(self):
-        code = '/// Tell it.\nfn told() { info!("nobody came"); let dead = "dead"; } // a dead row\nlet raw = r#"a\ntold "b""#;'
-        self.assertEqual(found("a.rs", code), [(1, "Tell"), (2, "nobody"), (2, "dead"), (4, "told")])
+        code = '/// Zib it.\nfn zibbed() { info!("gronk came"); let plim = "plim"; } // a plim row\nlet raw = r#"a\nzibbed "b""#;'
+        self.assertEqual(found("a.rs", code), [(1, "Zib"), (2, "gronk"), (2, "plim"), (4, "zibbed")])
 
     def test_reports_comments_and_sentences_of_other_languages(self):
-        self.assertEqual(found("a.py", 'told = "told"  # dead\nx = "it told us"'), [(1, "dead"), (2, "told")])
-        self.assertEqual(found("a.sql", "-- dead rows\nselect 'nobody came', told from dead"), [(1, "dead"), (2, "nobody")])
-        self.assertEqual(found("a.js", "// told\nlet dead = 'nobody came';"), [(1, "told"), (2, "nobody")])
-        self.assertEqual(found("a.html", '<p class="dead">\nNobody</p>'), [(2, "Nobody")])
-        self.assertEqual(found("a.yaml", "summary: nobody"), [(1, "nobody")])
+        self.assertEqual(found("a.py", 'zibbed = "zibbed"  # plim\nx = "it zibbed us"'), [(1, "plim"), (2, "zibbed")])
+        self.assertEqual(found("a.sql", "-- plim rows\nselect 'gronk came', zibbed from plim"), [(1, "plim"), (2, "gronk")])
+        self.assertEqual(found("a.js", "// zibbed\nlet plim = 'gronk came';"), [(1, "zibbed"), (2, "gronk")])
+        self.assertEqual(found("a.html", '<p class="plim">\nGronk</p>'), [(2, "Gronk")])
+        self.assertEqual(found("a.yaml", "summary: gronk"), [(1, "gronk")])
 
     def test_reports_names_of_functions(self):
-        self.assertEqual(found("a.rs", "fn dead() {}\nasync fn nobody_can_log_in() {}"), [(2, "nobody")])
-        self.assertEqual(found("a.py", "def test_dead_rows(self):\n    pass"), [(1, "dead")])
+        self.assertEqual(found("a.rs", "fn plim() {}\nasync fn gronk_can_log_in() {}"), [(2, "gronk")])
+        self.assertEqual(found("a.py", "def test_plim_rows(self):\n    pass"), [(1, "plim")])
 
     def test_matches_phrases_over_several_spaces_and_lines(self):
-        self.assertEqual(found("a.md", "the front\n  door and the front  doors"), [(1, "front door"), (2, "front doors")])
+        self.assertEqual(found("a.md", "the blue\n  mug and the blue  mugs"), [(1, "blue mug"), (2, "blue mugs")])
 
     def test_ignores_allowed_phrases_code_spans_and_parts_of_words(self):
-        self.assertEqual(found("a.md", "a dead letter, `told`, {told:?}, deadline, dead-lettered, intolerable"), [])
+        self.assertEqual(found("a.md", "a plim letter, `zibbed`, {zibbed:?}, plimline, plim-lettered, unzibbedly"), [])
 
     def test_ignores_other_files(self):
-        self.assertEqual(found("a.png", "nobody") + found("services/x/data/words.txt", "nobody"), [])
+        self.assertEqual(found("a.png", "gronk") + found("services/x/data/words.list", "gronk"), [])
 
     def test_rejects_line_without_suggestion(self):
         with self.assertRaisesRegex(ValueError, "line 2"):
-            check.Words("# list\nnobody\n")
+            check.Words("# list\ngronk\n")
 
     def test_word_list_is_valid_and_reports_each_word(self):
         words = check.Words(check.WORDS.read_text("utf-8"))
@@ -66,7 +66,7 @@ class Wording(unittest.TestCase):
             root = Path(directory)
             copy = root / "tests/wording"
             copy.mkdir(parents=True)
-            for name in ("check.py", "words.txt"):
+            for name in ("check.py", "words.list"):
                 (copy / name).write_text((check.HERE / name).read_text("utf-8"))
             (root / "a.md").write_text("Nobody knows.\n")
             (root / "b.md").write_text("The user is unknown.\n")
@@ -80,7 +80,7 @@ class Wording(unittest.TestCase):
             self.assertEqual(run(root / "b.md").returncode, 0)
             failed = run()
             self.assertEqual(failed.returncode, 1)
-            self.assertIn("a.md:1: Nobody: use ", failed.stdout)
+            self.assertIn("a.md:1: Nobody:", failed.stdout)
 
 
 if __name__ == "__main__":
