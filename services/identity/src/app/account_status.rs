@@ -9,6 +9,7 @@ use authn::Unavailable;
 use database::Error;
 use service::chain;
 use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tracing::field::display;
 
 use super::App;
 use crate::message::Message;
@@ -58,6 +59,10 @@ impl App {
 
     /// Pushes the status that a message names, for at most [`PUSH_TIMEOUT`]. The outbox retries a failed push.
     pub(super) async fn push_now(&self, tenant_id: &TenantId, message: &Message) {
+        let user_id = match message {
+            Message::PushUserStatus { user_id } => Some(display(user_id)),
+            _ => None,
+        };
         let push = async {
             match message {
                 Message::PushUserStatus { user_id } => self.push_user_status(tenant_id, *user_id).await,
@@ -68,9 +73,12 @@ impl App {
         match tokio::time::timeout(PUSH_TIMEOUT, push).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "failed to push account status; the outbox will retry");
+                let error = chain(&error);
+                tracing::warn!(error, %tenant_id, user_id, "failed to push account status; retrying from outbox");
             }
-            Err(_) => tracing::warn!("timed out pushing account status; the outbox will retry"),
+            Err(_) => {
+                tracing::warn!(%tenant_id, user_id, "timed out pushing account status; retrying from outbox");
+            }
         }
     }
 }

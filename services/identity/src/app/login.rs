@@ -72,7 +72,8 @@ impl App {
                 work.commit().await
             };
             if let Err(error) = replaced.await {
-                tracing::warn!(error = chain(&error), %user_id, "failed to replace an outdated password digest");
+                let (error, tenant_id) = (chain(&error), scope.tenant_id());
+                tracing::warn!(error, %tenant_id, %user_id, "failed to replace an outdated password digest");
             }
         });
     }

@@ -14,6 +14,7 @@ use hashing::{Overloaded, Password};
 use ratelimit::{RateLimitError, source};
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tracing::field::display;
 
 use super::{App, Work};
 use crate::domain::account::Account;
@@ -108,7 +109,8 @@ impl App {
         if checked.is_err()
             && let Err(error) = self.cancel(&attempt).await
         {
-            tracing::warn!(error = chain(&error), "failed to release login attempt; it expires after 30 s");
+            let tenant_id = &attempt.tenant_id;
+            tracing::warn!(error = chain(&error), %tenant_id, "failed to release login attempt; it expires after 30 s");
         }
         Ok(checked?.ok_or(ProblemKind::LoginFailed)?)
     }
@@ -145,13 +147,16 @@ impl App {
         let tenant_exists = tenant::exists(&mut work).await?;
         let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
         if locks {
-            tracing::warn!("account locked after {LOCKOUT_THRESHOLD} consecutive failures");
             events.push(attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System));
         }
         for event in events {
             self.audit.record_claimed(&mut work, tenant_exists, event);
         }
         work.commit().await?;
+        if locks {
+            let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));
+            tracing::warn!(%tenant_id, user_id, "account locked after {LOCKOUT_THRESHOLD} consecutive failures");
+        }
         Ok(succeeded)
     }
 

@@ -56,7 +56,7 @@ pub(super) async fn change(
 pub(super) async fn reset(State(app): State<App>, request: Request) -> StatusCode {
     if let Err(problem) = request_reset(&app, request).await {
         app.resets_dropped.inc();
-        tracing::info!(code = problem.kind().code(), "password reset request dropped");
+        tracing::debug!(code = problem.kind().code(), "password reset request dropped");
     }
     StatusCode::NO_CONTENT
 }

@@ -15,7 +15,7 @@ pub(crate) enum MessageError {
     Address,
     #[error("failed to render the mail")]
     Template(#[from] askama::Error),
-    #[error("failed to build the message")]
+    #[error("failed to build the mail")]
     Message(#[from] lettre::error::Error),
 }
 

@@ -56,7 +56,9 @@ impl Delivery {
         let message =
             message(&self.mail.from, mail, stamp).map_err(|error| DeliveryError::Permanent(chain(&error)))?;
         match &self.mail.delivery {
-            None => Err(DeliveryError::Transient("mail is not configured".to_owned())),
+            None => Err(DeliveryError::Transient(
+                "mail is not configured; set SVC_SMTP_URL or SVC_MAIL_DIR".to_owned(),
+            )),
             Some(MailDelivery::Smtp(smtp)) => smtp.send(&message).await.map_err(|error| {
                 let text = error.to_string();
                 if error.is_permanent() {
