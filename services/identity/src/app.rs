@@ -25,7 +25,7 @@ use tenancy::{Actor, TenantScope};
 
 use crate::breach_set::BreachSet;
 use crate::config::Limits;
-use crate::domain::limiter_key::LimiterKeys;
+use crate::domain::account::LimiterKeys;
 use crate::domain::password::PasswordPolicy;
 use crate::message::Message;
 

@@ -2,9 +2,11 @@
 //!
 //! Passwords are compared in their exact case. An entry is the first eight bytes of the SHA-1 digest of a password. With
 //! 10^9 entries, the false-positive rate is about 1 in 18 billion.
+//!
+//! The entries follow a header, all numbers big-endian: magic, version, entry width, number of entries, first entry, last
+//! entry, CRC-32 of the preceding bytes.
 
 mod build;
-mod header;
 
 use std::fs::File;
 use std::io;
@@ -14,7 +16,15 @@ use std::path::Path;
 use sha1::{Digest as _, Sha1};
 
 pub(crate) use self::build::build;
-use self::header::{DATA_START, HEADER_LEN, Header, WIDTH};
+
+/// Length of the header in bytes. The entries follow it.
+const HEADER_LEN: usize = 48;
+const DATA_START: u64 = HEADER_LEN as u64;
+/// Length of an entry in bytes.
+const WIDTH: u64 = 8;
+
+const MAGIC: &[u8; 12] = b"svc-breached";
+const VERSION: u32 = 1;
 
 /// Entries per read: 4 KiB, one memory page.
 const BLOCK: u64 = 512;
@@ -138,6 +148,50 @@ impl Entry {
         let mut prefix = [0; size_of::<u64>()];
         prefix.copy_from_slice(&digest[..size_of::<u64>()]);
         Self(u64::from_be_bytes(prefix))
+    }
+}
+
+/// The variable part of the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    count: u64,
+    first: Entry,
+    last: Entry,
+}
+
+impl Header {
+    fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..12].copy_from_slice(MAGIC);
+        bytes[12..16].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[16..20].copy_from_slice(&8_u32.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.count.to_be_bytes());
+        bytes[28..36].copy_from_slice(&self.first.0.to_be_bytes());
+        bytes[36..44].copy_from_slice(&self.last.0.to_be_bytes());
+        let checksum = crc32fast::hash(&bytes[..44]);
+        bytes[44..].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Self, OpenError> {
+        let number = |at: usize| {
+            let mut number = [0; 8];
+            number.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(number)
+        };
+        if bytes[..12] != *MAGIC {
+            return Err(OpenError::NotABreachSet);
+        }
+        // Version and entry width are adjacent 32-bit numbers.
+        let version = u32::try_from(number(12) >> 32).unwrap_or(u32::MAX);
+        if version != VERSION {
+            return Err(OpenError::Version(version));
+        }
+        let header = Self { count: number(20), first: Entry(number(28)), last: Entry(number(36)) };
+        if header.to_bytes() != *bytes || header.count == 0 {
+            return Err(OpenError::Damaged);
+        }
+        Ok(header)
     }
 }
 

@@ -19,7 +19,7 @@ use service::process::PUBLIC_URL;
 use url::Url;
 
 use crate::breach_set::BreachSet;
-use crate::domain::limiter_key::{LimiterKey, LimiterKeys};
+use crate::domain::account::{LimiterKey, LimiterKeys};
 use crate::mail::MailSettings;
 
 service::variables! {

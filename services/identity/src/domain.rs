@@ -3,7 +3,6 @@
 pub(crate) mod account;
 pub(crate) mod email;
 pub(crate) mod invite;
-pub(crate) mod limiter_key;
 pub(crate) mod password;
 pub(crate) mod reset;
 pub(crate) mod throttle;

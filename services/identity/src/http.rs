@@ -1,10 +1,8 @@
 //! The routes of identity.
 
-mod about;
 mod auth_password;
 mod callers;
 mod invites;
-mod limited_json;
 mod pages;
 mod tenants;
 mod users;
@@ -34,10 +32,10 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
         .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
         .on(&routes::CONFIRM_PASSWORD_RESET, auth_password::confirm_reset)
-        .on(&routes::GET_OPENAPI, about::openapi)
+        .on(&routes::GET_OPENAPI, pages::openapi)
         .on(&routes::READ_DOCS, pages::docs)
         .on(&routes::OPEN_PAGE, pages::page)
         .on(&routes::READ_PROBLEM, pages::problem)
-        .on(&routes::GET_VERSION, about::version)
+        .on(&routes::GET_VERSION, pages::version)
         .with_state(app)
 }

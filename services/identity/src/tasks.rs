@@ -1,4 +1,109 @@
-//! Background tasks.
+//! Background tasks: delivery of outbox messages (mails, and account status for the session service), and the purge of
+//! expired login attempts.
 
-pub(crate) mod delivery;
-pub(crate) mod purge;
+use std::sync::Arc;
+use std::time::Duration;
+
+use database::outbox::{Deliver, DeliveryError, OutboxMessage};
+use service::{Clock, Tasks, chain};
+use tenancy::ResetId;
+use url::Url;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::domain::email::EmailKey;
+use crate::mail::{Delivery as MailDelivery, Mail, MailSettings, Stamp, message, write_file};
+use crate::message::Message;
+use crate::store::login_attempt;
+
+const PURGE_INTERVAL: Duration = Duration::from_mins(10);
+/// Small, so that a login does not wait long for a row lock.
+const PURGE_BATCH: i64 = 500;
+
+/// Delivers the messages of this service.
+#[derive(Clone)]
+pub(crate) struct Delivery {
+    pub(crate) app: App,
+    pub(crate) public_url: Url,
+    pub(crate) mail: MailSettings,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Deliver for Delivery {
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
+        let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
+        let mail = match row.decode()? {
+            Message::PushUserStatus { user_id } => {
+                return app.push_user_status(tenant_id, user_id).await.map_err(transient);
+            }
+            Message::PushTenantStatus => return app.push_tenant_status(tenant_id).await.map_err(transient),
+            Message::MailInvite { invite_id, expires_at } => {
+                app.compose_invite(url, tenant_id, invite_id, expires_at).await.map_err(transient)?
+            }
+            Message::MailReset { email_key } => {
+                let (reset_id, email) = (ResetId(row.outbox_id), EmailKey::from_stored(email_key));
+                app.compose_reset(url, tenant_id, reset_id, &email).await.map_err(transient)?
+            }
+            Message::MailNotice { user_id, changed_at } => {
+                app.compose_notice(tenant_id, user_id, changed_at).await.map_err(transient)?
+            }
+        };
+        match mail {
+            Some(mail) => self.send(row.outbox_id, &mail).await,
+            // There is nothing to send any more.
+            None => Ok(()),
+        }
+    }
+}
+
+impl Delivery {
+    /// Sends a mail. `mail_id` is the id of its outbox message.
+    async fn send(&self, mail_id: Uuid, mail: &Mail) -> Result<(), DeliveryError> {
+        let stamp = Stamp { mail_id, date: self.clock.now() };
+        let message =
+            message(&self.mail.from, mail, stamp).map_err(|error| DeliveryError::Permanent(chain(&error)))?;
+        match &self.mail.delivery {
+            None => Err(DeliveryError::Transient(
+                "mail is not configured; set SVC_SMTP_URL or SVC_MAIL_DIR".to_owned(),
+            )),
+            Some(MailDelivery::Smtp(smtp)) => smtp.send(&message).await.map_err(|error| {
+                let text = error.to_string();
+                if error.is_permanent() {
+                    DeliveryError::Permanent(text)
+                } else {
+                    DeliveryError::Transient(text)
+                }
+            }),
+            Some(MailDelivery::Directory(directory)) => {
+                let name = format!("{}-{mail_id}.eml", stamp.date.format("%Y%m%dT%H%M%S%6f"));
+                let written = write_file(directory.clone(), name, message.formatted()).await;
+                written.map_err(|error| {
+                    DeliveryError::Transient(format!("failed to write the mail file: {error}"))
+                })
+            }
+        }
+    }
+}
+
+fn transient(error: impl std::error::Error + 'static) -> DeliveryError {
+    DeliveryError::Transient(chain(&error))
+}
+
+/// Deletes expired login attempts until the tasks are stopped.
+pub(crate) async fn purge(app: App, tasks: Tasks) {
+    loop {
+        if let Err(error) = purge_once(&app).await {
+            tracing::warn!(error = chain(&error), "failed to purge expired login attempts");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PURGE_INTERVAL) => {}
+            () = tasks.stopping().cancelled() => return,
+        }
+    }
+}
+
+async fn purge_once(app: &App) -> Result<(), database::Error> {
+    let now = app.clock.now();
+    while login_attempt::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
+    Ok(())
+}

@@ -28,8 +28,7 @@ use crate::domain::password::PasswordPolicy;
 use crate::http;
 use crate::mail::Delivery as MailDelivery;
 use crate::message::{MAIL, STATUS};
-use crate::tasks::delivery::Delivery;
-use crate::tasks::purge;
+use crate::tasks::{self, Delivery};
 
 /// The migrations of the schema `identity`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
@@ -128,7 +127,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         limits: config.limits,
         resets_dropped,
     };
-    tasks.spawn("purge", purge::run(app.clone(), tasks.clone()));
+    tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
 
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
     // The broker permits subscriptions below an inbox of the user only (deploy/nats/accounts.conf).

@@ -12,8 +12,8 @@ use tenancy::{Actor, TenantId, TenantScope, UserId};
 
 use super::App;
 use super::login_attempt::Purpose;
+use crate::domain::account::AccountRef;
 use crate::domain::email::EmailKey;
-use crate::domain::limiter_key::AccountRef;
 use crate::domain::password;
 use crate::store::user;
 

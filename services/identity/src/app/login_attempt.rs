@@ -17,9 +17,8 @@ use tenancy::{Actor, TenantId, TenantScope, UserId};
 use tracing::field::display;
 
 use super::{App, Work};
-use crate::domain::account::Account;
+use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
-use crate::domain::limiter_key::AccountRef;
 use crate::domain::password;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit};
 use crate::store::login_attempt::{self, ThrottleKey};

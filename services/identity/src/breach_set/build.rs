@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-use super::Entry;
-use super::header::{HEADER_LEN, Header};
+use super::{Entry, HEADER_LEN, Header};
 
 /// Longer than every line of a download.
 const MAX_LINE: u64 = 128;

@@ -1,10 +1,17 @@
-//! The account that a login verifies.
+//! The account that a login verifies, and its key in the login throttling tables: an HMAC, so that the tables do not reveal
+//! which accounts exist.
 
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
 use hashing::PasswordDigest;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use tenancy::{TenantId, UserId};
 
 use super::email::EmailKey;
+
+/// A shorter secret could be guessed.
+const MIN_CHARACTERS: usize = 32;
 
 /// A user with the tenant.
 #[derive(Clone, Debug)]
@@ -20,5 +27,113 @@ impl Account {
     /// Whether user and tenant are active.
     pub(crate) fn may_log_in(&self) -> bool {
         self.subject.status == UserStatus::Active && self.tenant.status == TenantStatus::Active
+    }
+}
+
+/// The secret of the HMAC.
+#[derive(Clone)]
+pub(crate) struct LimiterKey(Hmac<Sha256>);
+
+/// The text is too short for a key.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("must be {MIN_CHARACTERS} or more characters")]
+pub(crate) struct InvalidLimiterKey;
+
+impl LimiterKey {
+    /// Parses a key.
+    pub(crate) fn new(text: &str) -> Result<Self, InvalidLimiterKey> {
+        if text.chars().count() < MIN_CHARACTERS {
+            return Err(InvalidLimiterKey);
+        }
+        Hmac::new_from_slice(text.as_bytes()).map(Self).map_err(|_| InvalidLimiterKey)
+    }
+
+    fn digest(&self, account: &AccountRef<'_>) -> [u8; 32] {
+        let (tenant_id, kind, name) = match account {
+            AccountRef::Email(tenant_id, email) => (tenant_id, "email", email.as_str().to_owned()),
+            AccountRef::User(tenant_id, user_id) => (tenant_id, "user", user_id.to_string()),
+        };
+        // Neither the tenant id nor the kind can contain a zero byte.
+        let text = format!("{}\0{kind}\0{name}", tenant_id.as_str());
+        self.0.clone().chain_update(text).finalize().into_bytes().into()
+    }
+}
+
+/// The account that an attempt is for. It may not exist.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AccountRef<'a> {
+    Email(&'a TenantId, &'a EmailKey),
+    User(&'a TenantId, UserId),
+}
+
+/// The current key, and the previous one during a rotation.
+#[derive(Clone)]
+pub(crate) struct LimiterKeys {
+    pub(crate) current: LimiterKey,
+    pub(crate) previous: Option<LimiterKey>,
+}
+
+/// The key of an account in the throttling tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AccountKey {
+    pub(crate) current: [u8; 32],
+    /// The key under the previous secret, during a rotation.
+    pub(crate) previous: Option<[u8; 32]>,
+}
+
+impl AccountRef<'_> {
+    pub(crate) fn tenant_id(&self) -> &TenantId {
+        match self {
+            Self::Email(tenant_id, _) | Self::User(tenant_id, _) => tenant_id,
+        }
+    }
+}
+
+impl LimiterKeys {
+    /// Returns the key of an account.
+    pub(crate) fn account(&self, account: &AccountRef<'_>) -> AccountKey {
+        let previous = self.previous.as_ref().map(|key| key.digest(account));
+        AccountKey { current: self.current.digest(account), previous }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(current: &str, previous: Option<&str>) -> LimiterKeys {
+        let key = |text: &str| LimiterKey::new(&text.repeat(32)).unwrap();
+        LimiterKeys { current: key(current), previous: previous.map(key) }
+    }
+
+    #[test]
+    fn rejects_a_short_key() {
+        assert!(LimiterKey::new(&"k".repeat(31)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_rotation_keeps_the_key_of_an_account(email in "[a-z]{1,9}@[a-z]{1,9}") {
+            let (tenant, email) = ("acme".parse().unwrap(), EmailKey::from_stored(email));
+            let account = AccountRef::Email(&tenant, &email);
+            let (before, after) = (keys("a", None).account(&account), keys("b", Some("a")).account(&account));
+            prop_assert_eq!(after.previous, Some(before.current));
+            prop_assert_ne!(after.current, before.current);
+        }
+
+        #[test]
+        fn different_accounts_have_different_keys(
+            tenants in prop::array::uniform2("[a-z]{1,3}"),
+            emails in prop::array::uniform2("[a-z]{1,3}"),
+        ) {
+            let [one, other] = [0, 1].map(|n| {
+                let (tenant, email) = (tenants[n].parse().unwrap(), EmailKey::from_stored(emails[n].clone()));
+                keys("a", None).account(&AccountRef::Email(&tenant, &email)).current
+            });
+            let same = tenants[0] == tenants[1] && emails[0] == emails[1];
+            prop_assert_eq!(one == other, same);
+        }
     }
 }

@@ -1,17 +1,20 @@
-//! `/auth/password`.
+//! `/auth/password`, and the JSON body of routes that verify a password or a single-use token.
 
 use axum::Json;
-use axum::extract::{FromRequest as _, FromRequestParts as _, Request, State};
+use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
+use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use contract::routes::RateLimit;
 use contract::session::MAX_USER_AGENT;
 use http::header::{CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, StatusCode};
+use ratelimit::{class_of, source};
+use serde::de::DeserializeOwned;
 use service::Problem;
-use service::http::{ClientAddress, TenantHeader, UserHeader};
+use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader};
 
 use super::callers::OptionalCaller;
-use super::limited_json::LimitedJson;
 use crate::app::App;
 use crate::app::login::Client;
 
@@ -77,4 +80,34 @@ pub(super) async fn confirm_reset(
 ) -> Result<StatusCode, Problem> {
     app.confirm_reset(&request).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The JSON body of a route that verifies a password or a single-use token, counted by the limit that the route table assigns
+/// to the route. The request is counted after its body arrived and before anything is looked up or hashed. If the counter is
+/// unavailable, the request fails with 503.
+pub(super) struct LimitedJson<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let (limit, hashes_password) = match class_of(&request) {
+            RateLimit::Login => (&app.limits.login, true),
+            RateLimit::Token => (&app.limits.token, true),
+            RateLimit::Reset => (&app.limits.reset, false),
+            class @ (RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
+                let error = format!("the rate limit {} cannot be applied to a body", class.name());
+                return Err(Problem::new(ProblemKind::Internal).caused_by(error));
+            }
+        };
+        if hashes_password {
+            // A full hash queue sheds the request before it costs a database query or counts against the account.
+            app.hashes.check_capacity().map_err(|_| ProblemKind::Overloaded)?;
+        }
+        let (mut parts, body) = request.into_parts();
+        let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
+        let JsonBody(body) = JsonBody::<T>::from_request(Request::from_parts(parts, body), app).await?;
+        app.limiter.count(limit, &source(address)).await?;
+        Ok(Self(body))
+    }
 }

@@ -13,8 +13,8 @@ use service::http::page::Paging;
 use service::http::path::Id;
 use tenancy::InviteId;
 
+use super::auth_password::LimitedJson;
 use super::callers::{InviteReader, Inviter};
-use super::limited_json::LimitedJson;
 use crate::app::App;
 use crate::app::invites::Invitation;
 

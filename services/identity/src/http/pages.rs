@@ -1,15 +1,21 @@
 //! `/pages`, `/docs` and `/problems`: static pages for browsers. Tokens are in the fragment of the URL, which browsers do
-//! not send, so they reach neither servers nor logs.
+//! not send, so they reach neither servers nor logs. Also `/openapi.json` and `/version`.
 
+use std::sync::LazyLock;
+
+use axum::Json;
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use http::HeaderValue;
+use contract::identity::Version;
+use data_encoding::HEXLOWER;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
+use sha1::{Digest as _, Sha1};
 
 /// Pages load scripts and styles from this service only. `data:` images are the icons of Swagger UI.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
@@ -17,6 +23,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// Written by `make gen`; the crate `openapi` tests that it matches the route table.
+const DOCUMENT: &str = include_str!("../../../../catalog/openapi.json");
+/// Digest of the document: the same in every process of a build.
+static TAG: LazyLock<String> =
+    LazyLock::new(|| format!("\"{}\"", HEXLOWER.encode(&Sha1::digest(DOCUMENT.as_bytes()))));
 
 /// `GET /pages/{name}`: public.
 pub(super) async fn page(Path(name): Path<String>) -> Result<Response, Problem> {
@@ -79,4 +91,26 @@ fn problem_page(kind: ProblemKind) -> String {
          <body><main><h1>{title}</h1><p><code>{code}</code>, status {status}</p><p>{remedy}</p>{temporary}</main></body></html>\n",
         remedy = remedy.replace('&', "&amp;").replace('<', "&lt;"),
     )
+}
+
+/// `GET /openapi.json`: public.
+pub(super) async fn openapi(headers: HeaderMap) -> Response {
+    let caching = [(ETAG, TAG.as_str()), (CACHE_CONTROL, "no-cache")];
+    if matches(&headers, &TAG) {
+        return (StatusCode::NOT_MODIFIED, caching).into_response();
+    }
+    (caching, [(CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+}
+
+/// Returns whether `If-None-Match` contains the tag (RFC 9110, section 13.1.2). Compressing proxies make the tag weak.
+fn matches(headers: &HeaderMap, tag: &str) -> bool {
+    let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|value| matches!(value.trim(), "*") || value.trim().trim_start_matches("W/") == tag)
+}
+
+/// `GET /version`: public.
+pub(super) async fn version() -> Json<Version> {
+    Json(Version { version: env!("CARGO_PKG_VERSION").to_owned() })
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
 
-use crate::domain::limiter_key::AccountKey;
+use crate::domain::account::AccountKey;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, SourceAttempts, TRUSTED_SOURCE_WINDOW, Throttle};
 
 /// An account and a source address.

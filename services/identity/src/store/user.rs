@@ -9,9 +9,8 @@ use hashing::PasswordDigest;
 use tenancy::{SessionId, TenantId, UserId};
 
 use super::tenant;
-use crate::domain::account::Account;
+use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::{Email, EmailKey};
-use crate::domain::limiter_key::AccountRef;
 
 /// The constraint that rejects a second user with the same address.
 pub(crate) const EMAIL_KEY: &str = "users_email_key";
