@@ -1,18 +1,25 @@
-//! The use cases, and the dependencies that they share.
+//! The use cases and the dependencies that they share. An event is validated and published, and the response waits for the
+//! acknowledgement of the stream.
 
 mod ingest_batch;
-mod ingest_event;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::CredentialVerifier;
+use authn::{Caller, CredentialVerifier};
 use axum::extract::FromRef;
-use bus::{MemoryBudget, Publisher};
-use service::Clock;
+use bus::{EventContext, MemoryBudget, Message, PublishError, Publisher};
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use contract::ProblemKind;
+use contract::events::{AcceptedEvent, EventStatus};
+use contract::internal::Credential;
+use service::{Clock, Problem};
+use tokio::time::Instant;
+use udm::{Event, ParseError};
+use uuid::Uuid;
 
 pub(crate) use ingest_batch::{BatchError, Format};
-pub(crate) use ingest_event::Submission;
 
 /// Timeout of a request for the acknowledgements of the stream, counted from the complete body.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,5 +39,107 @@ pub(crate) struct App {
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::clone(&app.verifier)
+    }
+}
+
+/// The caller of a request and what its events have in common.
+pub(crate) struct Submission {
+    pub(crate) caller: Caller,
+    received_at: DateTime<Utc>,
+    context: EventContext,
+}
+
+/// The ids in the result of an event.
+struct EventIds {
+    event_id: String,
+    server_event_id: Uuid,
+}
+
+impl App {
+    /// Validates and publishes an event. Returns after the stream has stored it.
+    ///
+    /// # Errors
+    /// 400, 413 or 422 for an invalid event, 403 for a source that the API key does not allow, 503 without acknowledgement.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn ingest_event(
+        &self,
+        submission: &Submission,
+        body: Bytes,
+    ) -> Result<AcceptedEvent, Problem> {
+        let deadline = Instant::now() + PUBLISH_TIMEOUT;
+        let event = udm::parse(&body).map_err(invalid_event)?;
+        let (ids, message) = submission.message(&event, body.clone())?;
+        let published = self.publisher.publish(submission.caller.tenant_id(), message, deadline).await;
+        let ack = published.map_err(|error| Problem::new(problem_kind(&error)))?;
+        Ok(AcceptedEvent {
+            event_id: ids.event_id,
+            server_event_id: ids.server_event_id,
+            status: EventStatus::Accepted,
+            duplicate: ack.duplicate,
+            received_at: submission.received_at,
+        })
+    }
+}
+
+impl Submission {
+    pub(crate) fn new(
+        caller: Caller,
+        received_at: DateTime<Utc>,
+        request_id: &str,
+        traceparent: Option<&str>,
+    ) -> Self {
+        let (tenant_id, credential) = (caller.tenant_id().clone(), caller.credential_label());
+        let context = EventContext::new(tenant_id, received_at, request_id, &credential, traceparent);
+        Self { caller, received_at, context }
+    }
+
+    /// Returns the ids and the message of a validated event. `payload` is the bytes of the event.
+    fn message(&self, event: &Event<'_>, payload: Bytes) -> Result<(EventIds, Message), ProblemKind> {
+        if !self.allows_source(&event.source_id) {
+            return Err(ProblemKind::SourceNotAllowed);
+        }
+        let event_id =
+            event.event_id.as_ref().map_or_else(|| Uuid::now_v7().to_string(), ToString::to_string);
+        // A validated event always has a valid subject and valid headers, so an error is a defect of this service.
+        let message = Message::event(&self.context, event, &event_id, payload).map_err(|error| {
+            tracing::error!(%error, "failed to build the message of a validated event");
+            ProblemKind::Internal
+        })?;
+        let server_event_id =
+            udm::server_event_id(self.caller.tenant_id().as_str(), &event.source_id, &event_id);
+        Ok((EventIds { event_id, server_event_id }, message))
+    }
+
+    /// Returns whether the credential can send events of this source.
+    fn allows_source(&self, source_id: &str) -> bool {
+        match &self.caller.subject().credential {
+            Credential::Session { .. } => true,
+            Credential::ApiKey { source_ids, .. } => {
+                source_ids.is_empty() || source_ids.iter().any(|allowed| allowed == source_id)
+            }
+        }
+    }
+}
+
+/// Returns the problem of an event that was not acknowledged. All of these problems are retryable, and the event id makes a
+/// retry safe.
+fn problem_kind(error: &PublishError) -> ProblemKind {
+    match error {
+        PublishError::Overloaded => ProblemKind::Overloaded,
+        PublishError::Unavailable => ProblemKind::DependencyUnavailable,
+        PublishError::StreamFull => ProblemKind::StreamFull,
+        PublishError::AckTimeout => ProblemKind::AckTimeout,
+        PublishError::Misconfigured { .. } => {
+            tracing::error!(%error, "failed to publish event");
+            ProblemKind::DependencyUnavailable
+        }
+    }
+}
+
+fn invalid_event(error: ParseError) -> Problem {
+    match error {
+        ParseError::NotJson(_) => Problem::new(ProblemKind::MalformedJson).detail(error.to_string()),
+        ParseError::TooLarge => ProblemKind::EventTooLarge.into(),
+        ParseError::Invalid { errors, .. } => Problem::new(ProblemKind::ValidationFailed).fields(errors),
     }
 }

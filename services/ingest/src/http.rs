@@ -1,25 +1,79 @@
-//! The routes of the context.
+//! The routes of the context: events, their schema, and health.
 
 mod body;
-mod events;
 
-use axum::extract::State;
+use authn::Caller;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use contract::events::{Health, HealthStatus};
-use contract::{ProblemKind, routes};
+use contract::events::{AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus};
+use contract::{ProblemKind, Scope, routes};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
-use service::http::Api;
+use service::http::body::media_type;
+use service::http::{Api, RequestId};
+use service::telemetry;
+use udm::{MAX_EVENT_BYTES, SplitError};
 
-use crate::app::App;
+use crate::app::{App, BatchError, Format, Submission};
+
+/// Maximum size of a batch after decompression.
+const MAX_BATCH_BYTES: usize = 10 * 1024 * 1024;
+/// Delay in seconds before a client retries events of a batch.
+const RETRY_SECONDS: u64 = 1;
 
 /// Returns the public API.
 pub(crate) fn public(app: App) -> Router {
     Api::default()
-        .on(&routes::SEND_EVENT, events::send_one)
-        .on(&routes::SEND_EVENTS, events::send_batch)
-        .on(&routes::GET_EVENT_SCHEMA, events::schema)
+        .on(&routes::SEND_EVENT, send_one)
+        .on(&routes::SEND_EVENTS, send_batch)
+        .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
         .with_state(app)
+}
+
+/// `POST /events`: requires `events:write`.
+async fn send_one(
+    State(app): State<App>,
+    caller: Caller,
+    request_id: RequestId,
+    request: Request,
+) -> Result<(StatusCode, Json<AcceptedEvent>), Problem> {
+    caller.require(Scope::EventsWrite)?;
+    if format(request.headers()) != Some(Format::List) {
+        return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
+    }
+    let submission = submission(&app, caller, &request_id);
+    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
+    let (body, _reservation) =
+        body::read(request, budget, tenant_id, MAX_EVENT_BYTES, ProblemKind::EventTooLarge).await?;
+    Ok((StatusCode::ACCEPTED, Json(app.ingest_event(&submission, body).await?)))
+}
+
+/// `POST /events/batch`: requires `events:write`.
+async fn send_batch(
+    State(app): State<App>,
+    caller: Caller,
+    request_id: RequestId,
+    request: Request,
+) -> Result<Response, Problem> {
+    caller.require(Scope::EventsWrite)?;
+    let Some(format) = format(request.headers()) else {
+        let detail = "Send Content-Type: application/json or application/x-ndjson.";
+        return Err(Problem::new(ProblemKind::MediaType).detail(detail));
+    };
+    let submission = submission(&app, caller, &request_id);
+    let (budget, tenant_id) = (&app.body_budget, submission.caller.tenant_id());
+    let (body, _reservation) =
+        body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
+    let ingested = app.ingest_batch(submission, body, format).await;
+    Ok(batch_response(ingested.map_err(invalid_batch)?))
+}
+
+/// `GET /events/schema`: public.
+async fn schema() -> Json<serde_json::Value> {
+    Json(udm::schema().to_value())
 }
 
 /// `GET /health`: returns whether events can be accepted.
@@ -28,4 +82,94 @@ async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
         return Ok(Json(Health { status: HealthStatus::Ok }));
     }
     Err(Problem::new(ProblemKind::DependencyUnavailable).detail("The event stream is not reachable."))
+}
+
+fn format(headers: &HeaderMap) -> Option<Format> {
+    let media_type = media_type(headers)?;
+    if media_type.eq_ignore_ascii_case("application/json") {
+        return Some(Format::List);
+    }
+    media_type.eq_ignore_ascii_case("application/x-ndjson").then_some(Format::Lines)
+}
+
+fn submission(app: &App, caller: Caller, request_id: &RequestId) -> Submission {
+    let traceparent = telemetry::traceparent();
+    Submission::new(caller, app.clock.now(), request_id.as_str(), traceparent.as_deref())
+}
+
+fn invalid_batch(error: BatchError) -> Problem {
+    let kind = match &error {
+        BatchError::Split(SplitError::NotJson(_)) => ProblemKind::MalformedJson,
+        BatchError::Split(SplitError::NotAList) => ProblemKind::ValidationFailed,
+        BatchError::Split(SplitError::TooMany) => ProblemKind::BatchTooLarge,
+        BatchError::Empty => return ProblemKind::EmptyBatch.into(),
+        BatchError::Panicked(_) => return Problem::new(ProblemKind::Internal).caused_by(error),
+    };
+    Problem::new(kind).detail(error.to_string())
+}
+
+fn batch_response(batch: BatchResponse) -> Response {
+    let status = batch_status(&batch.results);
+    let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
+    let mut response = (status, Json(batch)).into_response();
+    if retryable {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+    }
+    response
+}
+
+/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
+/// temporary cause, and 207 otherwise. The body contains the results in every case.
+fn batch_status(results: &[EventResult]) -> StatusCode {
+    let accepted = results.iter().filter(|result| result.status == EventStatus::Accepted).count();
+    if accepted == results.len() {
+        return StatusCode::ACCEPTED;
+    }
+    if accepted > 0 {
+        return StatusCode::MULTI_STATUS;
+    }
+    if results.iter().all(|result| result.retryable == Some(false)) {
+        return StatusCode::UNPROCESSABLE_ENTITY;
+    }
+    let codes: Vec<_> = results.iter().map(|result| result.code.as_deref()).collect();
+    let common = codes.first().copied().flatten().filter(|_| codes.windows(2).all(|pair| pair[0] == pair[1]));
+    let kind = common.and_then(ProblemKind::from_code);
+    kind.and_then(|kind| StatusCode::from_u16(kind.status()).ok()).unwrap_or(StatusCode::MULTI_STATUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(kind: Option<ProblemKind>) -> EventResult {
+        EventResult {
+            index: 0,
+            event_id: None,
+            status: if kind.is_some() { EventStatus::Rejected } else { EventStatus::Accepted },
+            duplicate: None,
+            server_event_id: None,
+            code: kind.map(|kind| kind.code().to_owned()),
+            message: None,
+            pointer: None,
+            retryable: kind.map(ProblemKind::is_retryable),
+        }
+    }
+
+    #[test]
+    fn status_of_a_batch_follows_from_its_results() {
+        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, QuotaExceeded, ValidationFailed};
+        for (kinds, expected) in [
+            (vec![None, None], 202),
+            (vec![None, Some(ValidationFailed)], 207),
+            (vec![None, Some(Overloaded)], 207),
+            (vec![Some(ValidationFailed), Some(EventTooLarge)], 422),
+            (vec![Some(Overloaded), Some(Overloaded)], 503),
+            (vec![Some(QuotaExceeded)], 429),
+            (vec![Some(Overloaded), Some(AckTimeout)], 207),
+            (vec![Some(ValidationFailed), Some(Overloaded)], 207),
+        ] {
+            let results: Vec<_> = kinds.iter().copied().map(result).collect();
+            assert_eq!(batch_status(&results).as_u16(), expected, "{kinds:?}");
+        }
+    }
 }

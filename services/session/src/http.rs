@@ -3,7 +3,6 @@
 mod api_keys;
 mod device_grants;
 mod internal;
-mod oauth;
 mod sessions;
 
 use authn::internal_only;

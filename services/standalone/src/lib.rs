@@ -10,8 +10,6 @@ mod first_tenant;
 pub mod run_file;
 #[cfg(feature = "services")]
 pub mod services;
-#[cfg(feature = "services")]
-mod summary;
 mod terminal;
 #[cfg(feature = "services")]
 mod wiring;

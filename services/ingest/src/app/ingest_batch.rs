@@ -13,8 +13,7 @@ use tokio::time::Instant;
 use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use uuid::Uuid;
 
-use super::ingest_event::{EventIds, Submission, problem_kind};
-use super::{App, PUBLISH_TIMEOUT};
+use super::{App, EventIds, PUBLISH_TIMEOUT, Submission, problem_kind};
 
 /// A larger body is validated on another thread: a megabyte takes a few milliseconds and would delay other requests.
 const MAX_INLINE_BYTES: usize = 256 * 1024;

@@ -17,9 +17,8 @@ use tokio::sync::watch;
 
 use super::Up;
 use crate::first_tenant::FirstTenant;
-use crate::run_file::{self, RunFile, RunFiles};
+use crate::run_file::{self, RunFile, RunFiles, Summary};
 use crate::services;
-use crate::summary::Summary;
 use crate::terminal::{StopSignals, print};
 use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
 
