@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use service::telemetry::{Metrics, Origin};
 use sqlx::PgConnection;
-use tenancy::TenantId;
+use tenancy::{OutboxId, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ pub(crate) struct Outbox {
 #[derive(Clone, Debug)]
 pub struct OutboxMessage {
     /// Id of the row, by which receivers remove duplicates.
-    pub outbox_id: Uuid,
+    pub outbox_id: OutboxId,
     /// The tenant.
     pub tenant_id: TenantId,
     /// The kind of message.
@@ -55,7 +55,7 @@ pub struct OutboxMessage {
 
 /// A message that a transaction writes.
 pub(crate) struct NewMessage {
-    outbox_id: Uuid,
+    outbox_id: OutboxId,
     kind: String,
     payload: Value,
 }
@@ -69,7 +69,7 @@ impl NewMessage {
         if let Some(origin) = Origin::current() {
             fields.insert(ORIGIN.to_owned(), json!(origin));
         }
-        Ok(Self { outbox_id: Uuid::now_v7(), kind, payload: fields.into() })
+        Ok(Self { outbox_id: OutboxId::generate(), kind, payload: fields.into() })
     }
 }
 

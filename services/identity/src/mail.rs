@@ -11,7 +11,7 @@ use hashing::TokenDigest;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Body, Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
-use uuid::Uuid;
+use tenancy::OutboxId;
 
 pub(crate) use self::letter::Letter;
 use self::smtp::Smtp;
@@ -60,7 +60,7 @@ pub(crate) enum MessageError {
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     /// The id of the outbox message.
-    pub(crate) mail_id: Uuid,
+    pub(crate) mail_id: OutboxId,
     /// The time of the delivery attempt.
     pub(crate) date: DateTime<Utc>,
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use service::{Clock, Tasks, chain};
-use tenancy::ResetId;
+use tenancy::{OutboxId, ResetId};
 use url::Url;
-use uuid::Uuid;
 
 use crate::app::App;
 use crate::domain::email::EmailKey;
@@ -41,7 +40,7 @@ impl Deliver for Delivery {
                 app.compose_invite(url, tenant_id, invite_id, expires_at).await.map_err(transient)?
             }
             Message::MailReset { email_key } => {
-                let (reset_id, email) = (ResetId(row.outbox_id), EmailKey::from_stored(email_key));
+                let (reset_id, email) = (ResetId(row.outbox_id.0), EmailKey::from_stored(email_key));
                 app.compose_reset(url, tenant_id, reset_id, &email).await.map_err(transient)?
             }
             Message::MailNotice { user_id, changed_at } => {
@@ -58,7 +57,7 @@ impl Deliver for Delivery {
 
 impl Delivery {
     /// Sends a mail. `mail_id` is the id of its outbox message.
-    async fn send(&self, mail_id: Uuid, mail: &Mail) -> Result<(), DeliveryError> {
+    async fn send(&self, mail_id: OutboxId, mail: &Mail) -> Result<(), DeliveryError> {
         let stamp = Stamp { mail_id, date: self.clock.now() };
         let message =
             message(&self.mail.from, mail, stamp).map_err(|error| DeliveryError::Permanent(chain(&error)))?;

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use service::{Tasks, chain};
-use uuid::Uuid;
+use tenancy::OutboxId;
 
 use crate::app::App;
 use crate::store::{api_key, device_grant, session};
@@ -56,7 +56,7 @@ pub(crate) async fn audit_expired_sessions(app: App, tasks: Tasks) {
 async fn audit_expired_sessions_once(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
     loop {
-        let outbox_ids: Vec<Uuid> = repeat_with(Uuid::now_v7).take(BATCH.into()).collect();
+        let outbox_ids: Vec<OutboxId> = repeat_with(OutboxId::generate).take(BATCH.into()).collect();
         if session::audit_expired(&app.database, &outbox_ids, now).await? < i64::from(BATCH) {
             return Ok(());
         }

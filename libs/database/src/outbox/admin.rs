@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use uuid::Uuid;
+use tenancy::OutboxId;
 
 use crate::{Database, Error};
 
@@ -10,7 +10,7 @@ use crate::{Database, Error};
 #[derive(Clone, Debug, Serialize, sqlx::FromRow)]
 pub struct UndeliveredMessage {
     /// The id of the row.
-    pub outbox_id: Uuid,
+    pub outbox_id: OutboxId,
     /// The tenant.
     pub tenant_id: String,
     /// The kind of message.
@@ -40,7 +40,11 @@ pub async fn list(database: &Database, limit: i32) -> Result<Vec<UndeliveredMess
 ///
 /// # Errors
 /// The database is not available.
-pub async fn retry(database: &Database, outbox_id: Option<Uuid>, now: DateTime<Utc>) -> Result<i64, Error> {
+pub async fn retry(
+    database: &Database,
+    outbox_id: Option<OutboxId>,
+    now: DateTime<Utc>,
+) -> Result<i64, Error> {
     let retry = format!("select {}.outbox_retry($1, $2)", database.schema());
     let count = sqlx::query_scalar(sqlx::AssertSqlSafe(retry)).bind(outbox_id).bind(now);
     Ok(count.fetch_one(database.pool()).await?)

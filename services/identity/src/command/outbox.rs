@@ -12,7 +12,7 @@ use service::clock::SystemClock;
 use service::config::{Environment, Reader};
 use service::process::report_config_errors;
 use service::{Clock as _, chain};
-use uuid::Uuid;
+use tenancy::OutboxId;
 
 /// Subcommands of `svc-identity outbox`. They require `SVC_DATABASE_URL` only.
 #[derive(Debug, clap::Subcommand)]
@@ -33,7 +33,7 @@ pub enum OutboxCommand {
     Retry {
         /// Message ids from `outbox list`
         #[arg(required_unless_present = "all")]
-        ids: Vec<Uuid>,
+        ids: Vec<OutboxId>,
         /// Retry all dead-lettered messages
         #[arg(long, conflicts_with = "ids")]
         all: bool,
@@ -134,12 +134,14 @@ fn age(age: TimeDelta) -> String {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
     fn a_row_has_age_attempts_and_error_on_one_line() {
         let row = UndeliveredMessage {
-            outbox_id: Uuid::nil(),
+            outbox_id: OutboxId(Uuid::nil()),
             tenant_id: "acme".to_owned(),
             kind: "mail_invite".to_owned(),
             state: "dead_lettered".to_owned(),

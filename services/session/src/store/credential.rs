@@ -8,7 +8,6 @@ use database::{Database, Error};
 use hashing::TokenDigest;
 use sqlx::types::Text;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
-use uuid::Uuid;
 
 use super::api_key::parse_scopes;
 use super::required;
@@ -174,21 +173,21 @@ impl Row {
 /// The uses of credentials to record.
 #[derive(Default)]
 pub(crate) struct Uses {
-    session_ids: Vec<Uuid>,
+    session_ids: Vec<SessionId>,
     idle_expires_at: Vec<DateTime<Utc>>,
-    key_ids: Vec<Uuid>,
+    key_ids: Vec<KeyId>,
 }
 
 impl Uses {
     /// Adds the use of a session.
     pub(crate) fn add_session(&mut self, session_id: SessionId, touched: &SessionLifecycle) {
-        self.session_ids.push(session_id.0);
+        self.session_ids.push(session_id);
         self.idle_expires_at.push(touched.idle_expires_at);
     }
 
     /// Adds the use of an API key.
     pub(crate) fn add_key(&mut self, key_id: KeyId) {
-        self.key_ids.push(key_id.0);
+        self.key_ids.push(key_id);
     }
 }
 
@@ -198,7 +197,7 @@ pub(crate) async fn save_uses(database: &Database, uses: &Uses, now: DateTime<Ut
         sqlx::query!(
             "-- credential.save_uses
             select session.touch_sessions($1, $2, $3)",
-            &uses.session_ids,
+            &uses.session_ids as &[SessionId],
             &uses.idle_expires_at,
             now
         )
@@ -209,7 +208,7 @@ pub(crate) async fn save_uses(database: &Database, uses: &Uses, now: DateTime<Ut
         sqlx::query!(
             "-- credential.save_uses
             select session.touch_api_keys($1, $2)",
-            &uses.key_ids,
+            &uses.key_ids as &[KeyId],
             now
         )
         .execute(database.pool())

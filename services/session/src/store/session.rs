@@ -4,8 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::SessionMethod;
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
-use tenancy::{SessionId, TenantId, UserId};
-use uuid::Uuid;
+use tenancy::{OutboxId, SessionId, TenantId, UserId};
 
 use super::parse_digest;
 use crate::domain::account_status::AccountVersions;
@@ -258,14 +257,14 @@ pub(crate) async fn delete_before(
 /// Writes audit events for sessions of all tenants that have expired, at most one per outbox id. Returns the number written.
 pub(crate) async fn audit_expired(
     database: &Database,
-    outbox_ids: &[Uuid],
+    outbox_ids: &[OutboxId],
     now: DateTime<Utc>,
 ) -> Result<i64, Error> {
     let audited = sqlx::query_scalar!(
         r#"-- session.audit_expired
         select session.audit_expired_sessions($1, $2) as "audited!""#,
         now,
-        outbox_ids
+        outbox_ids as &[OutboxId]
     )
     .fetch_one(database.pool())
     .await?;
