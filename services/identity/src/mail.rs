@@ -69,7 +69,7 @@ pub(crate) struct Stamp {
 pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Message, MessageError> {
     let (Stamp { mail_id, date }, domain) = (stamp, from.email.domain());
     let message_id = match mail.token {
-        Some(digest) => format!("<{mail_id}.{digest:?}@{domain}>"),
+        Some(digest) => format!("<{mail_id}.{}@{domain}>", digest.prefix()),
         None => format!("<{mail_id}@{domain}>"),
     };
     // RFC 3834, section 5: prevents automatic replies.

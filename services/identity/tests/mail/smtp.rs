@@ -185,5 +185,6 @@ async fn the_mail_of_a_new_token_has_a_new_message_id() {
     assert!(
         ids[1].starts_with("<00000000-0000-7000-8000-000000000000.") && ids[1].ends_with("@mail.example>")
     );
+    assert!(ids.iter().all(|id| id.is_ascii()), "RFC 5322, section 3.6.4: {ids:?}");
     assert!(ids[1] != ids[2] && token(&mails[1]) != token(&mails[2]), "{ids:?}");
 }
