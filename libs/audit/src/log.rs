@@ -80,11 +80,11 @@ impl AuditLog {
 
     /// Records an event of a transaction.
     pub fn record(&self, tx: &mut TenantTx, event: AuditEvent) {
-        self.record_claimed(tx, true, event);
+        self.record_unverified(tx, true, event);
     }
 
     /// Records an event for a tenant that comes from an unverified header and may not exist.
-    pub fn record_claimed(&self, tx: &mut TenantTx, tenant_exists: bool, event: AuditEvent) {
+    pub fn record_unverified(&self, tx: &mut TenantTx, tenant_exists: bool, event: AuditEvent) {
         let event = AuditEvent { actor: event.actor.or(Some(tx.actor())), ..self.policy.apply(event) };
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();

@@ -82,7 +82,7 @@ impl Caller {
     ///
     /// # Errors
     /// 404 `not_found`, as for a user that does not exist.
-    pub fn about(&self, user_id: UserId) -> Result<UserId, Problem> {
+    pub fn require_self_or_admin(&self, user_id: UserId) -> Result<UserId, Problem> {
         if self.user_id() == Some(user_id) || self.is_admin() {
             return Ok(user_id);
         }

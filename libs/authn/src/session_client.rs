@@ -40,7 +40,7 @@ pub enum IssueError {
     /// The account status that the login read is outdated: the password was changed, the user disabled or the tenant
     /// suspended meanwhile.
     #[error("the account changed during the login")]
-    Overtaken,
+    Outdated,
     /// The session service is not available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -70,7 +70,7 @@ impl SessionClient {
     pub async fn issue(&self, request: &IssueSession) -> Result<IssuedSession, IssueError> {
         let response = self.post(ISSUE_SESSION, request).await?;
         if response.status() == StatusCode::CONFLICT {
-            return Err(IssueError::Overtaken);
+            return Err(IssueError::Outdated);
         }
         let response = response.error_for_status().map_err(unavailable)?;
         Ok(response.json().await.map_err(unavailable)?)

@@ -51,7 +51,7 @@ impl App {
             user_agent: client.user_agent,
         };
         self.sessions.issue(&request).await.map_err(|error| match error {
-            IssueError::Overtaken => ProblemKind::LoginFailed.into(),
+            IssueError::Outdated => ProblemKind::LoginFailed.into(),
             IssueError::Unavailable(error) => error.into(),
         })
     }

@@ -149,7 +149,7 @@ impl App {
             events.push(attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System));
         }
         for event in events {
-            self.audit.record_claimed(&mut work, tenant_exists, event);
+            self.audit.record_unverified(&mut work, tenant_exists, event);
         }
         work.commit().await?;
         if locks {

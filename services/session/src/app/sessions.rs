@@ -94,7 +94,7 @@ impl App {
         user_id: UserId,
         paging: &Paging<SessionId>,
     ) -> Result<Page<ListedSession>, Problem> {
-        let user_id = caller.about(user_id)?;
+        let user_id = caller.require_self_or_admin(user_id)?;
         let mut tx = self.begin(&caller.scope(), caller.into()).await?;
         if !account_status::has_subject(&mut tx, user_id).await? {
             return Err(ProblemKind::NotFound.into());
@@ -140,7 +140,7 @@ impl App {
         user_id: UserId,
         keep_current: bool,
     ) -> Result<(), Problem> {
-        let user_id = caller.about(user_id)?;
+        let user_id = caller.require_self_or_admin(user_id)?;
         let mut tx = self.begin(&caller.scope(), caller.into()).await?;
         // Locks the user, so that no session is created meanwhile.
         account_status::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
