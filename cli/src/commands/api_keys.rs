@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use contract::api_key::{ApiKey, CreateApiKey};
+use contract::session::{ApiKey, CreateApiKey};
 use contract::{Scope, routes};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -6,9 +6,7 @@
 
 mod event;
 mod log;
-mod publish;
 
 pub use event::{AuditEvent, EventName};
-pub use log::{AUDIT_PERSONAL, AuditLog, InvalidPiiPolicy, PiiPolicy};
-pub use publish::publish;
+pub use log::{AUDIT_PERSONAL, AuditLog, InvalidPiiPolicy, PiiPolicy, publish};
 pub use tenancy::Actor;

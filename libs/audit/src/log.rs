@@ -1,17 +1,24 @@
-//! Recording of audit events, and the policy that decides which personal data they keep.
+//! Recording of audit events, the policy that decides which personal data they keep, and publication to the stream.
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Message, PublishLimits, Publisher};
 use chrono::{DateTime, Utc};
-use database::TenantTx;
+use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
+use database::{Database, TenantTx};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use service::config::Variable;
+use service::telemetry::{self, Metrics};
+use service::{Clock, Tasks};
+use tokio::time::Instant;
 
 use crate::AuditEvent;
 
 /// The kind of the outbox messages.
-pub(crate) const AUDIT: &str = "audit";
+const AUDIT: &str = "audit";
 
 /// The personal data that audit events keep.
 pub const AUDIT_PERSONAL: Variable = Variable {
@@ -64,12 +71,12 @@ pub struct AuditLog {
 /// The outbox message of an event. The function of session's schema that records expired sessions writes the same form.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "audit")]
-pub(crate) struct Recorded {
+struct Recorded {
     /// Whether the tenant exists. The events of all tenants that do not exist share one subject.
-    pub(crate) tenant_exists: bool,
-    pub(crate) name: String,
-    pub(crate) occurred_at: DateTime<Utc>,
-    pub(crate) event: Value,
+    tenant_exists: bool,
+    name: String,
+    occurred_at: DateTime<Utc>,
+    event: Value,
 }
 
 impl AuditLog {
@@ -91,6 +98,70 @@ impl AuditLog {
         let name = event["event"].as_str().unwrap_or_default().to_owned();
         let occurred_at = tx.now();
         tx.send(&Recorded { tenant_exists, name, occurred_at, event });
+    }
+}
+
+/// Timeout for the acknowledgement of one event.
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Small, because the relay delivers one message at a time.
+const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
+
+struct PublishAudit {
+    publisher: Publisher,
+    context: &'static str,
+}
+
+/// Starts the relay that publishes the events of a context. It retries without limit while the broker is down or the stream
+/// is full.
+///
+/// # Errors
+/// The configuration of the broker is invalid.
+pub fn publish(
+    broker: bus::Config,
+    database: Database,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> Result<(), ConnectError> {
+    let publisher = Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, metrics, tasks)?;
+    let deliver = PublishAudit { publisher, context: database.schema() };
+    let relay = Relay {
+        database,
+        kinds: &[AUDIT],
+        retry_policy: RetryPolicy::Unlimited,
+        timeout: DELIVERY_TIMEOUT,
+        deliver,
+        clock,
+    };
+    tasks.spawn("outbox: audit", relay.run(tasks.clone()));
+    Ok(())
+}
+
+impl PublishAudit {
+    fn message(&self, row: &OutboxMessage) -> Result<Message, DeliveryError> {
+        let permanent = |error: &dyn std::error::Error| DeliveryError::Permanent(error.to_string());
+        let Recorded { tenant_exists, name, occurred_at, mut event } = row.decode()?;
+        let tenant_id = tenant_exists.then_some(&row.tenant_id);
+        let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| permanent(&error))?;
+        event["id"] = json!(row.outbox_id);
+        event["context"] = json!(self.context);
+        event["occurred_at"] = json!(occurred_at);
+        event["tenant_id"] = json!(tenant_id);
+        let trace = telemetry::traceparent();
+        Message::audit(&subject, &row.outbox_id.to_string(), trace.as_deref(), event.to_string().into())
+            .map_err(|error| permanent(&error))
+    }
+}
+
+impl Deliver for PublishAudit {
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
+        let message = self.message(row)?;
+        let deadline = Instant::now() + ACK_TIMEOUT;
+        let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
+        published
+            .map(drop)
+            .map_err(|error| DeliveryError::Transient(format!("stream {AUDIT_STREAM}: {error}")))
     }
 }
 

@@ -1,17 +1,97 @@
-//! The caller of a request: an extractor that verifies the bearer credential.
+//! The caller of a request: the `Authorization` header (RFC 6750, section 2.1), the sources of introspection results, and
+//! the extractors that verify the bearer credential.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts};
 use contract::internal::{Credential, Subject};
 use contract::{ProblemKind, Role, Scope};
-use hashing::TokenKind;
+use hashing::{RawToken, TokenDigest, TokenKind};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
 use service::http::TenantHeader;
 use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
-use crate::{CredentialVerifier, bearer};
+/// The bearer credential of a request.
+pub enum Bearer {
+    /// No `Authorization` header.
+    Missing,
+    /// Not a well-formed credential. It is rejected without a lookup.
+    Malformed,
+    /// A well-formed credential.
+    Token(RawToken),
+}
+
+/// Reads the bearer credential. A credential of another kind is malformed.
+pub fn bearer(headers: &HeaderMap, kinds: &[TokenKind]) -> Bearer {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
+        return Bearer::Missing;
+    };
+    if values.next().is_some() {
+        return Bearer::Malformed;
+    }
+    let token = value.to_str().ok().and_then(|text| {
+        let (scheme, token) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    match token.and_then(|token| RawToken::parse_any(kinds, token).ok()) {
+        Some(token) => Bearer::Token(token),
+        None => Bearer::Malformed,
+    }
+}
+
+impl Bearer {
+    /// Returns the credential.
+    ///
+    /// # Errors
+    /// 401 `unauthenticated` or `credential_invalid`.
+    pub fn required(self) -> Result<RawToken, Problem> {
+        match self {
+            Self::Token(token) => Ok(token),
+            Self::Missing => Err(ProblemKind::Unauthenticated.into()),
+            Self::Malformed => Err(ProblemKind::CredentialInvalid.into()),
+        }
+    }
+}
+
+/// The owner of a credential, or `None` if the credential is not active.
+pub type Introspection = Option<Arc<Subject>>;
+
+/// Verifies bearer credentials one at a time.
+#[async_trait::async_trait]
+pub trait CredentialVerifier: Send + Sync {
+    /// Looks up the owner of the credential with this digest.
+    async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable>;
+}
+
+/// Looks up many credentials at once: in the database, or through the internal API of the session service.
+#[async_trait::async_trait]
+pub trait Introspector: Send + Sync {
+    /// Returns one result per digest, in the same order. The results are not older than the call.
+    async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable>;
+}
+
+/// Credentials cannot be verified. The response is 503, never 401: a producer must not discard its events.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("failed to verify the credential")]
+pub struct Unavailable(#[source] Arc<dyn Error + Send + Sync>);
+
+impl Unavailable {
+    /// Returns the error with a cause for the log.
+    pub fn because(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(cause.into().into())
+    }
+}
+
+impl From<Unavailable> for Problem {
+    fn from(error: Unavailable) -> Self {
+        Self::new(ProblemKind::DependencyUnavailable).caused_by(error)
+    }
+}
 
 /// The owner of an active credential.
 #[derive(Clone, Debug)]

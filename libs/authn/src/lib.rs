@@ -5,20 +5,18 @@
 //! which credential it requires.
 
 mod batcher;
-mod bearer;
 mod cache;
 mod caller;
 mod secret;
 mod session_client;
-mod verifier;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
-pub use bearer::{Bearer, bearer};
 pub use cache::CredentialCache;
-pub use caller::{Admin, Caller};
+pub use caller::{
+    Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, Unavailable, bearer,
+};
 pub use secret::{
     InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret, SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS, ServiceSecret, SharedSecret, internal_only,
 };
 pub use session_client::{IssueError, SESSION_URL, SessionClient};
-pub use verifier::{CredentialVerifier, Introspection, Introspector, Unavailable};

@@ -2,7 +2,6 @@
 //!
 //! Servers and clients depend on this crate, so it has no server or client dependencies.
 
-pub mod api_key;
 pub mod device;
 pub mod events;
 pub mod identity;

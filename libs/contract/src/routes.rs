@@ -8,15 +8,13 @@ mod access;
 mod auth;
 mod events;
 mod route;
-mod schema;
 mod tenants;
 
 pub use about::*;
 pub use access::{Access, Header, RateLimit};
 pub use auth::*;
 pub use events::*;
-pub use route::{Method, Route};
-pub use schema::{RequestBody, ResponseBody, RouteResponse, SchemaRef};
+pub use route::{Method, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 pub use tenants::*;
 
 use crate::API_PREFIX;

@@ -4,7 +4,6 @@
 //! to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
 mod error;
-mod metrics;
 pub mod migrations;
 pub mod outbox;
 mod pool;

@@ -6,7 +6,6 @@
 mod account;
 pub mod data_dir;
 mod nats;
-mod port;
 mod postgres;
 mod process;
 pub mod secret;

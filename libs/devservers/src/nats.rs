@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use crate::data_dir::DataDir;
-use crate::port::StoredPort;
 use crate::process::{self, StopStep};
+use crate::server::StoredPort;
 use crate::server::{Server, StartError};
 use crate::{ServersConfig, secret};
 

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ServersConfig;
 use crate::data_dir::DataDir;
-use crate::port::StoredPort;
 use crate::process::{self, StopStep};
+use crate::server::StoredPort;
 use crate::server::{Server, StartError};
 use cluster::Cluster;
 use roles::Passwords;

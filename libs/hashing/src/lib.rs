@@ -4,14 +4,12 @@
 //! is enough. Raw secrets have no `Debug`, `Display` or `Serialize`, and stored digests are different types.
 
 mod argon;
-mod entropy;
 mod pool;
 mod token;
 
 pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
-pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use pool::{HashPool, Overloaded, PoolSize};
-pub use token::{InvalidToken, RawToken, TokenDigest, TokenKind};
+pub use token::{Entropy, InvalidToken, RawToken, SeededEntropy, SystemEntropy, TokenDigest, TokenKind};
 
 use zeroize::Zeroizing;
 

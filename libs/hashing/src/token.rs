@@ -2,12 +2,15 @@
 //! of the preceding text.
 //!
 //! Secret scanners and people recognise a token by its prefix. The checksum detects typing errors before a lookup.
+//! Randomness is injected, so that tests are repeatable: only this module uses a random generator.
 
+use std::sync::{Mutex, PoisonError};
+
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng, TryRng};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
-
-use crate::Entropy;
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const SECRET_LEN: usize = 43;
@@ -206,6 +209,41 @@ fn push_base62(text: &mut String, number: &mut [u8], len: usize) {
         *digit = ALPHABET[usize::from(remainder)];
     }
     text.extend(digits[..len].iter().map(|digit| char::from(*digit)));
+}
+
+/// A source of random bytes.
+pub trait Entropy: Send + Sync {
+    /// Fills the buffer.
+    fn fill(&self, buffer: &mut [u8]);
+}
+
+/// The operating system's generator, for production.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        if let Err(error) = SysRng.try_fill_bytes(buffer) {
+            // The kernel's generator cannot fail after it was seeded at boot. Without it, tokens would be predictable.
+            panic!("system random generator failed: {error}");
+        }
+    }
+}
+
+/// A generator with a fixed seed, for tests.
+pub struct SeededEntropy(Mutex<StdRng>);
+
+impl SeededEntropy {
+    /// Creates a generator. Equal seeds yield equal bytes.
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(StdRng::seed_from_u64(seed)))
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(buffer);
+    }
 }
 
 #[cfg(test)]

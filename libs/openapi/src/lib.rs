@@ -4,7 +4,6 @@
 
 mod components;
 mod operation;
-mod responses;
 
 use contract::API_PREFIX;
 use contract::routes::GROUPS;

@@ -11,7 +11,6 @@
 mod layer;
 mod limit;
 mod limiter;
-mod rejections;
 
 pub use layer::{class_of, source};
 pub use limit::{DEFAULT, DEVICE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};

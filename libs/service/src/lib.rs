@@ -5,11 +5,10 @@ pub mod config;
 pub mod health;
 pub mod http;
 pub mod lifecycle;
-mod log;
 pub mod process;
 pub mod telemetry;
 
 pub use clock::Clock;
 pub use http::problem::Problem;
 pub use lifecycle::Tasks;
-pub use log::{LogThrottle, chain};
+pub use telemetry::{LogThrottle, chain};

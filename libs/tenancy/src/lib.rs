@@ -3,12 +3,11 @@
 //! An id of one kind cannot be used where another kind is expected. The crate has no server dependencies; the feature
 //! `sqlx` adds the database encoding of the ids.
 
-mod actor;
 mod ids;
 
 use http::HeaderName;
+use serde::Serialize;
 
-pub use actor::Actor;
 pub use ids::{
     DeviceGrantId, InvalidTenantId, InviteId, KeyId, OutboxId, ResetId, SessionId, TenantId, UserId,
 };
@@ -59,4 +58,27 @@ impl TenantScope {
     pub fn tenant_id(&self) -> &TenantId {
         &self.0
     }
+}
+
+/// Who causes a change, as audit events name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Actor {
+    /// An unauthenticated client.
+    #[default]
+    Anonymous,
+    /// A user.
+    User {
+        /// The owner of the session, password or token.
+        user_id: UserId,
+    },
+    /// An API key.
+    ApiKey {
+        /// The key.
+        key_id: KeyId,
+    },
+    /// The platform administrator.
+    PlatformAdmin,
+    /// The service itself.
+    System,
 }

@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::api_key::ApiKey;
 use contract::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
 };
+use contract::session::ApiKey;
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
 use hashing::{Argon2Settings, HashPool, Password, PoolSize};

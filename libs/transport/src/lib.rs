@@ -50,7 +50,6 @@
 //! # }
 //! ```
 
-mod error;
 mod http;
 mod mock;
 mod outgoing;
@@ -61,11 +60,10 @@ mod tests;
 use async_trait::async_trait;
 
 pub use contract::{Secret, TraceContext};
-pub use error::{TransportError, TransportErrorKind};
 pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
-pub use result::{BatchSendResult, SendResult};
+pub use result::{BatchSendResult, SendResult, TransportError, TransportErrorKind};
 pub use udm::UdmEvent;
 
 /// Sends UDM events. Can be shared by concurrent tasks.

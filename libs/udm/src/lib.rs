@@ -3,12 +3,10 @@
 //! Validation neither builds a tree nor copies the event: the stream stores exactly the bytes of the sender.
 
 mod event;
-mod id;
 mod parse;
 mod split;
 
-pub use event::{Metadata, Noun, UdmEvent, pretty_schema, schema};
-pub use id::server_event_id;
+pub use event::{Metadata, Noun, UdmEvent, pretty_schema, schema, server_event_id};
 pub use parse::{
     DEFAULT_EVENT_TYPE, Event, MAX_DEPTH, MAX_EVENT_BYTES, MAX_NOUNS, ParseError, is_source_id, parse,
 };

@@ -1,12 +1,12 @@
 //! Credentials: passwords, sessions, device login and API keys.
 
 use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
-use crate::api_key::{ApiKey, CreateApiKey};
 use crate::device::{
     DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceRequest, DeviceSession, InspectDevice, PollDevice,
     StartDevice,
 };
 use crate::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use crate::session::{ApiKey, CreateApiKey};
 use crate::session::{IssuedSession, RevokeSessions, Session, Whoami};
 use crate::{Page, ProblemKind};
 

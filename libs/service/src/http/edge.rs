@@ -1,7 +1,7 @@
-//! Layer around every public and internal router. It assigns request id, trace span and client address, catches panics
-//! of handlers, renders problem documents and records metrics.
+//! Router of the public API of one service, and the layer around every public and internal router.
 //!
-//! It is one layer because each additional layer would box another future per request.
+//! The layer assigns request id, trace span and client address, catches panics of handlers, renders problem documents and
+//! records metrics. It is one layer because each additional layer would box another future per request.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,8 +9,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
+use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -192,6 +195,34 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
     format!("handler panicked: {}", text.unwrap_or_default())
+}
+
+/// A router that is built from the route table. It serves only routes of [`contract::routes`].
+pub struct Api<S>(Router<S>);
+
+impl<S: Clone + Send + Sync + 'static> Default for Api<S> {
+    fn default() -> Self {
+        Self(Router::new())
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Api<S> {
+    /// Serves a route with this handler.
+    #[must_use]
+    pub fn on<T: 'static>(self, route: &Route, handler: impl Handler<T, S>) -> Self {
+        let method = match route.method {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+            Method::Patch => MethodFilter::PATCH,
+            Method::Delete => MethodFilter::DELETE,
+        };
+        Self(self.0.route(&route.full_path(), on(method, handler)))
+    }
+
+    /// Returns the router. Every other path gets 404.
+    pub fn with_state(self, state: S) -> Router {
+        self.0.fallback(not_found).with_state(state)
+    }
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ mod tests {
                 .route("/users/{user_id}", get(async || "ok").delete(async || StatusCode::NO_CONTENT))
                 .route(
                     "/status/{status}",
-                    get(async |id: crate::http::path::Id<u16>| StatusCode::from_u16(id.0).unwrap()),
+                    get(async |id: crate::http::Id<u16>| StatusCode::from_u16(id.0).unwrap()),
                 )
                 .route("/never", get(async || std::future::pending::<()>().await))
                 .fallback(not_found);

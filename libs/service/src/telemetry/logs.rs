@@ -1,7 +1,11 @@
 //! Logs: one JSON object per line, with levels from `SVC_LOG`. A line of a request contains the request id, the client
-//! address and the trace id.
+//! address and the trace id. An error is logged with its sources in one line, and warnings that clients cause have a rate
+//! limit.
 
+use std::error::Error;
 use std::fmt::{self, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
@@ -88,6 +92,37 @@ fn with_ids(object: &str, request: &RequestContext) -> Result<String, fmt::Error
     Ok(line)
 }
 
+/// Minimum time between two warnings of one [`LogThrottle`].
+const THROTTLE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Returns an error and all its sources as one line. The `Display` of an error does not contain its source.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// Limits warnings that clients can cause to one per minute.
+#[derive(Debug, Default)]
+pub struct LogThrottle(Mutex<Option<Instant>>);
+
+impl LogThrottle {
+    /// Returns whether a warning can be logged now.
+    pub fn is_due(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= THROTTLE_INTERVAL);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -145,5 +180,11 @@ mod tests {
         assert_eq!(parsed[0]["client_address"], "192.0.2.1");
         assert_eq!(parsed[0]["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!((&parsed[1]["message"], parsed[1].get("request_id")), (&"outside".into(), None));
+    }
+
+    #[test]
+    fn only_the_first_of_many_warnings_is_due() {
+        let throttle = LogThrottle::default();
+        assert_eq!((0..1000).filter(|_| throttle.is_due()).count(), 1);
     }
 }

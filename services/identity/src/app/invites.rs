@@ -7,7 +7,7 @@ use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
-use service::http::page::Paging;
+use service::http::Paging;
 use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
 use url::Url;
 

@@ -4,7 +4,7 @@ use audit::{AuditEvent, EventName};
 use contract::identity::{CreateTenant, PatchTenant, Quota, Tenant};
 use contract::{Page, ProblemKind, Role, TenantStatus};
 use service::Problem;
-use service::http::page::Paging;
+use service::http::Paging;
 use tenancy::{Actor, TenantId, TenantScope};
 
 use super::App;

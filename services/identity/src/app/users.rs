@@ -4,7 +4,7 @@ use audit::{AuditEvent, EventName};
 use contract::identity::{PatchUser, User};
 use contract::{Page, ProblemKind, Role, UserStatus};
 use service::Problem;
-use service::http::page::Paging;
+use service::http::Paging;
 use tenancy::{Actor, TenantScope, UserId};
 
 use super::App;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use comfy_table::presets::NOTHING;
-use database::outbox::admin::{self, UndeliveredMessage};
+use database::outbox::{self, UndeliveredMessage};
 use database::{DATABASE_URL, Database, Error};
 use serde_json::json;
 use service::clock::SystemClock;
@@ -72,20 +72,20 @@ impl OutboxCommand {
         let now = SystemClock.now();
         match self {
             Self::List { output, limit } => {
-                let rows = admin::list(&database, limit).await?;
+                let rows = outbox::list(&database, limit).await?;
                 // The reader can close the pipe.
                 let _ = io::stdout().write_all(listing(&rows, output, now).as_bytes());
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { all: true, .. } => {
-                let count = admin::retry(&database, None, now).await?;
+                let count = outbox::retry(&database, None, now).await?;
                 println!("{count} messages scheduled for retry");
                 Ok(ExitCode::SUCCESS)
             }
             Self::Retry { ids, .. } => {
                 let mut code = ExitCode::SUCCESS;
                 for id in ids {
-                    if admin::retry(&database, Some(id), now).await? == 0 {
+                    if outbox::retry(&database, Some(id), now).await? == 0 {
                         eprintln!("svc-identity: no dead-lettered message has the id {id}");
                         code = ExitCode::FAILURE;
                     } else {

@@ -8,9 +8,9 @@ use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use service::Problem;
+use service::http::Id;
 use service::http::JsonBody;
-use service::http::page::Paging;
-use service::http::path::Id;
+use service::http::Paging;
 use tenancy::InviteId;
 
 use super::auth_password::LimitedJson;

@@ -9,9 +9,9 @@ use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use service::Problem;
+use service::http::Id;
 use service::http::JsonBody;
-use service::http::page::Paging;
-use service::http::path::Id;
+use service::http::Paging;
 use tenancy::{TenantId, TenantScope};
 
 use super::callers::AnyCaller;

@@ -6,9 +6,9 @@ use axum::extract::{Query, State};
 use contract::identity::{PatchUser, User, UserFilter};
 use contract::{Page, ProblemKind, Scope};
 use service::Problem;
+use service::http::Id;
 use service::http::JsonBody;
-use service::http::page::Paging;
-use service::http::path::Id;
+use service::http::Paging;
 use tenancy::UserId;
 
 use super::callers::UserManager;

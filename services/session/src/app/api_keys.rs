@@ -3,11 +3,11 @@
 use audit::{AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
-use contract::api_key::{ApiKey, CreateApiKey};
+use contract::session::{ApiKey, CreateApiKey};
 use contract::{Page, ProblemKind, Secret};
 use hashing::{RawToken, TokenKind};
 use service::Problem;
-use service::http::page::Paging;
+use service::http::Paging;
 use tenancy::KeyId;
 
 use super::App;

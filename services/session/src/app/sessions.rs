@@ -9,7 +9,7 @@ use contract::{Page, ProblemKind, Secret};
 use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
-use service::http::page::Paging;
+use service::http::Paging;
 use tenancy::{SessionId, TenantScope, UserId};
 
 use super::App;

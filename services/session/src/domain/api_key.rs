@@ -1,7 +1,7 @@
 //! API keys: credentials of a tenant's programs, with a lifetime, scopes and an optional list of sources.
 
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
-use contract::api_key::CreateApiKey;
+use contract::session::CreateApiKey;
 use contract::{Scope, TenantStatus};
 
 const MAX_NAME_CHARS: usize = 100;

@@ -5,13 +5,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use contract::Page;
-use contract::api_key::{ApiKey, CreateApiKey};
+use contract::session::{ApiKey, CreateApiKey};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use service::Problem;
+use service::http::Id;
 use service::http::JsonBody;
-use service::http::page::Paging;
-use service::http::path::Id;
+use service::http::Paging;
 use tenancy::KeyId;
 
 use crate::app::App;

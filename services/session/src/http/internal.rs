@@ -11,8 +11,8 @@ use contract::internal::{Introspect, Introspected, IssueSession, SubjectRecord, 
 use hashing::TokenDigest;
 use http::StatusCode;
 use service::Problem;
+use service::http::Id;
 use service::http::JsonBody;
-use service::http::path::Id;
 use tenancy::{TenantId, UserId};
 
 use crate::app::App;

@@ -8,8 +8,8 @@ use contract::internal::Credential;
 use contract::session::{RevokeSessions, Session, SubjectType, Whoami};
 use http::StatusCode;
 use service::Problem;
-use service::http::page::Paging;
-use service::http::path::Id;
+use service::http::Id;
+use service::http::Paging;
 use service::http::{SessionHeader, UserHeader};
 use tenancy::SessionId;
 

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use contract::Scope;
-use contract::api_key::ApiKey;
+use contract::session::ApiKey;
 use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
 use tenancy::KeyId;

@@ -1,9 +1,9 @@
 //! `/api-keys`: creating, listing and revoking API keys, and their state over time.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use contract::api_key::ApiKey;
 use contract::identity::Tenant;
 use contract::internal::{Credential, SubjectRecord};
+use contract::session::ApiKey;
 use contract::session::{SubjectType, Whoami};
 use contract::{Page, Role, Scope};
 use hashing::{RawToken, TokenKind};

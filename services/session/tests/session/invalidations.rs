@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{Config, FeedEvent, Invalidation, InvalidationListener};
 use contract::Role;
-use contract::api_key::ApiKey;
+use contract::session::ApiKey;
 use hashing::TokenDigest;
 use serde_json::{Value, json};
 use testkit::PASSWORD;

@@ -181,7 +181,7 @@ async fn inactive(system: &TestSystem, admin: &TestUser) -> Vec<Caller> {
     let path = format!("/tenants/{SUSPENDED}");
     system.platform_admin().patch(&path, &json!({ "status": "suspended" })).await.expect::<Value>(200);
 
-    let raw = |key: &contract::api_key::ApiKey| key.key.as_ref().unwrap().expose().to_owned();
+    let raw = |key: &contract::session::ApiKey| key.key.as_ref().unwrap().expose().to_owned();
     [
         ("an expired session", expired.session.session_id.expose().to_owned()),
         ("a revoked session", revoked.session.session_id.expose().to_owned()),

@@ -1,0 +1,253 @@
+//! Extractors: the headers `X-Tenant-ID`, `X-User-ID` and `X-Session-ID`, ids in paths, pagination of lists, and request
+//! ids. Each response contains a request id, so that an error report can be found in the logs.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, Query, RawPathParams};
+use axum::response::{IntoResponse, Response};
+use contract::{Page, PageQuery, ProblemKind};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
+use uuid::Uuid;
+
+use super::problem::Problem;
+
+/// A request header is missing or malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// The route requires the header.
+    #[error("the header {0} is required")]
+    Missing(HeaderName),
+    /// The header occurs more than once, or its value is malformed.
+    #[error("the header {0} is malformed: {1}")]
+    Invalid(HeaderName, String),
+}
+
+impl IntoResponse for HeaderError {
+    fn into_response(self) -> Response {
+        Problem::from(self).into_response()
+    }
+}
+
+/// The tenant id in `X-Tenant-ID`.
+#[derive(Clone, Debug)]
+pub struct TenantHeader(pub TenantId);
+
+/// The user id in `X-User-ID`.
+#[derive(Clone, Copy, Debug)]
+pub struct UserHeader(pub UserId);
+
+/// The unparsed value of `X-Session-ID`. It is a credential, so the type does not implement `Debug`.
+pub struct SessionHeader(pub String);
+
+macro_rules! extractor {
+    ($name:ident, $header:expr, $parse:expr) => {
+        impl<S: Sync> FromRequestParts<S> for $name {
+            type Rejection = HeaderError;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+                single(parts, &$header, $parse)?.map(Self).ok_or(HeaderError::Missing($header))
+            }
+        }
+
+        impl<S: Sync> OptionalFromRequestParts<S> for $name {
+            type Rejection = HeaderError;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+                Ok(single(parts, &$header, $parse)?.map(Self))
+            }
+        }
+    };
+}
+
+extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
+extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
+
+impl<S: Sync> FromRequestParts<S> for SessionHeader {
+    type Rejection = HeaderError;
+
+    /// Accepts every value: a malformed token gets the same response as an unknown one.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let value = parts.headers.get(X_SESSION_ID).ok_or(HeaderError::Missing(X_SESSION_ID))?;
+        Ok(Self(String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    }
+}
+
+/// Parses a header that may occur at most once.
+fn single<T>(
+    parts: &Parts,
+    name: &HeaderName,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, HeaderError> {
+    let mut values = parts.headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let invalid = |reason: String| HeaderError::Invalid(name.clone(), reason);
+    if values.next().is_some() {
+        return Err(invalid("send it only once".to_owned()));
+    }
+    let text = value.to_str().map_err(|_| invalid("it must be visible ASCII".to_owned()))?;
+    parse(text).map(Some).map_err(invalid)
+}
+
+/// Last parameter of the path, parsed. An invalid id gets the same response as an unknown id: 404.
+pub struct Id<T>(pub T);
+
+impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let parameters = RawPathParams::from_request_parts(parts, state).await;
+        let id = parameters.ok().and_then(|parameters| parameters.iter().last()?.1.parse().ok());
+        id.map(Self).ok_or_else(|| ProblemKind::NotFound.into())
+    }
+}
+
+const DEFAULT_LIMIT: u32 = 50;
+const MAX_LIMIT: u32 = 200;
+
+/// Requested page: `limit` (default 50, at most 200) and an opaque `cursor`. The cursor is the key of the last item of the previous page.
+#[derive(Clone, Debug)]
+pub struct Paging<K> {
+    /// List the items after this key.
+    pub after: Option<K>,
+    limit: u32,
+}
+
+impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let invalid = |name: &str, message: String| {
+            Problem::new(ProblemKind::ValidationFailed).detail(format!("The parameter {name} {message}."))
+        };
+        let Query(PageQuery { limit, cursor }) =
+            Query::try_from_uri(&parts.uri).map_err(|_| invalid("limit", "must be a number".to_owned()))?;
+        let limit = limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(invalid("limit", format!("must be 1 to {MAX_LIMIT}")));
+        }
+        let after = cursor.map(|text| text.parse()).transpose();
+        let after = after
+            .map_err(|_| invalid("cursor", "must be a `next_cursor` of an earlier response".to_owned()))?;
+        Ok(Self { after, limit })
+    }
+}
+
+impl<K: Display> Paging<K> {
+    /// Returns the number of rows to read: one more than the page, to detect a next page.
+    pub fn rows(&self) -> i64 {
+        i64::from(self.limit) + 1
+    }
+
+    /// Creates the page from the rows.
+    pub fn page<T>(&self, mut items: Vec<T>, key: impl Fn(&T) -> K) -> Page<T> {
+        let limit = self.limit as usize;
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next_cursor = items.last().filter(|_| more).map(|item| key(item).to_string());
+        Page { items, next_cursor }
+    }
+}
+
+/// Header of the id in requests and responses.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Id of the current request.
+#[derive(Clone, Debug)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// Returns the id of the caller if it is 1 to 128 characters of `A-Za-z0-9._-`, otherwise a new one.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self(
+            headers
+                .get(X_REQUEST_ID)
+                .filter(|value| is_request_id(value))
+                .cloned()
+                .unwrap_or_else(generated_request_id),
+        )
+    }
+
+    /// Parses the id of an earlier request. Replaces an invalid id with a new one.
+    pub(crate) fn named(text: &str) -> Self {
+        Self(HeaderValue::from_str(text).ok().filter(is_request_id).unwrap_or_else(generated_request_id))
+    }
+
+    /// Returns the id as a header value.
+    pub fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+}
+
+fn is_request_id(value: &HeaderValue) -> bool {
+    (1..=128).contains(&value.len())
+        && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
+}
+
+fn generated_request_id() -> HeaderValue {
+    let mut buffer = Uuid::encode_buffer();
+    let text: &str = Uuid::now_v7().simple().encode_lower(&mut buffer);
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestId {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get().cloned().unwrap_or_else(|| Self::of(&parts.headers)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    async fn tenant(headers: &[&str]) -> Result<TenantId, HeaderError> {
+        let mut request = Request::builder();
+        for value in headers {
+            request = request.header(X_TENANT_ID, *value);
+        }
+        let mut parts = request.body(()).unwrap().into_parts().0;
+        <TenantHeader as FromRequestParts<()>>::from_request_parts(&mut parts, &()).await.map(|h| h.0)
+    }
+
+    #[tokio::test]
+    async fn rejects_missing_malformed_and_repeated_headers() {
+        assert_eq!(tenant(&["acme"]).await.unwrap().as_str(), "acme");
+        assert_eq!(tenant(&[]).await, Err(HeaderError::Missing(X_TENANT_ID)));
+        assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
+        assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderError::Invalid(..))));
+    }
+
+    async fn paging(uri: &str) -> Result<Paging<u32>, Problem> {
+        let mut parts = Request::builder().uri(uri).body(()).unwrap().into_parts().0;
+        Paging::from_request_parts(&mut parts, &()).await
+    }
+
+    #[tokio::test]
+    async fn only_a_page_with_a_successor_has_a_next_cursor() {
+        let two = paging("/x?limit=2").await.unwrap();
+        assert_eq!(two.rows(), 3);
+        assert_eq!(two.page(vec![1, 2, 3], |i| *i).next_cursor.as_deref(), Some("2"));
+        assert_eq!(two.page(vec![1, 2], |i| *i).next_cursor, None);
+        assert_eq!(paging("/x?cursor=2").await.unwrap().after, Some(2));
+    }
+
+    #[tokio::test]
+    async fn rejects_invalid_parameters() {
+        for uri in ["/x?limit=0", "/x?limit=201", "/x?limit=many", "/x?cursor=abc"] {
+            assert_eq!(paging(uri).await.unwrap_err().kind(), ProblemKind::ValidationFailed, "{uri}");
+        }
+    }
+}
