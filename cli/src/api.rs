@@ -20,8 +20,7 @@ use tokio::time::Instant;
 pub(crate) use list::{ApiList, ListLimit};
 pub(crate) use response::ApiResponse;
 
-use crate::base_url::BaseUrl;
-use crate::ca_file::CaFile;
+use crate::endpoint::{BaseUrl, CaFile};
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{Output, RequestLog};
 

@@ -1,14 +1,116 @@
-//! Arguments that several commands share.
+//! Options: the global ones, which every command accepts, and arguments that several commands share.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use contract::Role;
 use contract::identity::Delivery;
+use tenancy::TenantId;
 
 use crate::api::ListLimit;
+
+/// Longest accepted duration. Keeps sums of durations far from overflow.
+const MAX_DURATION: Duration = Duration::from_hours(24);
+
+/// Global options. Precedence: option, environment variable, last login, default.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+#[expect(clippy::struct_excessive_bools, reason = "command line switches; only quiet and verbose conflict")]
+pub(crate) struct Globals {
+    /// Service URL [default: from the last login, else `http://127.0.0.1:8080`].
+    #[arg(long, global = true, value_name = "URL", env = "SVC_BASE_URL", hide_env_values = true)]
+    pub(crate) base_url: Option<String>,
+    /// Tenant id [default: from the last login].
+    #[arg(long, global = true, value_name = "TENANT", env = "SVC_TENANT", hide_env_values = true)]
+    pub(crate) tenant: Option<TenantId>,
+    /// Output format.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "SVC_OUTPUT",
+        hide_env_values = true,
+        default_value = "table"
+    )]
+    pub(crate) output: Format,
+    /// Never prompt; exit with status 12 if input is required.
+    #[arg(long, global = true)]
+    pub(crate) no_input: bool,
+    /// Answer yes to confirmation prompts.
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
+    /// Time limit of a request including retries, such as 500ms, 30s or 5m.
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// PEM file of CA certificates to trust instead of the system's.
+    #[arg(long, global = true, value_name = "FILE", env = "SVC_CA_FILE", hide_env_values = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Print only data, warnings and errors.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Log each HTTP request with status and request id, never credentials.
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+    /// Color messages; auto honors `NO_COLOR`.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+}
+
+/// Output format. The values have no doc comments: clap would print the help of every command on several lines per value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Table,
+    Json,
+    Ndjson,
+}
+
+/// When to color messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Color> for clap::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => Self::Auto,
+            Color::Always => Self::Always,
+            Color::Never => Self::Never,
+        }
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => Err("the duration must be above zero".to_owned()),
+        Ok(duration) if duration > MAX_DURATION => Err("the duration must be at most 24h".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error} (examples: 500ms, 30s, 5m)")),
+    }
+}
+
+/// Value of an option in raw arguments, else in a variable, else the default. For errors that occur before clap has
+/// parsed the arguments.
+pub(crate) fn value_before_parsing<T: ValueEnum + Default>(
+    arguments: &[String],
+    option: &str,
+    variable: Option<String>,
+) -> T {
+    let argument =
+        arguments.iter().enumerate().find_map(|(index, argument)| match argument.strip_prefix(option)? {
+            "" => arguments.get(index + 1).cloned(),
+            value => value.strip_prefix('=').map(str::to_owned),
+        });
+    argument.or(variable).and_then(|value| T::from_str(&value, false).ok()).unwrap_or_default()
+}
 
 /// Options of commands that print long lists.
 #[derive(Args, Clone, Copy, Debug)]
@@ -75,4 +177,55 @@ where
     T: FromStr<Err: Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(values).try_map(|value| value.parse())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parses_durations_with_units() {
+        for (text, duration) in [
+            ("500ms", Duration::from_millis(500)),
+            ("30s", Duration::from_secs(30)),
+            ("2m", Duration::from_mins(2)),
+            ("5min", Duration::from_mins(5)),
+            ("1m 30s", Duration::from_secs(90)),
+            ("24h", Duration::from_hours(24)),
+            ("1d", Duration::from_hours(24)),
+        ] {
+            assert_eq!(parse_duration(text), Ok(duration), "{text}");
+        }
+    }
+
+    #[test]
+    fn rejects_durations_without_unit_or_out_of_range() {
+        for text in ["", "s", "30", "0s", "25h", "-1s", "30x", "99999999999999999999s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn finds_the_output_format_before_parsing() {
+        let format = |line: &str, variable: Option<&str>| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            value_before_parsing::<Format>(&words, "--output", variable.map(str::to_owned))
+        };
+        assert_eq!(format("svc --output json nonsense", None), Format::Json);
+        assert_eq!(format("svc --output=ndjson nonsense", None), Format::Ndjson);
+        assert_eq!(format("svc nonsense", Some("json")), Format::Json);
+        assert_eq!(format("svc --output table", Some("json")), Format::Table);
+        assert_eq!(format("svc --output", None), Format::Table);
+    }
+
+    proptest! {
+        #[test]
+        fn duration_parser_accepts_only_durations_in_range(text in "\\PC{0,12}") {
+            if let Ok(duration) = parse_duration(&text) {
+                prop_assert!(!duration.is_zero() && duration <= MAX_DURATION);
+            }
+        }
+    }
 }

@@ -1,23 +1,20 @@
-//! Effective settings of one run. Precedence: option, environment variable, last login, default.
-
-mod credential;
+//! Effective settings of one run. Precedence: option, environment variable, last login, default. The credential of a command
+//! is one of the environment, else the stored session.
 
 use std::cell::OnceCell;
 use std::time::Duration;
 
-use contract::TraceContext;
-use tenancy::TenantId;
+use contract::session::Whoami;
+use contract::{Secret, TraceContext, routes};
+use tenancy::{TenantId, UserId};
 
-pub(crate) use credential::ActiveCredential;
-
-use crate::api::{Api, ApiList};
-use crate::base_url::{self, BaseUrl};
-use crate::ca_file::CaFile;
+use crate::api::{Api, ApiList, Call};
+use crate::arguments::Globals;
 use crate::catalog::CommandTree;
 use crate::credentials::{CredentialStore, Credentials};
-use crate::environment;
+use crate::endpoint::{BaseUrl, CaFile, DEFAULT_BASE_URL};
+use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
 use crate::error::{ErrorKind, Result};
-use crate::globals::Globals;
 use crate::output::{ItemList, Output, Row};
 use crate::prompt::Prompt;
 
@@ -68,7 +65,7 @@ impl Context {
         }
         let url = match &self.globals.base_url {
             Some(url) => url.clone(),
-            None => stored_credentials()?.current_service().unwrap_or(base_url::DEFAULT).to_owned(),
+            None => stored_credentials()?.current_service().unwrap_or(DEFAULT_BASE_URL).to_owned(),
         };
         let service = BaseUrl::parse(&url)?;
         if service.is_unencrypted() {
@@ -126,4 +123,103 @@ impl Context {
 /// Credentials of the current user's file.
 pub(crate) fn stored_credentials() -> Result<Credentials> {
     CredentialStore::for_current_user()?.load()
+}
+
+/// A credential and what the client knows about it.
+#[derive(Clone, Debug)]
+pub(crate) struct ActiveCredential {
+    pub(crate) bearer: Secret,
+    /// Variable that contains the credential; `None` for a stored session.
+    pub(crate) variable: Option<&'static str>,
+    /// User of a stored session.
+    pub(crate) user: Option<UserId>,
+    /// Tenant to send with the credential. The service rejects a credential of another tenant.
+    pub(crate) tenant: Option<TenantId>,
+}
+
+/// User and tenant of a session.
+pub(crate) struct SessionOwner {
+    pub(crate) tenant: TenantId,
+    pub(crate) user: UserId,
+}
+
+impl Context {
+    /// Session or API key to use.
+    pub(crate) fn credential(&self) -> Result<ActiveCredential> {
+        for variable in [TOKEN, API_KEY] {
+            if let Some(bearer) = environment::secret(variable)? {
+                return Ok(self.credential_from(bearer, variable));
+            }
+        }
+        self.stored_session()
+    }
+
+    /// Session to use. Ignores API keys.
+    pub(crate) fn session(&self) -> Result<ActiveCredential> {
+        match environment::secret(TOKEN)? {
+            Some(bearer) => Ok(self.credential_from(bearer, TOKEN)),
+            None => self.stored_session(),
+        }
+    }
+
+    /// Token of the platform administrator.
+    pub(crate) fn platform_token(&self) -> Result<ActiveCredential> {
+        let bearer = environment::secret(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
+        Ok(self.credential_from(bearer, PLATFORM_TOKEN))
+    }
+
+    /// Credential for routes that accept the platform token too. A session or API key of the environment takes
+    /// precedence over the platform token, and the platform token over a stored session.
+    pub(crate) async fn credential_or_platform_token(&self) -> Result<ActiveCredential> {
+        let has_credential = environment::secret(TOKEN)?.is_some() || environment::secret(API_KEY)?.is_some();
+        if has_credential || environment::secret(PLATFORM_TOKEN)?.is_none() {
+            return self.credential();
+        }
+        // The platform administrator belongs to no tenant, so the request must name one.
+        Ok(ActiveCredential { tenant: Some(self.tenant().await?), ..self.platform_token()? })
+    }
+
+    fn credential_from(&self, bearer: Secret, variable: &'static str) -> ActiveCredential {
+        let tenant = self.tenant_option().cloned();
+        ActiveCredential { bearer, variable: Some(variable), user: None, tenant }
+    }
+
+    fn stored_session(&self) -> Result<ActiveCredential> {
+        let (service, stored) = (self.service()?, stored_credentials()?);
+        let tenant = self
+            .tenant_option()
+            .or_else(|| stored.current_tenant(service))
+            .ok_or_else(|| ErrorKind::NotLoggedIn.with_message(format!("not logged in to {service}")))?;
+        let session = stored.session(service, tenant).ok_or_else(|| {
+            ErrorKind::NotLoggedIn.with_message(format!("not logged in to tenant {tenant} of {service}"))
+        })?;
+        Ok(ActiveCredential {
+            bearer: session.token.clone(),
+            variable: None,
+            user: Some(session.user_id),
+            tenant: Some(tenant.clone()),
+        })
+    }
+}
+
+impl Call<'_> {
+    /// Sends the credential, and its tenant if known.
+    pub(crate) fn authenticated(self, credential: &ActiveCredential) -> Result<Self> {
+        Ok(self.bearer(&credential.bearer)?.tenant(credential.tenant.as_ref()))
+    }
+}
+
+impl ActiveCredential {
+    /// User and tenant of the session. Asks the service about a token of the environment.
+    pub(crate) async fn owner(&self, api: &Api) -> Result<SessionOwner> {
+        if let (Some(tenant), Some(user)) = (self.tenant.clone(), self.user) {
+            return Ok(SessionOwner { tenant, user });
+        }
+        let call = api.call(&routes::WHOAMI, &[]).authenticated(self)?;
+        let Whoami { tenant_id: tenant, user_id, .. } = call.fetch().await?;
+        match user_id {
+            Some(user) => Ok(SessionOwner { tenant, user }),
+            None => Err(ErrorKind::InputInvalid.with_message("the credential is not a user session")),
+        }
+    }
 }

@@ -11,7 +11,7 @@ use etcetera::BaseStrategy;
 use serde::{Deserialize, Serialize};
 use tenancy::{TenantId, UserId};
 
-use crate::base_url::BaseUrl;
+use crate::endpoint::BaseUrl;
 use crate::error::{ErrorKind, Result};
 
 /// A session stored by a login.

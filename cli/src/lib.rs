@@ -3,16 +3,13 @@
 
 mod api;
 mod arguments;
-mod base_url;
-mod ca_file;
 mod catalog;
-mod command;
 mod commands;
 mod context;
 mod credentials;
+mod endpoint;
 mod environment;
 mod error;
-mod globals;
 mod help;
 mod input;
 mod output;

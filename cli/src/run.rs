@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 
-use crate::command::Node;
+use crate::arguments::{Color, value_before_parsing};
+use crate::commands::Node;
 use crate::commands::{CommandLine, TREE};
 use crate::context::Context;
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::globals::{Color, value_before_parsing};
 use crate::help;
 use crate::output::Output;
 

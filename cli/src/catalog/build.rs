@@ -8,10 +8,10 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command};
 use uuid::Uuid;
 
-use super::format::{
+use super::overlay::PossibleError;
+use super::{
     CatalogArgument, CatalogError, CatalogOption, CommandDescriptor, Document, Example, ExitCode, SCHEMA_ID,
 };
-use super::overlay::PossibleError;
 use super::{CommandTree, Overlay, VERSION};
 use crate::error::Exit;
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::api::ApiResponse;
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::Command;
+use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::input::read_stdin;

@@ -10,7 +10,7 @@ use tenancy::KeyId;
 
 use crate::arguments::{Paging, enum_parser};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, ItemList, Row, Table, minute, time};

@@ -16,7 +16,7 @@ use tenancy::{TenantId, UserId};
 
 use self::sessions::RevokedSession;
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::{Context, stored_credentials};
 use crate::credentials::CredentialStore;
 use crate::environment::{self, API_KEY, TOKEN};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::catalog::{
     Document, HelpGroup, Overlay, Requirement, Routes, document, format_schema, schema_of, validation_errors,
 };
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, Table};

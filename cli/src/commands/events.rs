@@ -1,9 +1,7 @@
 //! `svc events`: events, sent and validated.
 
 mod delivery;
-mod ids;
 mod input;
-mod progress;
 mod rejects;
 mod send;
 
@@ -17,7 +15,7 @@ use udm::ParseError;
 
 use self::input::{EventReader, InputItem, InputSource};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::input::run_blocking;

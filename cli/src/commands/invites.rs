@@ -9,7 +9,7 @@ use tenancy::InviteId;
 
 use crate::arguments::{DeliveryArgument, Paging, RoleArgument, enum_parser};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
 use crate::input::stdin_secret;

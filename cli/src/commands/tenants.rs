@@ -7,7 +7,7 @@ use tenancy::TenantId;
 
 use crate::arguments::DeliveryArgument;
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, ItemList, Row, Table, time};

@@ -8,7 +8,7 @@ use tenancy::UserId;
 use super::invites::{AcceptInviteCommand, InviteCommand};
 use crate::arguments::{Paging, RoleArgument, enum_parser};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, ItemList, Row, Table, time};

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::text::escape_lines;
+use super::escape_lines;
 use super::{CommandOutput, escape};
 
 /// Text for a terminal, with control characters escaped.

@@ -12,11 +12,11 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use super::device_login;
-use crate::base_url::BaseUrl;
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::Command;
+use crate::commands::Command;
 use crate::context::Context;
 use crate::credentials::{CredentialStore, StoredSession};
+use crate::endpoint::BaseUrl;
 use crate::environment;
 use crate::error::{ErrorKind, Result};
 use crate::input::{file_secret, stdin_secret};

@@ -9,7 +9,7 @@ use tenancy::{SessionId, UserId};
 
 use crate::api::Api;
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::{Command, group};
+use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::credentials::CredentialStore;
 use crate::error::{ErrorKind, Exit, Result};

@@ -9,12 +9,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use transport::{HttpTransport, HttpTransportConfig, TransportError};
 
-use super::delivery::{BatchLimits, Delivery, DeliveryResult, read_source};
+use super::delivery::{BatchLimits, Delivery, DeliveryResult, Progress, read_source};
 use super::input::InputSource;
-use super::progress::Progress;
 use super::rejects::{RejectLog, RejectedLine, error_code, error_message, local_kind};
 use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
-use crate::command::Command;
+use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
 use crate::input::run_blocking;

@@ -1,15 +1,18 @@
-//! Base URL of the service, validated and normalized. Stored credentials are keyed by it.
+//! The service to connect to: its base URL, validated and normalized, and the CA certificates of `--ca-file`, which replace
+//! the system's. Stored credentials are keyed by the base URL.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use contract::API_PREFIX;
+use reqwest::Certificate;
 use url::{Host, Url};
 
-use crate::error::{CliError, ErrorKind};
+use crate::error::{CliError, ErrorKind, Result};
 
 /// Base URL without option, variable and login.
-pub(crate) const DEFAULT: &str = "http://127.0.0.1:8080";
+pub(crate) const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8080";
 
 /// A normalized base URL: `http` or `https`, host, port and optional path prefix, without `/api/v1` and trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +20,7 @@ pub(crate) struct BaseUrl(String);
 
 impl BaseUrl {
     /// Parses and normalizes a URL. Removes a trailing `/api/v1`.
-    pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         // A URL that may contain a password is not repeated in the error.
         let shown = if text.contains('@') { "" } else { text };
         let invalid = |reason: &str| {
@@ -68,6 +71,41 @@ impl BaseUrl {
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// A PEM file of root certificates.
+pub(crate) struct CaFile {
+    path: PathBuf,
+    pem: Vec<u8>,
+}
+
+impl CaFile {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let empty = Self { path: path.to_owned(), pem: Vec::new() };
+        match std::fs::read(path) {
+            Ok(pem) => Ok(Self { pem, ..empty }),
+            Err(error) => Err(empty.invalid(&error.to_string())),
+        }
+    }
+
+    pub(crate) fn pem(&self) -> &[u8] {
+        &self.pem
+    }
+
+    /// Certificates of the file, at least one.
+    pub(crate) fn certificates(&self) -> Result<Vec<Certificate>> {
+        let certificates =
+            Certificate::from_pem_bundle(&self.pem).map_err(|error| self.invalid(&error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(self.invalid("the file contains no PEM certificate"));
+        }
+        Ok(certificates)
+    }
+
+    /// Error for a file that cannot be used.
+    pub(crate) fn invalid(&self, reason: &str) -> CliError {
+        ErrorKind::ConfigurationInvalid.with_message(format!("--ca-file {}: {reason}", self.path.display()))
     }
 }
 
