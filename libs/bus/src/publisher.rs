@@ -14,6 +14,7 @@ mod metrics;
 mod pending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use service::telemetry::Metrics;
 use service::{Tasks, chain};
@@ -189,11 +190,11 @@ impl Publisher {
 impl Shared {
     /// Connects, serves the connection until it breaks, and connects again. Ends when `stop` is cancelled.
     async fn run(self: Arc<Self>, dialer: Dialer, stop: CancellationToken) {
-        let mut attempt = 0;
+        let mut attempts = Attempts::default();
         while !stop.is_cancelled() {
-            attempt += 1;
+            let delay = attempts.next_delay();
             let connecting = async {
-                sleep(back_off(attempt)).await;
+                sleep(delay).await;
                 dialer.dial().await
             };
             let Some(connected) = stop.run_until_cancelled(connecting).await else {
@@ -202,14 +203,13 @@ impl Shared {
             match connected {
                 Ok((link, receiver)) => {
                     link.run(&self, receiver, &stop).await;
-                    // Not 0: reconnecting after a connection that breaks at once needs a delay.
-                    attempt = 1;
+                    attempts.connection_lost();
                     if !stop.is_cancelled() {
                         tracing::warn!(stream = &*self.stream, "NATS connection lost; reconnecting");
                     }
                 }
                 // Logged once per outage.
-                Err(error) if attempt == 1 => {
+                Err(error) if attempts.record_failure() => {
                     tracing::warn!(
                         stream = &*self.stream,
                         error = chain(&error),
@@ -217,9 +217,52 @@ impl Shared {
                     );
                 }
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), attempt, "failed to connect to NATS; retrying");
+                    tracing::debug!(
+                        error = chain(&error),
+                        attempt = attempts.count,
+                        "failed to connect to NATS; retrying"
+                    );
                 }
             }
         }
+    }
+}
+
+/// Attempts to connect: the delay before the next one, and whether the error of the outage is logged.
+#[derive(Default)]
+struct Attempts {
+    count: usize,
+    failed: bool,
+}
+
+impl Attempts {
+    fn next_delay(&mut self) -> Duration {
+        self.count += 1;
+        back_off(self.count)
+    }
+
+    /// Records a failed attempt. Returns whether it is the first one of the outage.
+    fn record_failure(&mut self) -> bool {
+        !std::mem::replace(&mut self.failed, true)
+    }
+
+    /// Starts a new outage. The count is not 0: reconnecting after a connection that breaks at once needs a delay.
+    fn connection_lost(&mut self) {
+        *self = Self { count: 1, failed: false };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_failure_of_each_outage_is_detected_and_reconnecting_is_delayed() {
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.next_delay(), Duration::ZERO);
+        assert_eq!([(); 3].map(|()| attempts.record_failure()), [true, false, false]);
+        attempts.connection_lost();
+        assert!(!attempts.next_delay().is_zero());
+        assert_eq!([(); 3].map(|()| attempts.record_failure()), [true, false, false]);
     }
 }
