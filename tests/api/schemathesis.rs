@@ -27,7 +27,7 @@ async fn every_route_matches_the_openapi_document() {
     let (key, _) = system.create_api_key(&admin, &scopes).await;
     let (revoked, _) = system.create_api_key(&admin, &json!({ "name": "revoked at will" })).await;
 
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/api");
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("api");
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(python);
     command.args(["-c", "from schemathesis.cli import schemathesis; schemathesis()", "--config-file"]);
