@@ -79,7 +79,7 @@ impl App {
     ) -> Result<InviteBody, Problem> {
         let mut work = self.begin(scope, actor).await?;
         let token = work.invite_token(delivery)?;
-        let found = invite::find_locked(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        let found = invite::find_for_update(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         match found.state {
             InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
             InviteState::Expired { .. } | InviteState::Revoked { .. } => return Err(not_pending()),
@@ -113,7 +113,7 @@ impl App {
         invite_id: InviteId,
     ) -> Result<(), Problem> {
         let mut work = self.begin(scope, actor).await?;
-        let found = invite::find_locked(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        let found = invite::find_for_update(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         // A caller that cannot grant a role must not revoke an invite that grants it.
         if found.role > highest_role {
             return Err(ProblemKind::Forbidden.into());
@@ -148,7 +148,7 @@ impl App {
         if tenant.status == TenantStatus::Suspended {
             return Err(ComposeError::Suspended);
         }
-        let Some(found) = invite::find_locked(&mut work, invite_id).await? else { return Ok(None) };
+        let Some(found) = invite::find_for_update(&mut work, invite_id).await? else { return Ok(None) };
         let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
         let Some(mailed) = found.mail(token.digest(), term, work.now()) else { return Ok(None) };
         invite::save(&mut work, &mailed).await?;
@@ -260,7 +260,7 @@ impl Work<'_> {
     /// Returns the invite, accepted with its token, if the tenant is active.
     async fn accept(&mut self, invite_id: InviteId, digest: &TokenDigest) -> Result<Invite, Problem> {
         let tenant = tenant::find(self).await?;
-        let found = invite::find_locked(self, invite_id).await?;
+        let found = invite::find_for_update(self, invite_id).await?;
         let is_active = tenant.is_some_and(|tenant| tenant.status == TenantStatus::Active);
         let accepted = found.filter(|_| is_active).and_then(|invite| invite.accept(digest, self.now()));
         Ok(accepted.ok_or(ProblemKind::TokenInvalid)?)

@@ -49,7 +49,7 @@ impl App {
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
         let (digest, now) = (token.digest(), work.now());
         let expires_at = now + self.reset_ttl;
-        let reset = if let Some(found) = reset::find_locked(&mut work, reset_id).await? {
+        let reset = if let Some(found) = reset::find_for_update(&mut work, reset_id).await? {
             // The message is delivered again, unless a newer request replaced it.
             let Some(renewed) = found.reset.renew(digest, expires_at) else { return Ok(None) };
             renewed
@@ -116,7 +116,7 @@ impl Work<'_> {
         reset_id: ResetId,
         digest: &TokenDigest,
     ) -> Result<(Reset, EmailKey), Problem> {
-        let found = reset::find_locked(self, reset_id).await?.filter(|found| found.is_active);
+        let found = reset::find_for_update(self, reset_id).await?.filter(|found| found.is_active);
         let ResetOfAccount { reset, email, .. } = found.ok_or(ProblemKind::TokenInvalid)?;
         let used = reset.confirm(digest, self.now()).ok_or(ProblemKind::TokenInvalid)?;
         Ok((used, email))

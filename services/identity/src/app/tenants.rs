@@ -83,7 +83,7 @@ impl App {
             validate_quota(quota)?;
         }
         let mut work = self.begin(scope, Actor::PlatformAdmin).await?;
-        let found = tenant::find_locked(&mut work).await?.ok_or(ProblemKind::NotFound)?;
+        let found = tenant::find_for_update(&mut work).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
             display_name: name.map_or(found.display_name, str::to_owned),
             status: patch.status.unwrap_or(found.status),

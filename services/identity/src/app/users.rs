@@ -51,7 +51,7 @@ impl App {
         let mut work = self.begin(scope, actor).await?;
         // Locks all active administrators in the same order, so that two administrators cannot remove each other.
         let admins = user::lock_active_admins(&mut work).await?;
-        let found = user::find_locked(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let found = user::find_for_update(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
         if found.status == UserStatus::Invited {
             return Err(ProblemKind::UserInvited.into());
         }

@@ -105,11 +105,11 @@ pub(crate) async fn find_by_digest(
 }
 
 /// Finds an invite and locks it until the transaction ends.
-pub(crate) async fn find_locked(tx: &mut TenantTx, invite_id: InviteId) -> Result<Option<Invite>, Error> {
+pub(crate) async fn find_for_update(tx: &mut TenantTx, invite_id: InviteId) -> Result<Option<Invite>, Error> {
     let now = tx.now();
     let row = sqlx::query_as!(
         Row,
-        r#"-- invite.find_locked
+        r#"-- invite.find_for_update
         select
             invites.invite_id as "invite_id: InviteId", invites.user_id as "user_id: UserId", users.email,
             users.email_key, invites.role, invites.status, invites.digest, invites.expires_at, invites.created_at,

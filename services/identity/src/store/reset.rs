@@ -63,12 +63,12 @@ pub(crate) async fn find_by_digest(
 }
 
 /// Finds a reset with its account and locks the reset until the transaction ends.
-pub(crate) async fn find_locked(
+pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     reset_id: ResetId,
 ) -> Result<Option<ResetOfAccount>, Error> {
     let row = sqlx::query!(
-        r#"-- reset.find_locked
+        r#"-- reset.find_for_update
         select
             resets.reset_id as "reset_id: ResetId", resets.user_id as "user_id: UserId", resets.status,
             resets.digest, resets.expires_at, resets.created_at, resets.settled_at, users.email_key,

@@ -87,11 +87,11 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
 }
 
 /// Finds the tenant of the transaction and locks it until the transaction ends.
-pub(crate) async fn find_locked(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
+pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
     let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query_as!(
         Row,
-        r#"-- tenant.find_locked
+        r#"-- tenant.find_for_update
         select
             tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
         from identity.tenants

@@ -239,10 +239,10 @@ pub(crate) async fn find(tx: &mut TenantTx, user_id: UserId) -> Result<Option<Us
 }
 
 /// Finds a user of the tenant and locks it until the transaction ends.
-pub(crate) async fn find_locked(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
+pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Result<Option<User>, Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"-- user.find_locked
+        r#"-- user.find_for_update
         select user_id as "user_id: UserId", email, role, status, created_at, updated_at
         from identity.users
         where user_id = $1
