@@ -83,7 +83,8 @@ pub(crate) async fn load(tx: &mut TenantTx, key: &ThrottleKey) -> Result<Throttl
     Ok(row.into())
 }
 
-/// Loads the state and locks the rows of the source and of the account. [`save`] must follow.
+/// Loads the state and locks the row of the account, then the row of the source. [`delete_failures`] locks them in the same order,
+/// so that a login and a password reset of one account cannot deadlock. [`save`] must follow.
 pub(crate) async fn load_locked(
     tx: &mut TenantTx,
     key: &ThrottleKey,
@@ -103,7 +104,8 @@ pub(crate) async fn load_locked(
         )
         insert into identity.login_attempts
             (account_key, source, failures, back_off_until, window_ends_at, in_flight)
-        values ($1, $2, 0, $3, $4, '{}')
+        select $1, $2, 0, $3, $4::timestamptz, '{}'::timestamptz[]
+        from account
         on conflict (account_key, source) do update set source = excluded.source
         returning
             failures, back_off_until, window_ends_at, in_flight, last_success_at,

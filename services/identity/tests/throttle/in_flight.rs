@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashing::{Entropy, SystemEntropy};
 use serde_json::json;
-use testkit::PASSWORD;
+use testkit::{PASSWORD, wait_until};
 use tokio::sync::{Mutex, Notify};
 
 use crate::context::{Context, ELSEWHERE, EMAIL, HERE, json_of};
@@ -121,4 +121,28 @@ async fn an_attempt_does_not_count_if_its_result_cannot_be_recorded() {
     context.run_sql("grant insert on identity.outbox to svc_identity").await;
     assert!(context.succeeds(HERE).await);
     assert_eq!(context.failures().await, [4]);
+}
+
+/// A password reset deletes the failures of an account in this order. Another order could deadlock with a login.
+#[tokio::test]
+async fn a_settled_attempt_locks_the_account_before_the_source() {
+    let context = Context::start().await;
+    context.fail(1).await;
+    let mut superuser = context.database.superuser().await.unwrap();
+    let mut reset = sqlx::Connection::begin(&mut superuser).await.unwrap();
+    sqlx::query("select from identity.login_failures for update").execute(&mut *reset).await.unwrap();
+    let login = context.log_in(HERE, EMAIL, "wrong-password-altogether");
+    let reset = async {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        wait_until("the login waits for the account", async || {
+            (context.count(waiting).await == 1).then_some(())
+        })
+        .await;
+        let locked =
+            sqlx::query("select from identity.login_attempts for update nowait").execute(&mut *reset).await;
+        reset.rollback().await.unwrap();
+        locked.map(|rows| rows.rows_affected())
+    };
+    let (status, locked) = tokio::join!(login, reset);
+    assert_eq!((status, locked.unwrap()), (401, 1));
 }
