@@ -202,7 +202,7 @@ impl Call<'_> {
         Ok(ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body))
     }
 
-    /// Whether the request may be sent again. The service does not process a request that it rejects with 429. After
+    /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After
     /// 502 to 504, only idempotent requests are safe to repeat.
     fn may_retry(&self, status: StatusCode) -> bool {
         let idempotent = matches!(self.method, Method::GET | Method::HEAD | Method::DELETE);

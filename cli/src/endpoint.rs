@@ -51,7 +51,7 @@ impl BaseUrl {
         &self.0
     }
 
-    /// Whether the host is a loopback address.
+    /// Returns whether the host is a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {
         let url = Url::parse(&self.0).ok();
         match url.as_ref().and_then(Url::host) {
@@ -62,7 +62,7 @@ impl BaseUrl {
         }
     }
 
-    /// Whether credentials would cross a network unencrypted.
+    /// Returns whether credentials would cross a network unencrypted.
     pub(crate) fn is_unencrypted(&self) -> bool {
         self.0.starts_with("http://") && !self.is_loopback()
     }

@@ -13,12 +13,12 @@ pub(crate) const API_KEY: &str = "SVC_API_KEY";
 /// Token of the platform administrator.
 pub(crate) const PLATFORM_TOKEN: &str = "SVC_PLATFORM_TOKEN";
 
-/// Whether the process runs in continuous integration, where prompting is not possible.
+/// Returns whether the process runs in continuous integration, where prompting is not possible.
 pub(crate) fn is_ci() -> bool {
     text("CI").is_some()
 }
 
-/// Whether colors are disabled (<https://no-color.org>).
+/// Returns whether colors are disabled (<https://no-color.org>).
 pub(crate) fn is_color_disabled() -> bool {
     text("NO_COLOR").is_some()
 }

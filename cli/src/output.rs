@@ -51,12 +51,12 @@ impl Output {
         Self { format, quiet: false, verbose: false, colored: use_color(color) }
     }
 
-    /// Whether messages are JSON.
+    /// Returns whether messages are JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format != Format::Table
     }
 
-    /// Whether to show progress on standard error.
+    /// Returns whether to show progress on standard error.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.is_json() && io::stderr().is_terminal()
     }

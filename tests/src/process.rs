@@ -96,7 +96,7 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
 }
 
-/// Whether the process runs. A zombie does not.
+/// Returns whether the process runs. A zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }

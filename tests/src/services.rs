@@ -202,7 +202,7 @@ impl Listeners {
 }
 
 impl Service {
-    /// Whether `/readyz` returns 200.
+    /// Returns whether `/readyz` returns 200.
     pub async fn is_ready(&self) -> bool {
         let url = format!("http://{}/readyz", self.admin);
         let client = testkit::client::plain_http();

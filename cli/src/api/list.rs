@@ -32,7 +32,7 @@ impl ListLimit {
         }
     }
 
-    /// Whether `count` items, and at least one page, are enough.
+    /// Returns whether `count` items, and at least one page, are enough.
     fn is_reached(self, count: usize) -> bool {
         match self {
             Self::OnePage => true,

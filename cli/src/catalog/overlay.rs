@@ -88,7 +88,7 @@ impl Routes {
     }
 }
 
-/// Whether the client itself prevents a problem, because it builds headers, encodings and batches.
+/// Returns whether the client itself prevents a problem, because it builds headers, encodings and batches.
 const fn is_prevented(kind: ProblemKind) -> bool {
     matches!(
         kind,

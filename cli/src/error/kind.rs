@@ -70,7 +70,7 @@ impl ErrorKind {
     pub(crate) const CONFIRMATION: &[Self] =
         &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable, Self::Declined];
 
-    /// Whether the same command can succeed later, unchanged.
+    /// Returns whether the same command can succeed later, unchanged.
     pub(crate) const fn is_retryable(self) -> bool {
         matches!(self.exit(), Exit::Unavailable)
     }

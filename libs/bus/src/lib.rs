@@ -15,7 +15,7 @@ pub use invalidations::{
     InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
-pub use publisher::{Ack, PublishError, PublishLimits, Publisher};
+pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher};
 pub use streams::{
     AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, Profile, StreamDefinition, StreamError, UDM_STREAM, audit,
     dead_letters, ensure, events, verify,

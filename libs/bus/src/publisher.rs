@@ -84,6 +84,15 @@ impl Default for PublishLimits {
     }
 }
 
+/// Number and size of the messages that wait for an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Number of messages.
+    pub messages: usize,
+    /// Size of the messages in bytes, counted as in [`PublishLimits`].
+    pub bytes: usize,
+}
+
 /// Publishes to one stream. Clones share the connection and the memory budget.
 #[derive(Clone)]
 pub struct Publisher(Arc<Shared>);
@@ -181,9 +190,9 @@ impl Publisher {
     }
 
     /// Returns number and size of the messages in flight.
-    pub fn in_flight(&self) -> PublishLimits {
+    pub fn in_flight(&self) -> InFlight {
         let budget = &self.0.budget;
-        PublishLimits { messages: budget.reservations(), bytes: budget.reserved_bytes() }
+        InFlight { messages: budget.reservations(), bytes: budget.reserved_bytes() }
     }
 }
 

@@ -6,7 +6,7 @@ mod broker;
 use std::time::Duration;
 
 use broker::{Broker, SECOND, acme, deadline, event};
-use bus::{Ack, AuditSubject, Message, PublishError, PublishLimits};
+use bus::{Ack, AuditSubject, InFlight, Message, PublishError, PublishLimits};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout};
@@ -48,7 +48,7 @@ async fn batch_has_one_outcome_per_message_in_order() -> anyhow::Result<()> {
     assert_eq!(sequences, (1..=1_000).collect::<Vec<_>>());
     let stored = broker.jetstream().await?.get_stream("UDM").await?.get_raw_message(700).await?;
     assert_eq!(stored.payload, *batch[699].payload());
-    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
+    assert_eq!(publisher.in_flight(), InFlight { messages: 0, bytes: 0 });
     assert!(publisher.publish_all(&acme(), Vec::new(), deadline(5)).await.is_empty());
     Ok(())
 }
@@ -87,7 +87,7 @@ async fn broken_connection_fails_publishing_at_once_and_loses_no_acknowledged_ev
     for sequence in acknowledged {
         stream.get_raw_message(sequence).await?;
     }
-    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
+    assert_eq!(publisher.in_flight(), InFlight { messages: 0, bytes: 0 });
     Ok(())
 }
 
@@ -119,7 +119,7 @@ async fn memory_is_released_after_the_deadline_even_if_the_caller_is_gone() -> a
     assert_eq!(publisher.in_flight().messages, 10, "dropping the future does not cancel publication");
     let outcome = publisher.publish(&tenant, event("w", b"{}"), soon).await;
     assert_eq!(outcome, Err(PublishError::AckTimeout));
-    assert_eq!(publisher.in_flight(), PublishLimits { messages: 0, bytes: 0 });
+    assert_eq!(publisher.in_flight(), InFlight { messages: 0, bytes: 0 });
     broker.server.resume()?;
     timeout(10 * SECOND, publisher.ready()).await?;
     publisher.publish(&tenant, event("after", b"{}"), deadline(5)).await?;

@@ -21,7 +21,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the constraint with the given name rejected a row.
+    /// Returns whether the constraint with the given name rejected a row.
     pub fn violates(&self, name: &str) -> bool {
         matches!(self, Self::Constraint(constraint) if constraint == name)
     }
@@ -60,7 +60,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Whether a statement with this SQLSTATE can succeed later (PostgreSQL, appendix A).
+/// Returns whether a statement with this SQLSTATE can succeed later (PostgreSQL, appendix A).
 fn is_transient(code: &str) -> bool {
     // 08 connection, 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement timeout,
     // 40001 serialization, 40P01 deadlock, 55P03 lock timeout, 25P03 idle transaction, 25006 read-only (failover).

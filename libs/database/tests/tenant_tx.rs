@@ -13,7 +13,7 @@ use testkit::TestDatabase;
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
 async fn begin(database: &TestDatabase) -> TenantTx {
-    let scope = TenantScope::of_outbox("acme".parse().unwrap());
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
     database.pool("svc_identity").unwrap().begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap()
 }
 

@@ -66,7 +66,7 @@ impl Account {
         }
     }
 
-    /// Whether this account can run the program.
+    /// Returns whether this account can run the program.
     pub(crate) async fn can_run(self, program: &Path) -> bool {
         let mut command = self.command(program);
         command.arg("--version");

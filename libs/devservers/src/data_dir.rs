@@ -117,7 +117,7 @@ impl DataDir {
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))
     }
 
-    /// Whether only this user can have written to the directory.
+    /// Returns whether only this user can have written to the directory.
     pub fn is_own(&self) -> bool {
         fs::symlink_metadata(&self.root).is_ok_and(|metadata| {
             metadata.is_dir()

@@ -144,7 +144,7 @@ async fn exits_within(pid: Pid, arguments: &str, timeout: Duration) -> bool {
     true
 }
 
-/// Whether the command line of the process contains these words. The command line of a zombie is empty.
+/// Returns whether the command line of the process contains these words. The command line of a zombie is empty.
 fn has_arguments(pid: Pid, arguments: &str) -> bool {
     let contains = |line: String| format!(" {} ", line.trim()).contains(&format!(" {arguments} "));
     command_line(pid.as_raw_pid()).is_some_and(contains)

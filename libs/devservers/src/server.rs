@@ -91,7 +91,7 @@ pub(crate) trait Server: Send + Sync + 'static {
     fn identifying_arguments(&self) -> &str;
     /// The port that it listens on.
     fn port(&self) -> &StoredPort;
-    /// Whether it responds to a request.
+    /// Returns whether it responds to a request.
     fn is_responding(&self) -> impl Future<Output = bool> + Send;
 }
 
@@ -233,7 +233,7 @@ impl StoredPort {
         self.number.load(Relaxed)
     }
 
-    /// Whether another process listens on the port.
+    /// Returns whether another process listens on the port.
     pub(crate) fn is_taken(&self) -> bool {
         !is_free(self.number())
     }

@@ -49,8 +49,8 @@ impl TenantScope {
         Self(tenant_id)
     }
 
-    /// The tenant of an outbox message, or of a record that another service sent.
-    pub fn of_outbox(tenant_id: TenantId) -> Self {
+    /// The tenant of a record of the services themselves: an outbox message, or an account status that identity pushed.
+    pub fn of_internal_record(tenant_id: TenantId) -> Self {
         Self(tenant_id)
     }
 

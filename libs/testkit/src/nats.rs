@@ -57,7 +57,7 @@ impl NatsServer {
         Ok(())
     }
 
-    /// Whether all threads are stopped. Without `/proc` this is assumed.
+    /// Returns whether all threads are stopped. Without `/proc` this is assumed.
     fn is_stopped(&self) -> anyhow::Result<bool> {
         let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
         let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.trim())) else {

@@ -13,8 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use audit::{AuditEvent, AuditLog};
-use authn::{CredentialVerifier, PlatformSecret, SessionClient};
-use axum::extract::FromRef;
+use authn::{PlatformSecret, SessionClient};
 use chrono::TimeDelta;
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
@@ -24,7 +23,7 @@ use service::{Clock, Tasks};
 use tenancy::{Actor, TenantScope};
 
 use crate::breach_set::BreachSet;
-use crate::config::Limits;
+use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;
 use crate::domain::password::PasswordPolicy;
 use crate::message::Message;
@@ -47,7 +46,7 @@ pub(crate) struct App {
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: LimiterKeys,
-    pub(crate) limits: Limits,
+    pub(crate) rate_limits: RateLimits,
     /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
 }
@@ -99,17 +98,5 @@ impl Deref for Work<'_> {
 impl DerefMut for Work<'_> {
     fn deref_mut(&mut self) -> &mut TenantTx {
         &mut self.tx
-    }
-}
-
-impl FromRef<App> for Arc<dyn CredentialVerifier> {
-    fn from_ref(app: &App) -> Self {
-        Arc::new(app.sessions.clone())
-    }
-}
-
-impl FromRef<App> for PlatformSecret {
-    fn from_ref(app: &App) -> Self {
-        app.platform_secret.clone()
     }
 }

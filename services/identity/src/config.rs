@@ -58,7 +58,7 @@ service::variables! {
             .duration(Duration::from_mins(5), Duration::from_hours(1)),
         pub(crate) mail: MailSettings,
         pub(crate) proxies: TrustedProxies,
-        pub(crate) limits: Limits,
+        pub(crate) rate_limits: RateLimits,
         /// Key that hashes the e-mail addresses in the table of failed logins. Use the same key in every replica.
         limiter_key: LimiterKey =
             Variable::new("SVC_LIMITER_KEY", "32 or more characters").secret().required_with(LimiterKey::new),
@@ -72,7 +72,7 @@ service::variables! {
 service::variables! {
     /// Rate limits of the service.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Limits {
+    pub(crate) struct RateLimits {
         /// Logins and password changes.
         pub(crate) login: Limit = Limit::setting(ratelimit::LOGIN, "login"),
         /// Requests for a password reset.

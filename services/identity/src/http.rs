@@ -7,7 +7,11 @@ mod pages;
 mod tenants;
 mod users;
 
+use std::sync::Arc;
+
+use authn::{CredentialVerifier, PlatformSecret};
 use axum::Router;
+use axum::extract::FromRef;
 use contract::routes;
 use service::http::Api;
 
@@ -38,4 +42,16 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::READ_PROBLEM, pages::problem)
         .on(&routes::GET_VERSION, pages::version)
         .with_state(app)
+}
+
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
+    fn from_ref(app: &App) -> Self {
+        Arc::new(app.sessions.clone())
+    }
+}
+
+impl FromRef<App> for PlatformSecret {
+    fn from_ref(app: &App) -> Self {
+        app.platform_secret.clone()
+    }
 }

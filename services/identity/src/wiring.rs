@@ -124,7 +124,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         limiter_keys,
-        limits: config.limits,
+        rate_limits: config.rate_limits,
         resets_dropped,
     };
     tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
@@ -154,6 +154,6 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         let relay = Relay { database, kinds, retry_policy, timeout, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let public = limiter.wrap(config.limits.other, http::public(app));
+    let public = limiter.wrap(config.rate_limits.other, http::public(app));
     Ok(Routers { public: edge.wrap(public), internal: None })
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{Caller, CredentialVerifier};
-use axum::extract::FromRef;
 use bus::{EventContext, MemoryBudget, Message, PublishError, Publisher};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -34,12 +33,6 @@ pub(crate) struct App {
     pub(crate) publisher: Publisher,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) body_budget: MemoryBudget,
-}
-
-impl FromRef<App> for Arc<dyn CredentialVerifier> {
-    fn from_ref(app: &App) -> Self {
-        Arc::clone(&app.verifier)
-    }
 }
 
 /// The caller of a request and what its events have in common.

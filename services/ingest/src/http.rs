@@ -2,8 +2,10 @@
 
 mod body;
 
-use authn::Caller;
-use axum::extract::{Request, State};
+use std::sync::Arc;
+
+use authn::{Caller, CredentialVerifier};
+use axum::extract::{FromRef, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use contract::events::{AcceptedEvent, BatchResponse, EventResult, EventStatus, Health, HealthStatus};
@@ -31,6 +33,12 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
         .with_state(app)
+}
+
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
+    fn from_ref(app: &App) -> Self {
+        Arc::clone(&app.verifier)
+    }
 }
 
 /// `POST /events`: requires `events:write`.

@@ -9,8 +9,7 @@ mod sessions;
 use std::sync::Arc;
 
 use audit::{Actor, AuditLog};
-use authn::{CredentialVerifier, IntrospectionBatcher, ServiceSecret};
-use axum::extract::FromRef;
+use authn::{IntrospectionBatcher, ServiceSecret};
 use bus::{Invalidation, InvalidationPublisher};
 use database::{Database, TenantTx};
 use hashing::Entropy;
@@ -48,17 +47,5 @@ impl App {
     fn invalidate(&self, tx: &mut TenantTx, invalidation: Invalidation) {
         let publisher = self.invalidations.clone();
         tx.after_commit(async move { publisher.publish([invalidation]) });
-    }
-}
-
-impl FromRef<App> for Arc<dyn CredentialVerifier> {
-    fn from_ref(app: &App) -> Self {
-        Arc::new(app.introspection.clone())
-    }
-}
-
-impl FromRef<App> for ServiceSecret {
-    fn from_ref(app: &App) -> Self {
-        app.service_secret.clone()
     }
 }

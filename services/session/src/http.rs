@@ -5,8 +5,11 @@ mod device_grants;
 mod internal;
 mod sessions;
 
-use authn::internal_only;
+use std::sync::Arc;
+
+use authn::{CredentialVerifier, ServiceSecret, internal_only};
 use axum::Router;
+use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{post, put};
 use contract::internal::{INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
@@ -43,4 +46,16 @@ pub(crate) fn internal(app: App) -> Router {
         .fallback(not_found)
         .layer(from_fn_with_state(app.service_secret.clone(), internal_only))
         .with_state(app)
+}
+
+impl FromRef<App> for Arc<dyn CredentialVerifier> {
+    fn from_ref(app: &App) -> Self {
+        Arc::new(app.introspection.clone())
+    }
+}
+
+impl FromRef<App> for ServiceSecret {
+    fn from_ref(app: &App) -> Self {
+        app.service_secret.clone()
+    }
 }

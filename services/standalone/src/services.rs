@@ -93,7 +93,7 @@ pub async fn start(
     Ok(route_by_path(identity.public, session.public, ingest.public))
 }
 
-/// Whether a mail server sends the mails. If not, they are written to files.
+/// Returns whether a mail server sends the mails. If not, they are written to files.
 pub fn sends_mails(environment: &Environment) -> bool {
     ["SVC_SMTP_URL", "SVC_SMTP_URL_FILE"].iter().any(|name| environment.get(name).is_some())
 }

@@ -247,7 +247,7 @@ fn request_error(results: &BatchSendResult) -> Option<TransportError> {
     errors?.first().map(|&error| error.clone())
 }
 
-/// Whether the error is caused by the credential, the connection or the service, and not by the event.
+/// Returns whether the error is caused by the credential, the connection or the service, and not by the event.
 fn is_request_error(error: &TransportError) -> bool {
     match error.code.as_deref().and_then(ProblemKind::from_code) {
         Some(ProblemKind::SourceNotAllowed) => false,

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Ack, PublishError, PublishLimits};
+use super::{Ack, InFlight, PublishError};
 
 /// Upper bounds in seconds. The last one is the publish timeout of ingest.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
@@ -128,7 +128,7 @@ impl StreamMetrics {
         }
     }
 
-    pub(super) fn set(&self, in_flight: PublishLimits, available: bool) {
+    pub(super) fn set(&self, in_flight: InFlight, available: bool) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.in_flight.set(number(in_flight.messages));
         self.in_flight_bytes.set(number(in_flight.bytes));

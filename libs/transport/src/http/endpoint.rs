@@ -39,7 +39,7 @@ impl Endpoint {
         self.url.scheme() == "https"
     }
 
-    /// Whether the host is a loopback address, which a proxy cannot reach.
+    /// Returns whether the host is a loopback address, which a proxy cannot reach.
     pub(super) fn is_loopback(&self) -> bool {
         match self.url.host() {
             Some(Host::Domain(name)) => name == "localhost",

@@ -148,7 +148,7 @@ impl Server {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Whether the event with this id was accepted in a batch.
+    /// Returns whether the event with this id was accepted in a batch.
     pub(super) fn accepted(&self, id: &str) -> bool {
         self.shared.accepted.lock().unwrap().contains(id)
     }

@@ -35,10 +35,10 @@ impl App {
         tenant_id: &TenantId,
         user_id: UserId,
     ) -> Result<(), PushError> {
-        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
-        let record = user::find_record(&mut work, user_id).await?;
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let record = user::find_record(&mut tx, user_id).await?;
         // The connection is free during the request.
-        drop(work);
+        drop(tx);
         if let Some(record) = record {
             self.sessions.put_subject(&record).await?;
         }
@@ -48,9 +48,9 @@ impl App {
     /// Pushes the status of a tenant.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn push_tenant_status(&self, tenant_id: &TenantId) -> Result<(), PushError> {
-        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
-        let record = tenant::find_record(&mut work).await?;
-        drop(work);
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let record = tenant::find_record(&mut tx).await?;
+        drop(tx);
         if let Some(record) = record {
             self.sessions.put_tenant(&record).await?;
         }

@@ -44,25 +44,25 @@ impl App {
         actor: Actor,
         invitation: &Invitation,
     ) -> Result<InviteBody, Problem> {
-        let mut work = self.begin(scope, actor).await?;
-        if !tenant::exists(&mut work).await? {
+        let mut tx = self.begin(scope, actor).await?;
+        if !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
         }
-        let invite = work.invite(invitation).await?;
-        work.commit().await?;
+        let invite = tx.invite(invitation).await?;
+        tx.commit().await?;
         Ok(invite)
     }
 
     /// Returns a page of the invites of the tenant, oldest first.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn invites(
+    pub(crate) async fn list_invites(
         &self,
         scope: &TenantScope,
         status: Option<InviteStatus>,
         paging: &Paging<InviteId>,
     ) -> Result<Page<InviteBody>, Problem> {
-        let mut work = self.begin(scope, Actor::Anonymous).await?;
-        let invites = invite::list(&mut work, status, paging.after, paging.rows()).await?;
+        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let invites = invite::list(&mut tx, status, paging.after, paging.rows()).await?;
         let invites = invites.into_iter().map(|invite| body(invite, None)).collect();
         Ok(paging.page(invites, |invite: &InviteBody| invite.invite_id))
     }
@@ -77,9 +77,9 @@ impl App {
         invite_id: InviteId,
         delivery: Delivery,
     ) -> Result<InviteBody, Problem> {
-        let mut work = self.begin(scope, actor).await?;
-        let token = work.invite_token(delivery)?;
-        let found = invite::find_for_update(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        let mut tx = self.begin(scope, actor).await?;
+        let token = tx.invite_token(delivery)?;
+        let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         match found.state {
             InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
             InviteState::Expired { .. } | InviteState::Revoked { .. } => return Err(not_pending()),
@@ -87,19 +87,19 @@ impl App {
             InviteState::Pending(_) if found.role > highest_role => return Err(ProblemKind::Forbidden.into()),
             InviteState::Pending(_) => {}
         }
-        let now = work.now();
+        let now = tx.now();
         let digest = token.as_ref().map(RawToken::digest);
         let resent = found.resend(digest, now + self.invite_ttl, now).ok_or_else(not_pending)?;
-        invite::save(&mut work, &resent).await?;
-        work.audit(AuditEvent {
+        invite::save(&mut tx, &resent).await?;
+        tx.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(invite_id),
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
         if delivery == Delivery::Email {
-            work.send(&Message::MailInvite { invite_id, expires_at: resent.expires_at });
+            tx.send(&Message::MailInvite { invite_id, expires_at: resent.expires_at });
         }
-        work.commit().await?;
+        tx.commit().await?;
         Ok(body(resent, token.as_ref()))
     }
 
@@ -112,8 +112,8 @@ impl App {
         highest_role: Role,
         invite_id: InviteId,
     ) -> Result<(), Problem> {
-        let mut work = self.begin(scope, actor).await?;
-        let found = invite::find_for_update(&mut work, invite_id).await?.ok_or(ProblemKind::NotFound)?;
+        let mut tx = self.begin(scope, actor).await?;
+        let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         // A caller that cannot grant a role must not revoke an invite that grants it.
         if found.role > highest_role {
             return Err(ProblemKind::Forbidden.into());
@@ -121,14 +121,14 @@ impl App {
         if let InviteState::Accepted { .. } = found.state {
             return Err(ProblemKind::UserExists.into());
         }
-        let revoked = found.revoke(work.now());
-        invite::save(&mut work, &revoked).await?;
-        work.audit(AuditEvent {
+        let revoked = found.revoke(tx.now());
+        invite::save(&mut tx, &revoked).await?;
+        tx.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(invite_id),
             ..AuditEvent::of(EventName::AuthnTokenRevoked)
         });
-        Ok(work.commit().await?)
+        Ok(tx.commit().await?)
     }
 
     /// Composes the mail of an invite with a new token; `None` if the invite is not pending or has another term.
@@ -143,16 +143,16 @@ impl App {
         invite_id: InviteId,
         term: DateTime<Utc>,
     ) -> Result<Option<Mail>, ComposeError> {
-        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
-        let Some(tenant) = tenant::find(&mut work).await? else { return Ok(None) };
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let Some(tenant) = tenant::find(&mut tx).await? else { return Ok(None) };
         if tenant.status == TenantStatus::Suspended {
             return Err(ComposeError::Suspended);
         }
-        let Some(found) = invite::find_for_update(&mut work, invite_id).await? else { return Ok(None) };
+        let Some(found) = invite::find_for_update(&mut tx, invite_id).await? else { return Ok(None) };
         let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
-        let Some(mailed) = found.mail(token.digest(), term, work.now()) else { return Ok(None) };
-        invite::save(&mut work, &mailed).await?;
-        work.commit().await?;
+        let Some(mailed) = found.mail(token.digest(), term, tx.now()) else { return Ok(None) };
+        invite::save(&mut tx, &mailed).await?;
+        tx.commit().await?;
         let letter = Letter::invite(public_url, tenant_id, &tenant.display_name, &token, mailed.expires_at);
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
     }
@@ -171,24 +171,24 @@ impl App {
         let (invite_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
         let scope = TenantScope::of_token(tenant_id.clone());
 
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        let accepted = work.accept(invite_id, &digest).await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let accepted = tx.accept(invite_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.
-        drop(work);
+        drop(tx);
         let password =
             self.check_new_password(raw_password, &accepted.email_key, &tenant_id, "/password").await?;
         let password_digest = self.hash(password).await?;
 
-        let mut work = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
-        let accepted = work.accept(invite_id, &digest).await?;
+        let mut tx = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
+        let accepted = tx.accept(invite_id, &digest).await?;
         let Invite { user_id, role, .. } = accepted;
-        let consumed = invite::save(&mut work, &accepted).await?
-            && user::mark_active(&mut work, user_id, role, &password_digest).await?;
+        let consumed = invite::save(&mut tx, &accepted).await?
+            && user::mark_active(&mut tx, user_id, role, &password_digest).await?;
         if !consumed {
             return Err(ProblemKind::TokenInvalid.into());
         }
-        work.delete_failures(&accepted.email_key).await?;
-        work.audit(
+        tx.delete_failures(&accepted.email_key).await?;
+        tx.audit(
             AuditEvent {
                 about: Some(role.as_str()),
                 user_id: Some(user_id),
@@ -198,8 +198,8 @@ impl App {
             }
             .credential(&digest),
         );
-        work.send(&Message::PushUserStatus { user_id });
-        work.commit().await?;
+        tx.send(&Message::PushUserStatus { user_id });
+        tx.commit().await?;
         tracing::info!(%tenant_id, %user_id, "invite accepted");
         Ok(AcceptedInvite { user_id, tenant_id, email: accepted.email, role })
     }

@@ -67,9 +67,9 @@ impl App {
                 return;
             };
             let replaced = async {
-                let mut work = app.begin(&scope, Actor::System).await?;
-                user::replace_digest(&mut work, user_id, &outdated, &new).await?;
-                work.commit().await
+                let mut tx = app.begin(&scope, Actor::System).await?;
+                user::replace_digest(&mut tx, user_id, &outdated, &new).await?;
+                tx.commit().await
             };
             if let Err(error) = replaced.await {
                 let (error, tenant_id) = (chain(&error), scope.tenant_id());

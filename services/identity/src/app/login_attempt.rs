@@ -84,12 +84,12 @@ impl App {
 
     async fn admit(&self, tenant_id: &TenantId, key: &ThrottleKey) -> Result<Option<Permit>, Error> {
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        login_attempt::carry_over(&mut work, &key.account).await?;
-        let mut throttle = login_attempt::load(&mut work, key).await?;
-        let permit = throttle.admit(work.now());
-        login_attempt::save_source(&mut work, key, &throttle.source).await?;
-        work.commit().await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        login_attempt::carry_over(&mut tx, &key.account).await?;
+        let mut throttle = login_attempt::load(&mut tx, key).await?;
+        let permit = throttle.admit(tx.now());
+        login_attempt::save_source(&mut tx, key, &throttle.source).await?;
+        tx.commit().await?;
         Ok(permit)
     }
 
@@ -137,21 +137,21 @@ impl App {
     /// correct password is rejected if the account was locked in the meantime.
     async fn settle(&self, attempt: &Attempt, user_id: Option<UserId>, correct: bool) -> Result<bool, Error> {
         let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        let now = work.now();
-        let mut throttle = login_attempt::load_locked(&mut work, &attempt.key, user_id.is_some()).await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let now = tx.now();
+        let mut throttle = login_attempt::load_locked(&mut tx, &attempt.key, user_id.is_some()).await?;
         let succeeded = correct && throttle.succeed(&attempt.permit, now);
         let locks = !succeeded && throttle.fail(&attempt.permit, now);
-        login_attempt::save(&mut work, &attempt.key, &throttle).await?;
-        let tenant_exists = tenant::exists(&mut work).await?;
+        login_attempt::save(&mut tx, &attempt.key, &throttle).await?;
+        let tenant_exists = tenant::exists(&mut tx).await?;
         let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
         if locks {
             events.push(attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System));
         }
         for event in events {
-            self.audit.record_unverified(&mut work, tenant_exists, event);
+            self.audit.record_unverified(&mut tx, tenant_exists, event);
         }
-        work.commit().await?;
+        tx.commit().await?;
         if locks {
             let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));
             tracing::warn!(%tenant_id, user_id, "account locked after {LOCKOUT_THRESHOLD} consecutive failures");
@@ -162,11 +162,11 @@ impl App {
     /// Releases an attempt without a verified password.
     async fn cancel(&self, attempt: &Attempt) -> Result<(), Error> {
         let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        let mut throttle = login_attempt::load(&mut work, &attempt.key).await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let mut throttle = login_attempt::load(&mut tx, &attempt.key).await?;
         throttle.cancel(&attempt.permit);
-        login_attempt::save_source(&mut work, &attempt.key, &throttle.source).await?;
-        work.commit().await
+        login_attempt::save_source(&mut tx, &attempt.key, &throttle.source).await?;
+        tx.commit().await
     }
 }
 

@@ -95,22 +95,22 @@ impl App {
         let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;
         let digest = self.hash(new).await?;
         let scope = TenantScope::of_password(tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::User { user_id }).await?;
+        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
         let seen = account.subject.credential_version;
-        if !user::mark_password_changed(&mut work, user_id, seen, &digest, kept).await? {
+        if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept).await? {
             return Err(ProblemKind::LoginFailed.into());
         }
         // A reset mail that was requested before must not undo the change.
-        reset::mark_replaced(&mut work, user_id, None).await?;
-        work.audit(AuditEvent {
+        reset::mark_replaced(&mut tx, user_id, None).await?;
+        tx.audit(AuditEvent {
             about: Some("change"),
             user_id: Some(user_id),
             ip: Some(address),
             ..AuditEvent::of(EventName::AuthnPasswordChange)
         });
-        work.password_changed(user_id);
-        Ok(work.commit().await?)
+        tx.password_changed(user_id);
+        Ok(tx.commit().await?)
     }
 
     /// Composes the notice of a changed password; `None` if the user does not exist.
@@ -121,8 +121,8 @@ impl App {
         user_id: UserId,
         changed_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, Error> {
-        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
-        let user = user::find(&mut work, user_id).await?;
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let user = user::find(&mut tx, user_id).await?;
         let letter = Letter::password_changed(tenant_id, changed_at);
         Ok(user.map(|user| Mail { to: user.email, letter, token: None }))
     }

@@ -26,9 +26,9 @@ impl App {
     pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Problem> {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        work.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
-        Ok(work.commit().await?)
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
+        Ok(tx.commit().await?)
     }
 
     /// Composes the mail of a reset with a new token; `None` if no active account has the address, if a newer request replaced
@@ -41,20 +41,20 @@ impl App {
         reset_id: ResetId,
         email: &EmailKey,
     ) -> Result<Option<Mail>, Error> {
-        let mut work = self.begin(&TenantScope::of_outbox(tenant_id.clone()), Actor::System).await?;
-        let Some(user) = user::find_active(&mut work, email).await? else {
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let Some(user) = user::find_active(&mut tx, email).await? else {
             self.resets_dropped.inc();
             return Ok(None);
         };
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
-        let (digest, now) = (token.digest(), work.now());
+        let (digest, now) = (token.digest(), tx.now());
         let expires_at = now + self.reset_ttl;
-        let reset = if let Some(found) = reset::find_for_update(&mut work, reset_id).await? {
+        let reset = if let Some(found) = reset::find_for_update(&mut tx, reset_id).await? {
             // The message is delivered again, unless a newer request replaced it.
             let Some(renewed) = found.reset.renew(digest, expires_at) else { return Ok(None) };
             renewed
         } else {
-            let recent = reset::list_recent(&mut work, user.user_id, hour_before(now)).await?;
+            let recent = reset::list_recent(&mut tx, user.user_id, hour_before(now)).await?;
             if keeps_active_token(&recent, now) {
                 self.resets_dropped.inc();
                 tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; the active token is kept");
@@ -62,9 +62,9 @@ impl App {
             }
             Reset::new(reset_id, user.user_id, digest, expires_at, now)
         };
-        reset::mark_replaced(&mut work, user.user_id, Some(reset_id)).await?;
-        reset::save(&mut work, &reset).await?;
-        work.commit().await?;
+        reset::mark_replaced(&mut tx, user.user_id, Some(reset_id)).await?;
+        reset::save(&mut tx, &reset).await?;
+        tx.commit().await?;
         let letter = Letter::reset(public_url, tenant_id, &token, expires_at);
         Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
     }
@@ -78,24 +78,24 @@ impl App {
         let found = reset::find_by_digest(&self.database, digest).await?;
         let (reset_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
         let scope = TenantScope::of_token(tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        let (_, email) = work.confirm(reset_id, &digest).await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let (_, email) = tx.confirm(reset_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.
-        drop(work);
+        drop(tx);
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &email, &tenant_id, "/new_password").await?;
         let password_digest = self.hash(new).await?;
 
-        let mut work = self.begin(&scope, Actor::Anonymous).await?;
-        let (used, email) = work.confirm(reset_id, &digest).await?;
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let (used, email) = tx.confirm(reset_id, &digest).await?;
         let user_id = used.user_id;
-        let consumed = reset::save(&mut work, &used).await?
-            && user::mark_password_reset(&mut work, user_id, &password_digest).await?;
+        let consumed = reset::save(&mut tx, &used).await?
+            && user::mark_password_reset(&mut tx, user_id, &password_digest).await?;
         if !consumed {
             return Err(ProblemKind::TokenInvalid.into());
         }
-        work.delete_failures(&email).await?;
-        work.audit(
+        tx.delete_failures(&email).await?;
+        tx.audit(
             AuditEvent {
                 about: Some("reset"),
                 user_id: Some(user_id),
@@ -104,8 +104,8 @@ impl App {
             .by(Actor::User { user_id })
             .credential(&digest),
         );
-        work.password_changed(user_id);
-        Ok(work.commit().await?)
+        tx.password_changed(user_id);
+        Ok(tx.commit().await?)
     }
 }
 

@@ -28,19 +28,19 @@ impl App {
         let admin = admin.map_err(|error: InvalidEmail| invalid("/admin_email", error.to_string()))?;
 
         let scope = TenantScope::of_platform_admin(request.tenant_id.clone());
-        let mut work = self.begin(&scope, Actor::PlatformAdmin).await?;
-        tenant::insert(&mut work, name, &quota).await.map_err(|error| {
+        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        tenant::insert(&mut tx, name, &quota).await.map_err(|error| {
             if error.violates(tenant::PRIMARY_KEY) {
                 ProblemKind::TenantExists.into()
             } else {
                 Problem::from(error)
             }
         })?;
-        work.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        tx.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
         let invite = match admin {
             Some(email) => {
                 let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
-                Some(work.invite(&invitation).await?)
+                Some(tx.invite(&invitation).await?)
             }
             None => None,
         };
@@ -49,23 +49,23 @@ impl App {
             display_name: name.to_owned(),
             status: TenantStatus::Active,
             quota,
-            created_at: work.now(),
+            created_at: tx.now(),
             invite,
         };
-        work.commit().await?;
+        tx.commit().await?;
         Ok(tenant)
     }
 
     /// Returns the tenant of a scope.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn tenant(&self, scope: &TenantScope) -> Result<Tenant, Problem> {
-        let mut work = self.begin(scope, Actor::Anonymous).await?;
-        Ok(tenant::find(&mut work).await?.ok_or(ProblemKind::NotFound)?)
+    pub(crate) async fn find_tenant(&self, scope: &TenantScope) -> Result<Tenant, Problem> {
+        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        Ok(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?)
     }
 
     /// Returns a page of all tenants, for the platform administrator.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn tenants(&self, paging: &Paging<TenantId>) -> Result<Page<Tenant>, Problem> {
+    pub(crate) async fn list_tenants(&self, paging: &Paging<TenantId>) -> Result<Page<Tenant>, Problem> {
         let after = paging.after.as_ref().map_or("", TenantId::as_str);
         let tenants = tenant::list(&self.database, after, paging.rows()).await?;
         Ok(paging.page(tenants, |tenant| tenant.tenant_id.clone()))
@@ -82,8 +82,8 @@ impl App {
         if let Some(quota) = &patch.quota {
             validate_quota(quota)?;
         }
-        let mut work = self.begin(scope, Actor::PlatformAdmin).await?;
-        let found = tenant::find_for_update(&mut work).await?.ok_or(ProblemKind::NotFound)?;
+        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
+        let found = tenant::find_for_update(&mut tx).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
             display_name: name.map_or(found.display_name, str::to_owned),
             status: patch.status.unwrap_or(found.status),
@@ -96,10 +96,10 @@ impl App {
             TenantStatus::Suspended => "tenant_suspended",
             TenantStatus::Active => "tenant_resumed",
         };
-        tenant::update(&mut work, &changed, suspends).await?;
-        work.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
-        work.send(&Message::PushTenantStatus);
-        work.commit().await?;
+        tenant::update(&mut tx, &changed, suspends).await?;
+        tx.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
+        tx.send(&Message::PushTenantStatus);
+        tx.commit().await?;
         Ok(changed)
     }
 }

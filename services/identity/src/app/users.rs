@@ -15,14 +15,14 @@ use crate::store::{reset, user};
 impl App {
     /// Returns a user of the tenant.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
-        let mut work = self.begin(scope, Actor::Anonymous).await?;
-        Ok(user::find(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?)
+    pub(crate) async fn find_user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
+        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        Ok(user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?)
     }
 
     /// Returns a page of the users of the tenant, oldest first.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn users(
+    pub(crate) async fn list_users(
         &self,
         scope: &TenantScope,
         email: Option<&str>,
@@ -30,8 +30,8 @@ impl App {
         paging: &Paging<UserId>,
     ) -> Result<Page<User>, Problem> {
         let email = email.map(EmailKey::of_login);
-        let mut work = self.begin(scope, Actor::Anonymous).await?;
-        let users = user::list(&mut work, email.as_ref(), status, paging.after, paging.rows()).await?;
+        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let users = user::list(&mut tx, email.as_ref(), status, paging.after, paging.rows()).await?;
         Ok(paging.page(users, |user| user.user_id))
     }
 
@@ -48,10 +48,10 @@ impl App {
             let message = "only an invite sets the status invited";
             return Err(Problem::new(ProblemKind::ValidationFailed).field("/status", "invalid", message));
         }
-        let mut work = self.begin(scope, actor).await?;
+        let mut tx = self.begin(scope, actor).await?;
         // Locks all active administrators in the same order, so that two administrators cannot remove each other.
-        let admins = user::lock_active_admins(&mut work).await?;
-        let found = user::find_for_update(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let admins = user::lock_active_admins(&mut tx).await?;
+        let found = user::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         if found.status == UserStatus::Invited {
             return Err(ProblemKind::UserInvited.into());
         }
@@ -61,23 +61,23 @@ impl App {
             return Err(ProblemKind::LastAdmin.into());
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
-        user::mark_status(&mut work, user_id, role, status, disables).await?;
+        user::mark_status(&mut tx, user_id, role, status, disables).await?;
         if patch.status == Some(UserStatus::Active) {
             // An administrator activates the user, which also ends a lockout.
-            work.delete_failures(&EmailKey::of_login(&found.email)).await?;
+            tx.delete_failures(&EmailKey::of_login(&found.email)).await?;
         }
         if disables {
-            reset::mark_replaced(&mut work, user_id, None).await?;
+            reset::mark_replaced(&mut tx, user_id, None).await?;
         }
         let role_changed =
             (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str()));
         let status_changed = (status != found.status).then_some((EventName::UserUpdated, status.as_str()));
         for (name, about) in [role_changed, status_changed].into_iter().flatten() {
-            work.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
+            tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
         }
-        let changed = user::find(&mut work, user_id).await?.ok_or(ProblemKind::NotFound)?;
-        work.send(&Message::PushUserStatus { user_id });
-        work.commit().await?;
+        let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        tx.send(&Message::PushUserStatus { user_id });
+        tx.commit().await?;
         Ok(changed)
     }
 }

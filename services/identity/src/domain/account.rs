@@ -24,7 +24,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Whether user and tenant are active.
+    /// Returns whether user and tenant are active.
     pub(crate) fn may_log_in(&self) -> bool {
         self.subject.status == UserStatus::Active && self.tenant.status == TenantStatus::Active
     }

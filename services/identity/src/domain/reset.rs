@@ -76,7 +76,7 @@ pub(crate) fn hour_before(now: DateTime<Utc>) -> DateTime<Utc> {
     now - TimeDelta::hours(1)
 }
 
-/// Whether a further request keeps the active token of the user's recent resets.
+/// Returns whether a further request keeps the active token of the user's recent resets.
 pub(crate) fn keeps_active_token(resets: &[Reset], now: DateTime<Utc>) -> bool {
     let recent = resets.iter().filter(|reset| reset.created_at > hour_before(now)).count();
     recent >= MAX_PER_HOUR && resets.iter().any(|reset| reset.is_active(now))

@@ -60,7 +60,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whether the correct password is accepted: there is neither a back-off nor a lockout.
+    /// Returns whether the correct password is accepted: there is neither a back-off nor a lockout.
     pub(crate) fn is_allowed(&self) -> bool {
         self.allowed
     }

@@ -92,9 +92,9 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let (limit, hashes_password) = match class_of(&request) {
-            RateLimit::Login => (&app.limits.login, true),
-            RateLimit::Token => (&app.limits.token, true),
-            RateLimit::Reset => (&app.limits.reset, false),
+            RateLimit::Login => (&app.rate_limits.login, true),
+            RateLimit::Token => (&app.rate_limits.token, true),
+            RateLimit::Reset => (&app.rate_limits.reset, false),
             class @ (RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
                 let error = format!("the rate limit {} cannot be applied to a body", class.name());
                 return Err(Problem::new(ProblemKind::Internal).caused_by(error));

@@ -50,7 +50,7 @@ pub(super) async fn list(
     paging: Paging<InviteId>,
     Query(filter): Query<InviteFilter>,
 ) -> Result<Json<Page<Invite>>, Problem> {
-    Ok(Json(app.invites(&scope, filter.status, &paging).await?))
+    Ok(Json(app.list_invites(&scope, filter.status, &paging).await?))
 }
 
 /// `POST /users/invites/{invite_id}/resend`.

@@ -33,7 +33,7 @@ pub(super) async fn list(
     State(app): State<App>,
     paging: Paging<TenantId>,
 ) -> Result<Json<Page<Tenant>>, Problem> {
-    Ok(Json(app.tenants(&paging).await?))
+    Ok(Json(app.list_tenants(&paging).await?))
 }
 
 /// `GET /tenants/{tenant_id}`: the platform administrator, or a user of the tenant.
@@ -49,7 +49,7 @@ pub(super) async fn read(
         }
         AnyCaller::Caller(_) => return Err(ProblemKind::NotFound.into()),
     };
-    Ok(Json(app.tenant(&scope).await?))
+    Ok(Json(app.find_tenant(&scope).await?))
 }
 
 /// `PATCH /tenants/{tenant_id}`: the platform administrator.

@@ -26,7 +26,7 @@ pub(super) async fn read(
         Some(_) if !caller.is_admin() => return Err(ProblemKind::NotFound.into()),
         _ => caller.require(Scope::UsersRead)?,
     }
-    Ok(Json(app.user(&caller.scope(), user_id).await?))
+    Ok(Json(app.find_user(&caller.scope(), user_id).await?))
 }
 
 /// `GET /users`: an administrator, or an API key with `users:read`.
@@ -37,7 +37,7 @@ pub(super) async fn list(
     Query(filter): Query<UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
     caller.require(Scope::UsersRead)?;
-    Ok(Json(app.users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))
+    Ok(Json(app.list_users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))
 }
 
 /// `PATCH /users/{user_id}`: an administrator, or the platform administrator for the status only.

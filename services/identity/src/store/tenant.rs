@@ -165,7 +165,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
     }))
 }
 
-/// Whether the tenant of the transaction exists.
+/// Returns whether the tenant of the transaction exists.
 pub(crate) async fn exists(tx: &mut TenantTx) -> Result<bool, Error> {
     let tenant_id = tx.tenant_id().clone();
     let exists = sqlx::query_scalar!(

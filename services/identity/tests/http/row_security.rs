@@ -16,7 +16,7 @@ async fn the_runtime_role_reads_rows_of_one_tenant_only() {
         let unscoped =
             sqlx::query(sqlx::AssertSqlSafe(select.clone())).fetch_all(database.pool()).await.unwrap();
         assert_eq!(unscoped.len(), 0, "{table}");
-        let scope = TenantScope::of_outbox("acme".parse().unwrap());
+        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
         let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
         let rows = sqlx::query(sqlx::AssertSqlSafe(select)).fetch_all(tx.connection()).await.unwrap();
         assert!(!rows.is_empty() && rows.iter().all(|row| row.get::<String, _>(0) == "acme"), "{table}");
@@ -39,7 +39,7 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
         "select * from session.sessions",
         "delete from identity.users",
     ] {
-        let scope = TenantScope::of_outbox("acme".parse().unwrap());
+        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
         let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
         let refused = sqlx::query(statement).execute(tx.connection()).await.unwrap_err();
         let code =

@@ -14,7 +14,7 @@ impl App {
     /// Applies the status of a user, if it is newer than the stored one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_subject_status(&self, record: &SubjectRecord) -> Result<(), database::Error> {
-        let scope = TenantScope::of_outbox(record.tenant_id.clone());
+        let scope = TenantScope::of_internal_record(record.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
         self.apply_subject(&mut tx, record).await?;
         tx.commit().await
@@ -23,7 +23,7 @@ impl App {
     /// Applies the status of a tenant, if it is newer than the stored one.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn apply_tenant_status(&self, record: &TenantRecord) -> Result<(), database::Error> {
-        let scope = TenantScope::of_outbox(record.tenant_id.clone());
+        let scope = TenantScope::of_internal_record(record.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
         self.apply_tenant(&mut tx, record).await?;
         tx.commit().await

@@ -30,7 +30,7 @@ impl App {
         request: IssueSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
-        let (scope, user_id) = (TenantScope::of_outbox(tenant.tenant_id.clone()), subject.user_id);
+        let (scope, user_id) = (TenantScope::of_internal_record(tenant.tenant_id.clone()), subject.user_id);
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
         self.apply_tenant(&mut tx, &tenant).await?;
         self.apply_subject(&mut tx, &subject).await?;

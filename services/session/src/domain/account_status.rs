@@ -25,12 +25,12 @@ pub(crate) struct AccountStatus {
 }
 
 impl AccountStatus {
-    /// Whether a session that is created under these versions is active.
+    /// Returns whether a session that is created under these versions is active.
     pub(crate) fn permits_new_session(&self, versions: &AccountVersions) -> bool {
         self.is_active() && self.versions == *versions
     }
 
-    /// Whether an existing session that was created under these versions is still permitted.
+    /// Returns whether an existing session that was created under these versions is still permitted.
     pub(crate) fn permits_session(&self, session_id: SessionId, versions: &AccountVersions) -> bool {
         self.is_active()
             && self.versions.user_id == versions.user_id

@@ -68,7 +68,7 @@ pub(crate) struct KeyLifecycle {
 }
 
 impl KeyLifecycle {
-    /// Whether the key can be used at a time.
+    /// Returns whether the key can be used at a time.
     pub(crate) fn is_active(&self, now: DateTime<Utc>) -> bool {
         self.revoked_at.is_none() && now < self.expires_at && self.tenant_status == TenantStatus::Active
     }

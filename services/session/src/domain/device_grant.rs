@@ -64,7 +64,7 @@ impl<T> DeviceGrant<T> {
     }
 }
 
-/// Whether a password login is recent enough to approve a device.
+/// Returns whether a password login is recent enough to approve a device.
 pub(crate) fn can_approve(logged_in_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     now - logged_in_at <= APPROVAL_WINDOW
 }

@@ -52,7 +52,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whether the session can be used: it is active, and the account status permits it.
+    /// Returns whether the session can be used: it is active, and the account status permits it.
     pub(crate) fn is_active(&self, account: &AccountStatus, now: DateTime<Utc>) -> bool {
         self.lifecycle.state(now) == SessionState::Active
             && account.permits_session(self.id, &self.created_under)
@@ -118,7 +118,7 @@ impl SessionLifecycle {
     }
 }
 
-/// Whether a use of a credential is recorded: the first one is, and then at most one per minute.
+/// Returns whether a use of a credential is recorded: the first one is, and then at most one per minute.
 pub(crate) fn is_use_due(last_used_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
     last_used_at.is_none_or(|last| now - last >= TOUCH_INTERVAL)
 }

@@ -108,7 +108,7 @@ pub(crate) async fn lock_tenant(tx: &mut TenantTx) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the tenant has a record of this user.
+/// Returns whether the tenant has a record of this user.
 pub(crate) async fn has_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
     let exists = sqlx::query_scalar!(
         r#"-- account_status.has_subject

@@ -162,7 +162,7 @@ impl Scenario {
         self.received[record] = self.received[record].max(events);
     }
 
-    /// Whether session has received a change after the login that invalidates its session.
+    /// Returns whether session has received a change after the login that invalidates its session.
     fn is_invalid(&self) -> bool {
         HISTORY.iter().enumerate().skip(self.login).any(|(place, event)| {
             let received = place < self.received[usize::from(event.is_of_tenant())];

@@ -37,7 +37,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !is_zombie(pid)
 }
 
-/// Whether the process has exited but is not reaped.
+/// Returns whether the process has exited but is not reaped.
 fn is_zombie(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
 }
