@@ -145,6 +145,39 @@ pub struct AcceptInvite {
     pub password: Secret,
 }
 
+/// Request body of `POST /users/accept-invite/inspect`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "token": "svc_iv_…" }))]
+pub struct InspectInvite {
+    /// Invite token (`svc_iv_…`).
+    pub token: Secret,
+}
+
+/// Response of `POST /users/accept-invite/inspect`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "tenant_id": "acme", "tenant_name": "Acme", "email": "ben@acme.example", "role": "member",
+    "invited_by": "ada@acme.example", "expires_at": "2026-02-03T12:00:00Z", "password_min_length": 12,
+}))]
+pub struct InspectedInvite {
+    /// Tenant that the invite is for.
+    pub tenant_id: TenantId,
+    /// Display name of the tenant.
+    pub tenant_name: String,
+    /// Invited e-mail address, as entered.
+    pub email: String,
+    /// Role that the user will have.
+    pub role: Role,
+    /// E-mail address of the administrator who created the invite. Absent if an API key or the platform administrator
+    /// created it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub invited_by: Option<String>,
+    /// Expiry time of the token.
+    pub expires_at: DateTime<Utc>,
+    /// Minimum number of characters of a password.
+    pub password_min_length: usize,
+}
+
 /// Response of `POST /users/accept-invite`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
@@ -258,6 +291,33 @@ pub struct ConfirmReset {
     pub token: Secret,
     /// New password.
     pub new_password: Secret,
+}
+
+/// Request body of `POST /auth/password/reset/inspect`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "token": "svc_pr_…" }))]
+pub struct InspectReset {
+    /// Reset token (`svc_pr_…`).
+    pub token: Secret,
+}
+
+/// Response of `POST /auth/password/reset/inspect`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "tenant_id": "acme", "tenant_name": "Acme", "email": "ben@acme.example", "expires_at": "2026-01-31T12:30:00Z",
+    "password_min_length": 12,
+}))]
+pub struct InspectedReset {
+    /// Tenant of the account.
+    pub tenant_id: TenantId,
+    /// Display name of the tenant.
+    pub tenant_name: String,
+    /// E-mail address of the account, as entered.
+    pub email: String,
+    /// Expiry time of the token.
+    pub expires_at: DateTime<Utc>,
+    /// Minimum number of characters of a password.
+    pub password_min_length: usize,
 }
 
 /// Response of `GET /version`.

@@ -17,7 +17,7 @@ pub const RESET: Variable =
 pub const TOKEN: Variable = variable(
     "SVC_LIMIT_TOKEN",
     "10/min",
-    "Rate limit of requests that accept an invite or confirm a password reset, per client address.",
+    "Rate limit of requests with the token of an invite or a password reset, per client address.",
 );
 /// Limit of device logins.
 pub const DEVICE: Variable = variable(

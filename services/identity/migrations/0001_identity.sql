@@ -47,6 +47,8 @@ create table identity.invites (
     invite_id uuid primary key,
     tenant_id text not null constraint invites_tenant_id_fkey references identity.tenants,
     user_id uuid not null constraint invites_user_id_fkey references identity.users,
+    -- The administrator who created the invite. Null for an API key and the platform administrator.
+    invited_by uuid constraint invites_invited_by_fkey references identity.users,
     role text not null,
     -- A pending invite after `expires_at` is expired. The row changes to `expired` when a new invite replaces it.
     status text not null,

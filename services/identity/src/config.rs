@@ -77,7 +77,7 @@ service::variables! {
         pub(crate) login: Limit = Limit::setting(ratelimit::LOGIN, "login"),
         /// Requests for a password reset.
         pub(crate) reset: Limit = Limit::setting(ratelimit::RESET, "reset"),
-        /// Attempts to accept an invite or to confirm a reset.
+        /// Requests with an invite token or a reset token.
         pub(crate) token: Limit = Limit::setting(ratelimit::TOKEN, "token"),
         /// All other routes.
         pub(crate) other: Limit = Limit::setting(ratelimit::DEFAULT, "default"),

@@ -39,6 +39,10 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "accept_invite" => {
             with(json!({ "token": unknown("iv"), "password": "another" })).getting(ProblemKind::TokenInvalid)
         }
+        "inspect_password_reset" => {
+            with(json!({ "token": unknown("pr") })).getting(ProblemKind::TokenInvalid)
+        }
+        "inspect_invite" => with(json!({ "token": unknown("iv") })).getting(ProblemKind::TokenInvalid),
         "log_out" => plain().getting(ProblemKind::SessionNotFound),
         "redeem_device" => {
             let grant_type = "urn:ietf:params:oauth:grant-type:device_code";

@@ -5,7 +5,7 @@ use crate::device::{
     DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceRequest, DeviceSession, InspectDevice, PollDevice,
     StartDevice,
 };
-use crate::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use crate::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use crate::session::{ApiKey, CreateApiKey};
 use crate::session::{IssuedSession, RevokeSessions, Session, Whoami};
 use crate::{Page, ProblemKind};
@@ -48,6 +48,16 @@ routes! {
         .json::<RequestReset>()
         .responses(&[RouteResponse::empty(204, "The request was received.")])
         .uniform_response();
+
+    /// Get the account of a reset token
+    ///
+    /// Does not use up the token.
+    INSPECT_PASSWORD_RESET = Route::post("/auth/password/reset/inspect")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Token)
+        .json::<InspectReset>()
+        .responses(&[RouteResponse::json::<InspectedReset>(200, "The tenant and the e-mail address of the account.")])
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::Overloaded]);
 
     /// Set a new password with a reset token
     ///

@@ -2,8 +2,8 @@
 
 use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::identity::{
-    AcceptInvite, AcceptedInvite, CreateTenant, Invite, InviteFilter, InviteUser, PatchTenant, PatchUser,
-    ResendInvite, Tenant, User, UserFilter,
+    AcceptInvite, AcceptedInvite, CreateTenant, InspectInvite, InspectedInvite, Invite, InviteFilter,
+    InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, User, UserFilter,
 };
 use crate::{Page, ProblemKind, Scope};
 
@@ -80,6 +80,16 @@ routes! {
         .headers(&[Header::TenantOfPlatformAdmin])
         .responses(&[RouteResponse::empty(204, "The invite is revoked.")])
         .problems(&[ProblemKind::UserExists]);
+
+    /// Get the invite of a token
+    ///
+    /// Does not use up the token.
+    INSPECT_INVITE = Route::post("/users/accept-invite/inspect")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Token)
+        .json::<InspectInvite>()
+        .responses(&[RouteResponse::json::<InspectedInvite>(200, "The tenant, the e-mail address and the role of the invite.")])
+        .problems(&[ProblemKind::TokenInvalid, ProblemKind::Overloaded]);
 
     /// Accept an invite
     ///

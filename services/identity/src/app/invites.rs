@@ -2,7 +2,7 @@
 
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
-use contract::identity::{AcceptedInvite, Delivery, Invite as InviteBody, InviteStatus};
+use contract::identity::{AcceptedInvite, Delivery, InspectedInvite, Invite as InviteBody, InviteStatus};
 use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
@@ -157,6 +157,33 @@ impl App {
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
     }
 
+    /// Returns the invite of a token that can be accepted now. Does not use up the token.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn inspect_invite(&self, raw_token: &str) -> Result<InspectedInvite, Problem> {
+        let (digest, invite_id, scope) = self.find_invite(raw_token).await?;
+        // Never committed.
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let invite = tx.accept(invite_id, &digest).await?;
+        let tenant = tenant::find(&mut tx).await?.ok_or(ProblemKind::TokenInvalid)?;
+        Ok(InspectedInvite {
+            tenant_id: tenant.tenant_id,
+            tenant_name: tenant.display_name,
+            email: invite.email,
+            role: invite.role,
+            invited_by: invite::find_inviter(&mut tx, invite_id).await?,
+            expires_at: invite.expires_at,
+            password_min_length: self.policy.min_length,
+        })
+    }
+
+    /// Returns the digest of an invite token, the id of the invite, and its tenant.
+    async fn find_invite(&self, raw_token: &str) -> Result<(TokenDigest, InviteId, TenantScope), Problem> {
+        let token = RawToken::parse(TokenKind::Invite, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
+        let found = invite::find_by_digest(&self.database, token.digest()).await?;
+        let (invite_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
+        Ok((token.digest(), invite_id, TenantScope::of_token(tenant_id)))
+    }
+
     /// Accepts an invite. The token is checked first, then the password; only then the password is hashed. The transaction that
     /// writes the password consumes the token.
     #[tracing::instrument(skip_all)]
@@ -165,12 +192,8 @@ impl App {
         raw_token: &str,
         raw_password: &str,
     ) -> Result<AcceptedInvite, Problem> {
-        let token = RawToken::parse(TokenKind::Invite, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
-        let digest = token.digest();
-        let found = invite::find_by_digest(&self.database, digest).await?;
-        let (invite_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
-        let scope = TenantScope::of_token(tenant_id.clone());
-
+        let (digest, invite_id, scope) = self.find_invite(raw_token).await?;
+        let tenant_id = scope.tenant_id().clone();
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let accepted = tx.accept(invite_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.

@@ -2,7 +2,7 @@
 
 use audit::{AuditEvent, EventName};
 use contract::ProblemKind;
-use contract::identity::ConfirmReset;
+use contract::identity::{ConfirmReset, InspectedReset};
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
@@ -15,7 +15,7 @@ use crate::domain::reset::{Reset, hour_before, keeps_active_token};
 use crate::mail::{Letter, Mail};
 use crate::message::Message;
 use crate::store::reset::ResetOfAccount;
-use crate::store::{reset, user};
+use crate::store::{reset, tenant, user};
 
 impl App {
     /// Requests a reset: writes one outbox message, whether or not the account exists. A worker decides whether it sends a mail.
@@ -69,15 +69,39 @@ impl App {
         Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
     }
 
+    /// Returns the account of a token that can be used now. Does not use up the token.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn inspect_reset(&self, raw_token: &str) -> Result<InspectedReset, Problem> {
+        let (digest, reset_id, scope) = self.find_reset(raw_token).await?;
+        // Never committed.
+        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
+        let (Reset { user_id, expires_at, .. }, _) = tx.confirm(reset_id, &digest).await?;
+        let tenant = tenant::find(&mut tx).await?.ok_or(ProblemKind::TokenInvalid)?;
+        let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::TokenInvalid)?;
+        Ok(InspectedReset {
+            tenant_id: tenant.tenant_id,
+            tenant_name: tenant.display_name,
+            email: user.email,
+            expires_at,
+            password_min_length: self.policy.min_length,
+        })
+    }
+
+    /// Returns the digest of a reset token, the id of the reset, and its tenant.
+    async fn find_reset(&self, raw_token: &str) -> Result<(TokenDigest, ResetId, TenantScope), Problem> {
+        let token = RawToken::parse(TokenKind::PasswordReset, raw_token);
+        let digest = token.map_err(|_| ProblemKind::TokenInvalid)?.digest();
+        let found = reset::find_by_digest(&self.database, digest).await?;
+        let (reset_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
+        Ok((digest, reset_id, TenantScope::of_token(tenant_id)))
+    }
+
     /// Sets a new password with the token of a reset and revokes all sessions of the user. The token is checked first, then the
     /// password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), Problem> {
-        let token = RawToken::parse(TokenKind::PasswordReset, request.token.expose());
-        let digest = token.map_err(|_| ProblemKind::TokenInvalid)?.digest();
-        let found = reset::find_by_digest(&self.database, digest).await?;
-        let (reset_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
-        let scope = TenantScope::of_token(tenant_id.clone());
+        let (digest, reset_id, scope) = self.find_reset(request.token.expose()).await?;
+        let tenant_id = scope.tenant_id().clone();
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let (_, email) = tx.confirm(reset_id, &digest).await?;
         // Hashing takes longer than everything else, so it does not hold a connection.

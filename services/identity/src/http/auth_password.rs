@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use contract::identity::{ChangePassword, ConfirmReset, Login, RequestReset};
+use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use contract::routes::RateLimit;
 use contract::session::MAX_USER_AGENT;
 use http::header::{CACHE_CONTROL, USER_AGENT};
@@ -71,6 +71,14 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     let LimitedJson(RequestReset { email }) =
         LimitedJson::from_request(Request::from_parts(parts, body), app).await?;
     app.request_reset(&tenant_id, &email).await
+}
+
+/// `POST /auth/password/reset/inspect`: a caller with the reset token.
+pub(super) async fn inspect_reset(
+    State(app): State<App>,
+    LimitedJson(request): LimitedJson<InspectReset>,
+) -> Result<Json<InspectedReset>, Problem> {
+    Ok(Json(app.inspect_reset(request.token.expose()).await?))
 }
 
 /// `POST /auth/password/reset/confirm`: a caller with the reset token.

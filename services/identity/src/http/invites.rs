@@ -3,7 +3,10 @@
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use contract::identity::{AcceptInvite, AcceptedInvite, Invite, InviteFilter, InviteUser, ResendInvite};
+use contract::identity::{
+    AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteFilter, InviteUser,
+    ResendInvite,
+};
 use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
@@ -32,6 +35,14 @@ pub(super) async fn invite(
     let invitation = Invitation { email, role: request.role, delivery: request.delivery };
     let invite = app.invite_user(&inviter.scope, inviter.actor, &invitation).await?;
     Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+}
+
+/// `POST /users/accept-invite/inspect`: a caller with the invite token.
+pub(super) async fn inspect(
+    State(app): State<App>,
+    LimitedJson(request): LimitedJson<InspectInvite>,
+) -> Result<Json<InspectedInvite>, Problem> {
+    Ok(Json(app.inspect_invite(request.token.expose()).await?))
 }
 
 /// `POST /users/accept-invite`: a caller with the invite token.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use contract::identity::InviteStatus;
 use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
-use tenancy::{InviteId, TenantId, UserId};
+use tenancy::{Actor, InviteId, TenantId, UserId};
 
 use crate::domain::email::EmailKey;
 use crate::domain::invite::{Invite, InviteState};
@@ -51,20 +51,26 @@ impl Row {
     }
 }
 
-/// Inserts a pending invite.
+/// Inserts a pending invite of the transaction's actor.
 pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Error> {
     let tenant_id = tx.tenant_id().clone();
+    let invited_by = match tx.actor() {
+        Actor::User { user_id } => Some(user_id),
+        _ => None,
+    };
     sqlx::query!(
         "-- invite.insert
-        insert into identity.invites (invite_id, tenant_id, user_id, role, status, digest, expires_at, created_at)
-        values ($1, $2, $3, $4, 'pending', $5, $6, $7)",
+        insert into identity.invites
+            (invite_id, tenant_id, user_id, role, status, digest, expires_at, created_at, invited_by)
+        values ($1, $2, $3, $4, 'pending', $5, $6, $7, $8)",
         invite.id.0,
         tenant_id.as_str(),
         invite.user_id.0,
         invite.role.as_str(),
         digest(invite),
         invite.expires_at,
-        invite.created_at
+        invite.created_at,
+        invited_by.map(|id| id.0)
     )
     .execute(tx.connection())
     .await?;
@@ -123,6 +129,21 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, invite_id: InviteId) -> R
     .fetch_optional(tx.connection())
     .await?;
     row.map(|row| row.invite(now)).transpose()
+}
+
+/// Finds the e-mail address of the user who created an invite.
+pub(crate) async fn find_inviter(tx: &mut TenantTx, invite_id: InviteId) -> Result<Option<String>, Error> {
+    let email = sqlx::query_scalar!(
+        "-- invite.find_inviter
+        select users.email
+        from identity.invites
+        join identity.users on users.user_id = invites.invited_by
+        where invites.invite_id = $1",
+        invite_id.0
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(email)
 }
 
 /// Marks the pending invite of a user as expired after its term, so that a new invite can replace it.

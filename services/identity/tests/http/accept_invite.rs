@@ -1,12 +1,16 @@
 //! `/users/accept-invite`.
 
 use contract::identity::{AcceptedInvite, Invite};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::PASSWORD;
 use testsystem::TestSystem;
 
 async fn invited(system: &TestSystem) -> String {
-    let admin = system.create_tenant("acme").await;
+    invited_to(system, "acme").await
+}
+
+async fn invited_to(system: &TestSystem, tenant_id: &str) -> String {
+    let admin = system.create_tenant(tenant_id).await;
     let body = json!({ "email": "ada.lovelace@acme.example", "delivery": "response" });
     let answer = admin.client.post("/users/invite", &body).await;
     answer.expect::<Invite>(201).token.map(|token| token.expose().to_owned()).unwrap_or_default()
@@ -54,12 +58,56 @@ async fn a_rejected_password_names_the_reason_and_does_not_consume_the_token() {
 }
 
 #[tokio::test]
+async fn an_inspected_invite_names_tenant_account_and_inviter_and_stays_valid() {
+    let system = TestSystem::start().await.unwrap();
+    let token = invited(&system).await;
+    let body = json!({ "token": token });
+    let mut invite: Value = system.client().post("/users/accept-invite/inspect", &body).await.expect(200);
+    assert!(invite["expires_at"].take().is_string());
+    assert_eq!(
+        invite,
+        json!({
+            "tenant_id": "acme", "tenant_name": "acme", "email": "ada.lovelace@acme.example", "role": "member",
+            "invited_by": "admin@acme.example", "expires_at": null, "password_min_length": 12,
+        })
+    );
+    let accept = json!({ "token": token, "password": PASSWORD });
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_accepted_cannot_be_inspected() {
+    let system = TestSystem::start().await.unwrap();
+    let token = invited(&system).await;
+    let inspect = async || {
+        let answer = system.client().post("/users/accept-invite/inspect", &json!({ "token": token })).await;
+        answer.expect_problem(400, "token_invalid");
+    };
+    let patch = async |status: &str| {
+        let body = json!({ "status": status });
+        system.platform_admin().patch("/tenants/acme", &body).await.expect::<Value>(200)
+    };
+    patch("suspended").await;
+    inspect().await;
+    patch("active").await;
+    system.run_sql("update identity.invites set expires_at = now() where status = 'pending'").await;
+    inspect().await;
+    let used = invited_to(&system, "umbr").await;
+    let accept = json!({ "token": used, "password": PASSWORD });
+    system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+    let answer = system.client().post("/users/accept-invite/inspect", &json!({ "token": used })).await;
+    answer.expect_problem(400, "token_invalid");
+}
+
+#[tokio::test]
 async fn invalid_and_unknown_tokens_get_the_same_response() {
     let system = TestSystem::start().await.unwrap();
     let unknown = "svc_iv_0000000000000000000000000000000000000000000_000000";
     for token in ["", "nonsense", unknown, &system.platform_token] {
         let body = json!({ "token": token, "password": "short" });
-        system.client().post("/users/accept-invite", &body).await.expect_problem(400, "token_invalid");
+        for path in ["/users/accept-invite", "/users/accept-invite/inspect"] {
+            system.client().post(path, &body).await.expect_problem(400, "token_invalid");
+        }
     }
 }
 

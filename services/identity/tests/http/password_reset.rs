@@ -39,6 +39,27 @@ async fn a_reset_token_sets_a_password_once_and_revokes_every_session() {
 }
 
 #[tokio::test]
+async fn an_inspected_reset_names_tenant_and_account_until_the_token_is_used() {
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    request(&system, "admin@acme.example").await;
+    let token = token_of(&system.wait_for_mail("admin@acme.example").await);
+    let inspect =
+        async || system.client().post("/auth/password/reset/inspect", &json!({ "token": token })).await;
+    let mut reset: Value = inspect().await.expect(200);
+    assert!(reset["expires_at"].take().is_string());
+    assert_eq!(
+        reset,
+        json!({
+            "tenant_id": "acme", "tenant_name": "acme", "email": "admin@acme.example", "expires_at": null,
+            "password_min_length": 12,
+        })
+    );
+    confirm(&system, &token, NEW).await.expect_empty(204);
+    inspect().await.expect_problem(400, "token_invalid");
+}
+
+#[tokio::test]
 async fn of_concurrent_confirmations_of_one_reset_one_succeeds() {
     let system = TestSystem::start().await.unwrap();
     let _admin = system.create_tenant("acme").await;
