@@ -1,8 +1,8 @@
-//! The command catalog: the clap definition of each command and its overlay, in the fixed format of version 1, as types and
+//! The command catalog: the clap definition of each command and its constants, in the fixed format of version 1, as types and
 //! as JSON Schema.
 
 mod build;
-mod overlay;
+mod entry;
 #[cfg(test)]
 mod tests;
 
@@ -14,17 +14,19 @@ use serde_json::Value;
 use crate::error::{ErrorKind, Result};
 
 pub(crate) use build::{document, leaves};
-pub(crate) use overlay::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+pub(crate) use entry::{
+    CatalogEntry, Errors, Examples, HelpGroup, Names, Requirement, Routes, SchemaOf, schema_of,
+};
 
 /// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
 /// adding one requires a new minor version.
 pub(crate) const VERSION: &str = "1.3.0";
 
-/// All commands of the client: their clap definition, and their overlays in the same order.
+/// All commands of the client: their clap definition, and their constants in the same order.
 #[derive(Clone, Copy)]
 pub(crate) struct CommandTree {
     pub(crate) command: fn() -> clap::Command,
-    pub(crate) overlays: fn() -> Vec<Overlay>,
+    pub(crate) entries: fn() -> Vec<CatalogEntry>,
 }
 
 /// Published JSON Schema of the format.

@@ -14,14 +14,31 @@ mod users;
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::Globals;
-use crate::catalog::{CommandTree, Overlay};
+use crate::catalog::{CatalogEntry, CommandTree, Errors, Examples, Names, Requirement, Routes, SchemaOf};
 use crate::context::Context;
 use crate::error::Result;
+use crate::output::CommandOutput;
 
-/// A command. Its fields are the options; its documentation is the help text.
+/// A command. Its fields are the options; its documentation is the help text. The constants are the part of its catalog
+/// entry that clap cannot derive.
 pub(crate) trait Command: clap::Args {
-    /// Catalog entry beyond the options.
-    const OVERLAY: Overlay;
+    /// Data that the command prints.
+    type Output: CommandOutput;
+
+    /// Prerequisites, which imply the errors that commands share.
+    const REQUIRES: Requirement;
+    /// Routes that the command calls, which imply the problems of the API.
+    const ROUTES: Routes = Routes::Only(&[]);
+    /// Local errors beyond those of the prerequisites.
+    const ERRORS: Errors = &[];
+    /// Descriptions and command lines; at least one.
+    const EXAMPLES: Examples;
+    /// Notes for an agent that runs the command.
+    const AGENT_NOTES: &'static str;
+    /// Names of related commands.
+    const SEE_ALSO: Names;
+    /// JSON Schema of the input.
+    const INPUT_SCHEMA: Option<SchemaOf> = None;
 
     async fn run(self, context: &Context) -> Result<()>;
 }
@@ -29,15 +46,15 @@ pub(crate) trait Command: clap::Args {
 /// A command, or a group of commands.
 pub(crate) trait Node {
     /// Catalog entries of all commands, in the order of the help.
-    fn overlays() -> Vec<Overlay>;
+    fn catalog() -> Vec<CatalogEntry>;
 
     /// Runs the selected command.
     async fn run(self, context: &Context) -> Result<()>;
 }
 
 impl<C: Command> Node for C {
-    fn overlays() -> Vec<Overlay> {
-        vec![C::OVERLAY]
+    fn catalog() -> Vec<CatalogEntry> {
+        vec![CatalogEntry::of::<C>()]
     }
 
     async fn run(self, context: &Context) -> Result<()> {
@@ -53,8 +70,8 @@ macro_rules! group {
         pub(crate) enum $name { $($(#[$attribute])* $variant($node)),+ }
 
         impl $crate::commands::Node for $name {
-            fn overlays() -> Vec<$crate::catalog::Overlay> {
-                [$(<$node as $crate::commands::Node>::overlays()),+].concat()
+            fn catalog() -> Vec<$crate::catalog::CatalogEntry> {
+                [$(<$node as $crate::commands::Node>::catalog()),+].concat()
             }
 
             async fn run(self, context: &$crate::context::Context) -> $crate::error::Result<()> {
@@ -67,7 +84,7 @@ pub(crate) use group;
 
 /// The command tree of this client.
 pub(crate) const TREE: CommandTree =
-    CommandTree { command: CommandLine::command, overlays: Commands::overlays };
+    CommandTree { command: CommandLine::command, entries: Commands::catalog };
 
 /// Manage users, sessions and tenants of the svc services, and send events.
 #[derive(Parser)]

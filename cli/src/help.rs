@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use crate::catalog::{CommandTree, HelpGroup, Overlay, leaves};
+use crate::catalog::{CatalogEntry, CommandTree, HelpGroup, leaves};
 
 const FIRST_STEPS: &str = "\
 Examples:
@@ -18,8 +18,8 @@ Run a command with --help for its options, and with --output json in scripts.
 pub(crate) fn command(tree: CommandTree) -> Command {
     let root = (tree.command)();
     let names: Vec<String> = leaves(&root).into_iter().map(|(name, _)| name).collect();
-    let help: Vec<(String, Overlay)> = names.into_iter().zip((tree.overlays)()).collect();
-    let headings = headings(&root, &help);
+    let help: Vec<(String, CatalogEntry)> = names.into_iter().zip((tree.entries)()).collect();
+    let headings = headings(&root);
     let root = with_examples(with_fixed_usage(root), "", &help);
     root.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nGlobal options:\n{{options}}{{after-help}}"
@@ -27,16 +27,11 @@ pub(crate) fn command(tree: CommandTree) -> Command {
     .after_help(FIRST_STEPS)
 }
 
-/// Top-level commands, each under the heading of its first subcommand.
-fn headings(root: &Command, help: &[(String, Overlay)]) -> String {
+/// Top-level commands, each under its heading.
+fn headings(root: &Command) -> String {
     let width = root.get_subcommands().map(|child| child.get_name().len()).max().unwrap_or_default();
-    let group_of = |child: &Command| {
-        help.iter()
-            .find(|(name, _)| name.split(' ').next() == Some(child.get_name()))
-            .map(|(_, overlay)| overlay.group)
-    };
     let section = |group: &HelpGroup| {
-        let children = root.get_subcommands().filter(|child| group_of(child) == Some(*group));
+        let children = root.get_subcommands().filter(|child| HelpGroup::of(child.get_name()) == *group);
         let lines = children.map(|child| {
             let about = child.get_about().map(ToString::to_string).unwrap_or_default();
             format!("  {:width$}  {about}", child.get_name())
@@ -79,16 +74,16 @@ pub(crate) fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
 }
 
 /// Appends the examples of each command to its help.
-fn with_examples(command: Command, path: &str, help: &[(String, Overlay)]) -> Command {
+fn with_examples(command: Command, path: &str, help: &[(String, CatalogEntry)]) -> Command {
     command.mut_subcommands(|child| {
         let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
         if child.has_subcommands() {
             return with_examples(child, &name, help);
         }
-        let Some((_, overlay)) = help.iter().find(|(named, _)| *named == name) else {
+        let Some((_, entry)) = help.iter().find(|(named, _)| *named == name) else {
             return child;
         };
-        let examples = overlay.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}"));
+        let examples = entry.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}"));
         child.after_help(format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n")))
     })
 }

@@ -8,28 +8,28 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command};
 use uuid::Uuid;
 
-use super::overlay::PossibleError;
+use super::entry::PossibleError;
 use super::{
     CatalogArgument, CatalogError, CatalogOption, CommandDescriptor, Document, Example, ExitCode, SCHEMA_ID,
 };
-use super::{CommandTree, Overlay, VERSION};
+use super::{CatalogEntry, CommandTree, HelpGroup, VERSION};
 use crate::error::Exit;
 
 /// Catalog of the commands.
 pub(crate) fn document(tree: CommandTree) -> Document {
     let mut root = (tree.command)();
     root.build();
-    let commands = leaves(&root).into_iter().zip((tree.overlays)());
+    let commands = leaves(&root).into_iter().zip((tree.entries)());
     Document {
         schema: SCHEMA_ID,
         version: VERSION,
         cli: "svc",
         description: plain(root.get_about()),
-        commands: commands.map(|((name, command), overlay)| describe(name, command, &overlay)).collect(),
+        commands: commands.map(|((name, command), entry)| describe(name, command, &entry)).collect(),
     }
 }
 
-/// Commands without subcommands and their full names, in the order of the overlays.
+/// Commands without subcommands and their full names, in the order of the catalog.
 pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
     fn collect<'a>(command: &'a Command, path: &str, leaves: &mut Vec<(String, &'a Command)>) {
         for child in command.get_subcommands() {
@@ -46,23 +46,23 @@ pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
     leaves
 }
 
-fn describe(name: String, command: &Command, overlay: &Overlay) -> CommandDescriptor {
-    let errors = overlay.possible_errors();
+fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDescriptor {
+    let errors = entry.possible_errors();
     let examples =
-        overlay.examples.iter().map(|&(description, command)| Example { description, command }).collect();
+        entry.examples.iter().map(|&(description, command)| Example { description, command }).collect();
     CommandDescriptor {
-        group: overlay.group.name(),
+        group: HelpGroup::of(&name).name(),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
         options: options(command),
         arguments: command.get_positionals().map(argument).collect(),
         exit_codes: exit_codes(&errors),
         examples,
-        agent_notes: overlay.agent_notes,
-        see_also: overlay.see_also.to_vec(),
+        agent_notes: entry.agent_notes,
+        see_also: entry.see_also.to_vec(),
         errors: errors.into_iter().map(catalog_error).collect(),
-        input_schema: overlay.input_schema.map(|schema| schema()),
-        output_schema: overlay.output_schema.map(|schema| schema()),
+        input_schema: entry.input_schema.map(|schema| schema()),
+        output_schema: Some((entry.output_schema)()),
         name,
     }
 }

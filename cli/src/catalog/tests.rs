@@ -89,11 +89,11 @@ fn rejects_catalogs_with_missing_or_invalid_fields() {
 }
 
 #[test]
-fn command_names_are_unique_and_each_has_an_overlay() {
+fn command_names_are_unique_and_each_has_an_entry() {
     let document = document();
     let names: BTreeSet<_> = document.commands.iter().map(|command| &command.name).collect();
     assert_eq!(names.len(), document.commands.len());
-    assert_eq!(leaves(&(TREE.command)()).len(), (TREE.overlays)().len());
+    assert_eq!(leaves(&(TREE.command)()).len(), (TREE.entries)().len());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::api::ApiResponse;
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -38,7 +38,7 @@ pub(crate) struct Api {
 }
 
 /// Body of a response; JSON keeps its bytes.
-enum ResponseBody {
+pub(crate) enum ResponseBody {
     Json(Box<RawValue>),
     Text(String),
     Empty,
@@ -89,22 +89,19 @@ impl CommandOutput for ResponseBody {
 }
 
 impl Command for Api {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::Credential,
-        routes: Routes::Any,
-        errors: &[ErrorKind::InputUnreadable, ErrorKind::PlatformTokenMissing],
-        examples: &[
-            ("Show the current session", "svc api GET /auth/session"),
-            ("List tenants as the platform administrator", "svc api GET /tenants --platform-admin"),
-            ("Read the body from standard input", "svc api POST /events --data -"),
-        ],
-        agent_notes: "For routes that no other command covers. May change data, depending on method and path. The \
-                      client does not validate path and body.",
-        see_also: &["auth whoami", "events send"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ResponseBody>),
-    };
+    type Output = ResponseBody;
+
+    const REQUIRES: Requirement = Requirement::Credential;
+    const ROUTES: Routes = Routes::Any;
+    const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::PlatformTokenMissing];
+    const EXAMPLES: Examples = &[
+        ("Show the current session", "svc api GET /auth/session"),
+        ("List tenants as the platform administrator", "svc api GET /tenants --platform-admin"),
+        ("Read the body from standard input", "svc api POST /events --data -"),
+    ];
+    const AGENT_NOTES: &'static str = "For routes that no other command covers. May change data, depending \
+        on method and path. The client does not validate path and body.";
+    const SEE_ALSO: Names = &["auth whoami", "events send"];
 
     async fn run(self, context: &Context) -> Result<()> {
         if !self.path.starts_with('/') {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tenancy::KeyId;
 
 use crate::arguments::{Paging, enum_parser};
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -83,29 +83,26 @@ pub(crate) struct Create {
 }
 
 impl Command for Create {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::CREATE_API_KEY]),
-        errors: &[ErrorKind::InputInvalid],
-        examples: &[
-            ("Create a key that can send events", "svc api-keys create --name firewalls"),
-            (
-                "Create a key for two sources that expires at the end of the year",
-                "svc api-keys create --name firewalls --source-id fw-1 --source-id fw-2 --expires-at 2026-12-31T23:59:59Z",
-            ),
-            (
-                "Create a key that can invite members",
-                "svc api-keys create --name onboarding --scope users:read --scope users:write",
-            ),
-        ],
-        agent_notes: "The output contains a credential that is shown only once: store it in a secret store, never in a \
-                      log. An API key cannot create API keys; SVC_API_KEY is ignored. Not idempotent: each run creates \
-                      another key.",
-        see_also: &["api-keys list", "api-keys revoke", "events send"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ApiKey>),
-    };
+    type Output = ApiKey;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::CREATE_API_KEY]);
+    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[
+        ("Create a key that can send events", "svc api-keys create --name firewalls"),
+        (
+            "Create a key for two sources that expires at the end of the year",
+            "svc api-keys create --name firewalls --source-id fw-1 --source-id fw-2 --expires-at 2026-12-31T23:59:59Z",
+        ),
+        (
+            "Create a key that can invite members",
+            "svc api-keys create --name onboarding --scope users:read --scope users:write",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "The output contains a credential that is shown only once: store it \
+        in a secret store, never in a log. An API key cannot create API keys; SVC_API_KEY is ignored. Not \
+        idempotent: each run creates another key.";
+    const SEE_ALSO: Names = &["api-keys list", "api-keys revoke", "events send"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
@@ -132,18 +129,16 @@ pub(crate) struct List {
 }
 
 impl Command for List {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::LIST_API_KEYS]),
-        errors: &[ErrorKind::InputInvalid],
-        examples: &[("List all API keys with the time of last use", "svc api-keys list --all")],
-        agent_notes: "Without --all or --limit, prints one page and warns on stderr if there are more items. The keys \
-                      themselves are never listed. The time of last use is accurate to a minute.",
-        see_also: &["api-keys create", "api-keys revoke"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<ApiKey>>),
-    };
+    type Output = ItemList<ApiKey>;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_API_KEYS]);
+    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[("List all API keys with the time of last use", "svc api-keys list --all")];
+    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
+        there are more items. The keys themselves are never listed. The time of last use is accurate to a \
+        minute.";
+    const SEE_ALSO: Names = &["api-keys create", "api-keys revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
@@ -166,7 +161,7 @@ pub(crate) struct Revoke {
 
 /// Result of revoking an API key.
 #[derive(Serialize, JsonSchema)]
-struct RevokedApiKey {
+pub(crate) struct RevokedApiKey {
     /// Id of the key.
     key_id: KeyId,
     /// Always true.
@@ -180,27 +175,18 @@ impl CommandOutput for RevokedApiKey {
 }
 
 impl Command for Revoke {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::REVOKE_API_KEY]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[
-            (
-                "Revoke an API key after confirmation",
-                "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057",
-            ),
-            (
-                "Revoke an API key in a script",
-                "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes",
-            ),
-        ],
-        agent_notes: "Requires --yes without a terminal; pass it only if the user asked for this change. Programs that \
-                      use the key are rejected immediately. Idempotent.",
-        see_also: &["api-keys create", "api-keys list"],
-        input_schema: None,
-        output_schema: Some(schema_of::<RevokedApiKey>),
-    };
+    type Output = RevokedApiKey;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_API_KEY]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Revoke an API key after confirmation", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Revoke an API key in a script", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
+        for this change. Programs that use the key are rejected immediately. Idempotent.";
+    const SEE_ALSO: Names = &["api-keys create", "api-keys list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.session()?;

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use self::sessions::RevokedSession;
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{Context, stored_credentials};
 use crate::credentials::CredentialStore;
@@ -51,19 +51,14 @@ group!(
 pub(crate) struct Logout {}
 
 impl Command for Logout {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        // An unknown session is not an error of this command.
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[("Log out of the current tenant", "svc auth logout")],
-        agent_notes: "Revokes the session in SVC_TOKEN if set, else the stored session of the tenant. A second run exits \
-                      with status 4 because no session is stored.",
-        see_also: &["auth login", "auth sessions revoke"],
-        input_schema: None,
-        output_schema: Some(schema_of::<RevokedSession>),
-    };
+    type Output = RevokedSession;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    // An unknown session is not an error of this command.
+    const EXAMPLES: Examples = &[("Log out of the current tenant", "svc auth logout")];
+    const AGENT_NOTES: &'static str = "Revokes the session in SVC_TOKEN if set, else the stored session of \
+        the tenant. A second run exits with status 4 because no session is stored.";
+    const SEE_ALSO: Names = &["auth login", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.session()?.bearer;
@@ -106,20 +101,17 @@ impl CommandOutput for Whoami {
 }
 
 impl Command for WhoamiCommand {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Credential,
-        routes: Routes::Only(&[&routes::WHOAMI]),
-        errors: &[],
-        examples: &[
-            ("Show the current user and tenant", "svc auth whoami"),
-            ("Print them as JSON", "svc auth whoami --output json"),
-        ],
-        agent_notes: "Checks whether a credential is valid. Exit status 4 means that a new login is needed.",
-        see_also: &["auth status", "auth login"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Whoami>),
-    };
+    type Output = Whoami;
+
+    const REQUIRES: Requirement = Requirement::Credential;
+    const ROUTES: Routes = Routes::Only(&[&routes::WHOAMI]);
+    const EXAMPLES: Examples = &[
+        ("Show the current user and tenant", "svc auth whoami"),
+        ("Print them as JSON", "svc auth whoami --output json"),
+    ];
+    const AGENT_NOTES: &'static str = "Checks whether a credential is valid. Exit status 4 means that a new \
+        login is needed.";
+    const SEE_ALSO: Names = &["auth status", "auth login"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.credential()?, context.api()?);
@@ -136,7 +128,7 @@ pub(crate) struct Status {}
 
 /// A credential of the environment or of the credentials file.
 #[derive(Default, Serialize, JsonSchema)]
-struct AvailableCredential {
+pub(crate) struct AvailableCredential {
     /// `stored`, or the environment variable that contains the credential.
     source: &'static str,
     /// Whether commands use this credential.
@@ -174,18 +166,14 @@ impl Row for AvailableCredential {
 }
 
 impl Command for Status {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialsFile,
-        routes: Routes::NONE,
-        errors: &[ErrorKind::NotLoggedIn],
-        examples: &[("List stored sessions and the current one", "svc auth status")],
-        agent_notes: "Works offline, so a listed credential may be expired or revoked. Exit status 4 means that there is \
-                      none.",
-        see_also: &["auth whoami", "config path"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<AvailableCredential>>),
-    };
+    type Output = ItemList<AvailableCredential>;
+
+    const REQUIRES: Requirement = Requirement::CredentialsFile;
+    const ERRORS: Errors = &[ErrorKind::NotLoggedIn];
+    const EXAMPLES: Examples = &[("List stored sessions and the current one", "svc auth status")];
+    const AGENT_NOTES: &'static str = "Works offline, so a listed credential may be expired or revoked. \
+        Exit status 4 means that there is none.";
+    const SEE_ALSO: Names = &["auth whoami", "config path"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let mut items = environment_credentials()?;
@@ -237,7 +225,7 @@ pub(crate) struct Token {}
 
 /// A raw session token.
 #[derive(Serialize, JsonSchema)]
-struct SessionToken {
+pub(crate) struct SessionToken {
     /// Token (`svc_st_…`).
     token: Secret,
 }
@@ -249,17 +237,12 @@ impl CommandOutput for SessionToken {
 }
 
 impl Command for Token {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::StoredSession,
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[("Print the token of the current session", "svc auth token")],
-        agent_notes: "The output is a credential: do not log or display it. Works offline.",
-        see_also: &["auth login", "auth sessions revoke", "api"],
-        input_schema: None,
-        output_schema: Some(schema_of::<SessionToken>),
-    };
+    type Output = SessionToken;
+
+    const REQUIRES: Requirement = Requirement::StoredSession;
+    const EXAMPLES: Examples = &[("Print the token of the current session", "svc auth token")];
+    const AGENT_NOTES: &'static str = "The output is a credential: do not log or display it. Works offline.";
+    const SEE_ALSO: Names = &["auth login", "auth sessions revoke", "api"];
 
     async fn run(self, context: &Context) -> Result<()> {
         context.out().print(&SessionToken { token: context.session()?.bearer })

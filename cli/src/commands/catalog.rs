@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::catalog::{
-    Document, HelpGroup, Overlay, Requirement, Routes, document, format_schema, schema_of, validation_errors,
+    Document, Errors, Examples, Names, Requirement, SchemaOf, document, format_schema, validation_errors,
 };
 use crate::commands::{Command, group};
 use crate::context::Context;
@@ -37,17 +37,12 @@ impl CommandOutput for Document {
 }
 
 impl Command for Show {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::Nothing,
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[("Print the catalog", "svc catalog show --output json")],
-        agent_notes: "Works offline. Replaces the help of all commands.",
-        see_also: &["catalog validate", "version"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Document>),
-    };
+    type Output = Document;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const EXAMPLES: Examples = &[("Print the catalog", "svc catalog show --output json")];
+    const AGENT_NOTES: &'static str = "Works offline. Replaces the help of all commands.";
+    const SEE_ALSO: Names = &["catalog validate", "version"];
 
     async fn run(self, context: &Context) -> Result<()> {
         context.out().print(&document(context.tree()))
@@ -64,7 +59,7 @@ pub(crate) struct Validate {
 
 /// Result of validating a catalog.
 #[derive(Serialize, JsonSchema)]
-struct ValidatedCatalog {
+pub(crate) struct ValidatedCatalog {
     /// Always true; an invalid catalog is an error.
     valid: bool,
     /// Number of commands.
@@ -78,17 +73,15 @@ impl CommandOutput for ValidatedCatalog {
 }
 
 impl Command for Validate {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::Nothing,
-        routes: Routes::NONE,
-        errors: &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid],
-        examples: &[("Validate a catalog", "svc catalog validate catalog/svc.catalog.json")],
-        agent_notes: "Works offline. The error message lists each violation with its JSON Pointer.",
-        see_also: &["catalog show"],
-        input_schema: Some(format_schema),
-        output_schema: Some(schema_of::<ValidatedCatalog>),
-    };
+    type Output = ValidatedCatalog;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[("Validate a catalog", "svc catalog validate catalog/svc.catalog.json")];
+    const AGENT_NOTES: &'static str = "Works offline. The error message lists each violation with its JSON \
+        Pointer.";
+    const SEE_ALSO: Names = &["catalog show"];
+    const INPUT_SCHEMA: Option<SchemaOf> = Some(format_schema);
 
     async fn run(self, context: &Context) -> Result<()> {
         let path = self.file.display();

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{self, HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{self, Examples, Names, Requirement};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::credentials::CredentialStore;
@@ -19,7 +19,7 @@ pub(crate) struct Version {}
 
 /// Versions of the client.
 #[derive(Serialize, JsonSchema)]
-struct ClientVersion {
+pub(crate) struct ClientVersion {
     /// Version of the client.
     version: &'static str,
     /// Version of the command catalog. A new major version means that commands or options were removed.
@@ -36,17 +36,12 @@ impl CommandOutput for ClientVersion {
 }
 
 impl Command for Version {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::Nothing,
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[("Print the versions", "svc version")],
-        agent_notes: "Works offline. Does not print the version of the service.",
-        see_also: &["catalog show"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ClientVersion>),
-    };
+    type Output = ClientVersion;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const EXAMPLES: Examples = &[("Print the versions", "svc version")];
+    const AGENT_NOTES: &'static str = "Works offline. Does not print the version of the service.";
+    const SEE_ALSO: Names = &["catalog show"];
 
     async fn run(self, context: &Context) -> Result<()> {
         context
@@ -68,7 +63,7 @@ pub(crate) struct PathCommand {}
 
 /// Paths of the client's files, which may not exist.
 #[derive(Serialize, JsonSchema)]
-struct ConfigPaths {
+pub(crate) struct ConfigPaths {
     /// Configuration directory.
     directory: String,
     /// Credentials file.
@@ -85,17 +80,12 @@ impl CommandOutput for ConfigPaths {
 }
 
 impl Command for PathCommand {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::ConfigDirectory,
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[("Print where sessions are stored", "svc config path")],
-        agent_notes: "Works offline. On Unix, XDG_CONFIG_HOME changes the directory.",
-        see_also: &["auth status"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ConfigPaths>),
-    };
+    type Output = ConfigPaths;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Print where sessions are stored", "svc config path")];
+    const AGENT_NOTES: &'static str = "Works offline. On Unix, XDG_CONFIG_HOME changes the directory.";
+    const SEE_ALSO: Names = &["auth status"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let store = CredentialStore::for_current_user()?;
@@ -116,7 +106,7 @@ pub(crate) struct Completion {
 
 /// A completion script.
 #[derive(Serialize, JsonSchema)]
-struct CompletionScript {
+pub(crate) struct CompletionScript {
     /// Shell.
     shell: String,
     /// Script.
@@ -130,20 +120,15 @@ impl CommandOutput for CompletionScript {
 }
 
 impl Command for Completion {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Tools,
-        requires: Requirement::Nothing,
-        routes: Routes::NONE,
-        errors: &[],
-        examples: &[
-            ("Print the completion script for bash", "svc completion bash"),
-            ("Print the completion script for zsh", "svc completion zsh"),
-        ],
-        agent_notes: "Works offline. Only useful in an interactive shell.",
-        see_also: &["catalog show"],
-        input_schema: None,
-        output_schema: Some(schema_of::<CompletionScript>),
-    };
+    type Output = CompletionScript;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const EXAMPLES: Examples = &[
+        ("Print the completion script for bash", "svc completion bash"),
+        ("Print the completion script for zsh", "svc completion zsh"),
+    ];
+    const AGENT_NOTES: &'static str = "Works offline. Only useful in an interactive shell.";
+    const SEE_ALSO: Names = &["catalog show"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let mut script = Vec::new();

@@ -14,7 +14,7 @@ use serde::Serialize;
 use udm::ParseError;
 
 use self::input::{EventReader, InputItem, InputSource};
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -42,7 +42,7 @@ pub(crate) struct Validate {
 
 /// Result of a validation.
 #[derive(Default, Serialize, JsonSchema)]
-struct ValidationResult {
+pub(crate) struct ValidationResult {
     /// Number of events.
     total: u64,
     /// Number of valid events.
@@ -93,17 +93,15 @@ impl ValidationResult {
 }
 
 impl Command for Validate {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Events,
-        requires: Requirement::Nothing,
-        routes: Routes::NONE,
-        errors: &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid],
-        examples: &[("Validate a file of events", "svc events validate --file events.ndjson")],
-        agent_notes: "Works offline. Always prints the result to stdout; exit status 7 means that an event is invalid.",
-        see_also: &["events send"],
-        input_schema: Some(schema_of::<udm::UdmEvent>),
-        output_schema: Some(schema_of::<ValidationResult>),
-    };
+    type Output = ValidationResult;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[("Validate a file of events", "svc events validate --file events.ndjson")];
+    const AGENT_NOTES: &'static str = "Works offline. Always prints the result to stdout; exit status 7 \
+        means that an event is invalid.";
+    const SEE_ALSO: Names = &["events send"];
+    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
 
     async fn run(self, context: &Context) -> Result<()> {
         let validate = move || {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenancy::InviteId;
 
 use crate::arguments::{DeliveryArgument, Paging, RoleArgument, enum_parser};
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
@@ -71,25 +71,22 @@ pub(crate) struct InviteCommand {
 }
 
 impl Command for InviteCommand {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::INVITE_USER]),
-        errors: ErrorKind::PROMPT,
-        examples: &[
-            ("Invite a member by mail", "svc users invite --email bob@acme.example --tenant acme"),
-            (
-                "Invite an administrator and print the token",
-                "svc users invite --email bob@acme.example --tenant acme --role admin --delivery response",
-            ),
-        ],
-        agent_notes: "Not idempotent: a second invite while one is pending fails with invite_pending. With --delivery \
-                      response, the output contains a credential that is shown only once. Uses SVC_PLATFORM_TOKEN only \
-                      if neither SVC_TOKEN nor SVC_API_KEY is set.",
-        see_also: &["users accept-invite", "invites list", "invites resend", "tenants create"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Invite>),
-    };
+    type Output = Invite;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::INVITE_USER]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[
+        ("Invite a member by mail", "svc users invite --email bob@acme.example --tenant acme"),
+        (
+            "Invite an administrator and print the token",
+            "svc users invite --email bob@acme.example --tenant acme --role admin --delivery response",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Not idempotent: a second invite while one is pending fails with \
+        invite_pending. With --delivery response, the output contains a credential that is shown only once. \
+        Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
+    const SEE_ALSO: Names = &["users accept-invite", "invites list", "invites resend", "tenants create"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
@@ -127,25 +124,22 @@ impl CommandOutput for AcceptedInvite {
 }
 
 impl Command for AcceptInviteCommand {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Service,
-        routes: Routes::Only(&[&routes::ACCEPT_INVITE]),
-        errors: ErrorKind::PROMPT,
-        examples: &[
-            ("Accept an invite with prompts", "svc users accept-invite"),
-            (
-                "Read token and password as two lines of standard input",
-                "svc users accept-invite - --password-stdin",
-            ),
-        ],
-        agent_notes: "Requires a terminal unless --password-stdin is set. A password needs at least 12 characters; common \
-                      and breached passwords are rejected. An invite works once. Does not log in: run `svc auth login` \
-                      next.",
-        see_also: &["auth login", "users invite"],
-        input_schema: None,
-        output_schema: Some(schema_of::<AcceptedInvite>),
-    };
+    type Output = AcceptedInvite;
+
+    const REQUIRES: Requirement = Requirement::Service;
+    const ROUTES: Routes = Routes::Only(&[&routes::ACCEPT_INVITE]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[
+        ("Accept an invite with prompts", "svc users accept-invite"),
+        (
+            "Read token and password as two lines of standard input",
+            "svc users accept-invite - --password-stdin",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. A password needs \
+        at least 12 characters; common and breached passwords are rejected. An invite works once. Does not \
+        log in: run `svc auth login` next.";
+    const SEE_ALSO: Names = &["auth login", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.prompt().token(self.token.as_deref(), "Invite token").await?;
@@ -178,18 +172,15 @@ pub(crate) struct List {
 }
 
 impl Command for List {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::LIST_INVITES]),
-        errors: ErrorKind::PROMPT,
-        examples: &[("List all pending invites", "svc invites list --status pending --all")],
-        agent_notes: "Without --all or --limit, prints one page and warns on stderr if there are more items. Tokens are \
-                      never listed.",
-        see_also: &["invites resend", "invites revoke", "users invite", "users list"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<Invite>>),
-    };
+    type Output = ItemList<Invite>;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_INVITES]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[("List all pending invites", "svc invites list --status pending --all")];
+    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
+        there are more items. Tokens are never listed.";
+    const SEE_ALSO: Names = &["invites resend", "invites revoke", "users invite", "users list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
@@ -217,25 +208,19 @@ pub(crate) struct Resend {
 }
 
 impl Command for Resend {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::RESEND_INVITE]),
-        errors: ErrorKind::PROMPT,
-        examples: &[
-            ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
-            (
-                "Print a new token",
-                "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response",
-            ),
-        ],
-        agent_notes: "Each run invalidates the previous token. Exit status 3 means that the invite has expired or was \
-                      revoked: invite the user again. With --delivery response, the output contains a credential that is \
-                      shown only once.",
-        see_also: &["invites list", "invites revoke", "users invite"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Invite>),
-    };
+    type Output = Invite;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[
+        ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Print a new token", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response"),
+    ];
+    const AGENT_NOTES: &'static str = "Each run invalidates the previous token. Exit status 3 means that \
+        the invite has expired or was revoked: invite the user again. With --delivery response, the output \
+        contains a credential that is shown only once.";
+    const SEE_ALSO: Names = &["invites list", "invites revoke", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
@@ -260,7 +245,7 @@ pub(crate) struct Revoke {
 
 /// Result of revoking an invite.
 #[derive(Serialize, JsonSchema)]
-struct RevokedInvite {
+pub(crate) struct RevokedInvite {
     /// Invite id.
     invite_id: InviteId,
     /// Always true.
@@ -274,24 +259,18 @@ impl CommandOutput for RevokedInvite {
 }
 
 impl Command for Revoke {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::REVOKE_INVITE]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[
-            (
-                "Revoke an invite after confirmation",
-                "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057",
-            ),
-            ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
-        ],
-        agent_notes: "Requires --yes without a terminal; pass it only if the user asked for this change. Idempotent. An \
-                      accepted invite cannot be revoked: disable the user instead.",
-        see_also: &["invites list", "invites resend", "users disable"],
-        input_schema: None,
-        output_schema: Some(schema_of::<RevokedInvite>),
-    };
+    type Output = RevokedInvite;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Revoke an invite after confirmation", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
+        for this change. Idempotent. An accepted invite cannot be revoked: disable the user instead.";
+    const SEE_ALSO: Names = &["invites list", "invites resend", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;

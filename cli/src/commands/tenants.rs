@@ -6,7 +6,7 @@ use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
 use crate::arguments::DeliveryArgument;
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
@@ -79,21 +79,17 @@ pub(crate) struct Create {
 }
 
 impl Command for Create {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::PlatformToken,
-        routes: Routes::Only(&[&routes::CREATE_TENANT]),
-        errors: &[],
-        examples: &[(
-            "Create a tenant and print the administrator's invite token",
-            "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response",
-        )],
-        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; sessions are not accepted. With --delivery \
-                      response, the output contains a credential that is shown only once.",
-        see_also: &["tenants get", "users accept-invite", "users invite"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Tenant>),
-    };
+    type Output = Tenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::CREATE_TENANT]);
+    const EXAMPLES: Examples = &[(
+        "Create a tenant and print the administrator's invite token",
+        "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response",
+    )];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; sessions are \
+        not accepted. With --delivery response, the output contains a credential that is shown only once.";
+    const SEE_ALSO: Names = &["tenants get", "users accept-invite", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
@@ -119,17 +115,14 @@ impl Command for Create {
 pub(crate) struct List {}
 
 impl Command for List {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::PlatformToken,
-        routes: Routes::Only(&[&routes::LIST_TENANTS]),
-        errors: &[],
-        examples: &[("List all tenants as NDJSON", "svc tenants list --output ndjson")],
-        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all pages.",
-        see_also: &["tenants get", "tenants create"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<Tenant>>),
-    };
+    type Output = ItemList<Tenant>;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_TENANTS]);
+    const EXAMPLES: Examples = &[("List all tenants as NDJSON", "svc tenants list --output ndjson")];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads all \
+        pages.";
+    const SEE_ALSO: Names = &["tenants get", "tenants create"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
@@ -149,18 +142,14 @@ pub(crate) struct Get {
 }
 
 impl Command for Get {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::PlatformToken,
-        routes: Routes::Only(&[&routes::GET_TENANT]),
-        errors: &[],
-        examples: &[("Show status and quota of a tenant", "svc tenants get acme")],
-        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status 3 means that the tenant does \
-                      not exist.",
-        see_also: &["tenants list", "tenants create", "tenants suspend"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Tenant>),
-    };
+    type Output = Tenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::GET_TENANT]);
+    const EXAMPLES: Examples = &[("Show status and quota of a tenant", "svc tenants get acme")];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status \
+        3 means that the tenant does not exist.";
+    const SEE_ALSO: Names = &["tenants list", "tenants create", "tenants suspend"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.platform_token()?, context.api()?);
@@ -181,22 +170,19 @@ pub(crate) struct Suspend {
 }
 
 impl Command for Suspend {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::PlatformToken,
-        routes: Routes::Only(&[&routes::UPDATE_TENANT]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[
-            ("Suspend a tenant after confirmation", "svc tenants suspend acme"),
-            ("Suspend a tenant in a script", "svc tenants suspend acme --yes"),
-        ],
-        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes without a terminal; pass --yes \
-                      only if the user asked for this change. Logs out all users and rejects all producers of the \
-                      tenant; users and events are kept. Idempotent.",
-        see_also: &["tenants resume", "tenants get", "users disable"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Tenant>),
-    };
+    type Output = Tenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Suspend a tenant after confirmation", "svc tenants suspend acme"),
+        ("Suspend a tenant in a script", "svc tenants suspend acme --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes \
+        without a terminal; pass --yes only if the user asked for this change. Logs out all users and \
+        rejects all producers of the tenant; users and events are kept. Idempotent.";
+    const SEE_ALSO: Names = &["tenants resume", "tenants get", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
@@ -216,18 +202,14 @@ pub(crate) struct Resume {
 }
 
 impl Command for Resume {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::PlatformToken,
-        routes: Routes::Only(&[&routes::UPDATE_TENANT]),
-        errors: &[],
-        examples: &[("Resume a tenant", "svc tenants resume acme")],
-        agent_notes: "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. API keys work again. Revoked sessions stay \
-                      revoked, so users must log in again. Idempotent.",
-        see_also: &["tenants suspend", "tenants get"],
-        input_schema: None,
-        output_schema: Some(schema_of::<Tenant>),
-    };
+    type Output = Tenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT]);
+    const EXAMPLES: Examples = &[("Resume a tenant", "svc tenants resume acme")];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. API keys \
+        work again. Revoked sessions stay revoked, so users must log in again. Idempotent.";
+    const SEE_ALSO: Names = &["tenants suspend", "tenants get"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;

@@ -7,7 +7,7 @@ use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
 use crate::arguments::{Paging, RoleArgument, enum_parser};
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
@@ -70,22 +70,18 @@ pub(crate) struct List {
 }
 
 impl Command for List {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Credential,
-        routes: Routes::Only(&[&routes::LIST_USERS]),
-        errors: &[],
-        examples: &[
-            ("List all users as NDJSON", "svc users list --all --output ndjson"),
-            ("Find the id of a user", "svc users list --email bob@acme.example"),
-            ("List the first ten disabled users", "svc users list --status disabled --limit 10"),
-        ],
-        agent_notes: "Without --all or --limit, prints one page and warns on stderr if there are more items. An invited \
-                      user who has not accepted has the status `invited`.",
-        see_also: &["users get", "users invite", "invites list"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<User>>),
-    };
+    type Output = ItemList<User>;
+
+    const REQUIRES: Requirement = Requirement::Credential;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_USERS]);
+    const EXAMPLES: Examples = &[
+        ("List all users as NDJSON", "svc users list --all --output ndjson"),
+        ("Find the id of a user", "svc users list --email bob@acme.example"),
+        ("List the first ten disabled users", "svc users list --status disabled --limit 10"),
+    ];
+    const AGENT_NOTES: &'static str = "Without --all or --limit, prints one page and warns on stderr if \
+        there are more items. An invited user who has not accepted has the status `invited`.";
+    const SEE_ALSO: Names = &["users get", "users invite", "invites list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.credential()?, context.api()?);
@@ -108,18 +104,15 @@ pub(crate) struct Get {
 }
 
 impl Command for Get {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Credential,
-        routes: Routes::Only(&[&routes::GET_USER]),
-        errors: &[],
-        examples: &[("Show role and status of a user", "svc users get 01890a5d-ac96-774b-bcce-b302099a8057")],
-        agent_notes: "Exit status 3 means that the user does not exist, belongs to another tenant, or is not visible to \
-                      you. To find an id by e-mail address, run `users list --email`.",
-        see_also: &["users list", "users set-role", "users disable"],
-        input_schema: None,
-        output_schema: Some(schema_of::<User>),
-    };
+    type Output = User;
+
+    const REQUIRES: Requirement = Requirement::Credential;
+    const ROUTES: Routes = Routes::Only(&[&routes::GET_USER]);
+    const EXAMPLES: Examples =
+        &[("Show role and status of a user", "svc users get 01890a5d-ac96-774b-bcce-b302099a8057")];
+    const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
+        tenant, or is not visible to you. To find an id by e-mail address, run `users list --email`.";
+    const SEE_ALSO: Names = &["users list", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.credential()?, context.api()?);
@@ -141,21 +134,19 @@ pub(crate) struct Disable {
 }
 
 impl Command for Disable {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::UPDATE_USER]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[
-            ("Disable a user after confirmation", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057"),
-            ("Disable a user in a script", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
-        ],
-        agent_notes: "Requires --yes without a terminal; pass it only if the user asked for this change. Idempotent. The \
-                      last active administrator cannot be disabled. API keys belong to the tenant and stay active.",
-        see_also: &["users enable", "users list", "auth sessions revoke"],
-        input_schema: None,
-        output_schema: Some(schema_of::<User>),
-    };
+    type Output = User;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Disable a user after confirmation", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Disable a user in a script", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
+        for this change. Idempotent. The last active administrator cannot be disabled. API keys belong to \
+        the tenant and stay active.";
+    const SEE_ALSO: Names = &["users enable", "users list", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
@@ -178,18 +169,15 @@ pub(crate) struct Enable {
 }
 
 impl Command for Enable {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::CredentialOrPlatformToken,
-        routes: Routes::Only(&[&routes::UPDATE_USER]),
-        errors: ErrorKind::PROMPT,
-        examples: &[("Enable a user", "svc users enable 01890a5d-ac96-774b-bcce-b302099a8057")],
-        agent_notes: "Also ends a lockout. The password does not change, and revoked sessions stay revoked. Idempotent. \
-                      A user who has not accepted the invite cannot be enabled.",
-        see_also: &["users disable", "users list", "auth password reset"],
-        input_schema: None,
-        output_schema: Some(schema_of::<User>),
-    };
+    type Output = User;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[("Enable a user", "svc users enable 01890a5d-ac96-774b-bcce-b302099a8057")];
+    const AGENT_NOTES: &'static str = "Also ends a lockout. The password does not change, and revoked \
+        sessions stay revoked. Idempotent. A user who has not accepted the invite cannot be enabled.";
+    const SEE_ALSO: Names = &["users disable", "users list", "auth password reset"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
@@ -212,25 +200,18 @@ pub(crate) struct SetRole {
 }
 
 impl Command for SetRole {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::UPDATE_USER]),
-        errors: &[],
-        examples: &[
-            ("Make a user an administrator", "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 admin"),
-            (
-                "Make an administrator a member",
-                "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 member",
-            ),
-        ],
-        agent_notes: "Applies to active sessions of the user too. An administrator has full access to the tenant: grant \
-                      the role only if the user asked for it. The role of the last active administrator cannot be \
-                      changed. The platform token cannot change roles.",
-        see_also: &["users list", "users get", "users invite"],
-        input_schema: None,
-        output_schema: Some(schema_of::<User>),
-    };
+    type Output = User;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
+    const EXAMPLES: Examples = &[
+        ("Make a user an administrator", "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 admin"),
+        ("Make an administrator a member", "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 member"),
+    ];
+    const AGENT_NOTES: &'static str = "Applies to active sessions of the user too. An administrator has \
+        full access to the tenant: grant the role only if the user asked for it. The role of the last \
+        active administrator cannot be changed. The platform token cannot change roles.";
+    const SEE_ALSO: Names = &["users list", "users get", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.session()?;

@@ -7,7 +7,7 @@ use contract::routes::{self, Route};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -23,7 +23,7 @@ group!(
 
 /// Result of a decision about a device.
 #[derive(Serialize, JsonSchema)]
-struct DecidedDevice {
+pub(crate) struct DecidedDevice {
     /// Whether the login was approved.
     approved: bool,
     /// Name that the device reported; not verified.
@@ -56,23 +56,21 @@ pub(crate) struct Approve {
 }
 
 impl Command for Approve {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[
-            ("Show a device login and approve it after confirmation", "svc auth device approve BCDF-GHJK"),
-            ("Approve a device login in a script", "svc auth device approve BCDF-GHJK --yes"),
-        ],
-        agent_notes: "Grants another machine the full permissions of the user. Approve only a code that the user just \
-                      read from their own device, and pass --yes only if the user asked for it. \
-                      reauthentication_required (exit status 4) means that the login is older than ten minutes or was a \
-                      device login. After ten wrong codes within an hour, codes are rejected for the rest of the hour.",
-        see_also: &["auth device deny", "auth login", "auth sessions list"],
-        input_schema: None,
-        output_schema: Some(schema_of::<DecidedDevice>),
-    };
+    type Output = DecidedDevice;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Show a device login and approve it after confirmation", "svc auth device approve BCDF-GHJK"),
+        ("Approve a device login in a script", "svc auth device approve BCDF-GHJK --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Grants another machine the full permissions of the user. Approve \
+        only a code that the user just read from their own device, and pass --yes only if the user asked \
+        for it. reauthentication_required (exit status 4) means that the login is older than ten minutes or \
+        was a device login. After ten wrong codes within an hour, codes are rejected for the rest of the \
+        hour.";
+    const SEE_ALSO: Names = &["auth device deny", "auth login", "auth sessions list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         decide(context, self.user_code, Decision::Approve).await
@@ -90,18 +88,17 @@ pub(crate) struct Deny {
 }
 
 impl Command for Deny {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]),
-        errors: ErrorKind::CONFIRMATION,
-        examples: &[("Deny a device login that you did not start", "svc auth device deny BCDF-GHJK")],
-        agent_notes: "Requires --yes without a terminal. A code without a decision expires after ten minutes. After ten \
-                      wrong codes within an hour, codes are rejected for the rest of the hour.",
-        see_also: &["auth device approve", "auth sessions list"],
-        input_schema: None,
-        output_schema: Some(schema_of::<DecidedDevice>),
-    };
+    type Output = DecidedDevice;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_DEVICE, &routes::DECIDE_DEVICE]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples =
+        &[("Deny a device login that you did not start", "svc auth device deny BCDF-GHJK")];
+    const AGENT_NOTES: &'static str = "Requires --yes without a terminal. A code without a decision expires \
+        after ten minutes. After ten wrong codes within an hour, codes are rejected for the rest of the \
+        hour.";
+    const SEE_ALSO: Names = &["auth device approve", "auth sessions list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         decide(context, self.user_code, Decision::Deny).await

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use super::device_login;
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::credentials::{CredentialStore, StoredSession};
@@ -44,7 +44,7 @@ pub(crate) struct Login {
 
 /// Result of a login. Does not contain the token: `svc auth token` prints it.
 #[derive(Serialize, JsonSchema)]
-struct LoginResult {
+pub(crate) struct LoginResult {
     /// Base URL of the service.
     base_url: String,
     /// Tenant id.
@@ -76,42 +76,39 @@ impl CommandOutput for LoginResult {
 }
 
 impl Command for Login {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Service,
-        routes: Routes::Only(&[&routes::LOG_IN, &routes::START_DEVICE]),
-        errors: &[
-            ErrorKind::DevicePending,
-            ErrorKind::DeviceDenied,
-            ErrorKind::InputNeeded,
-            ErrorKind::InputInvalid,
-            ErrorKind::InputUnreadable,
-        ],
-        examples: &[
-            ("Log in with a password prompt", "svc auth login --email ada@acme.example --tenant acme"),
-            (
-                "Read the password from standard input",
-                "svc auth login --email ada@acme.example --tenant acme --password-stdin",
-            ),
-            ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
-        ],
-        agent_notes: "Requires a terminal unless --password-stdin, --password-file or --device is set. With --device, a \
-                      person must open the URL and approve the code within ten minutes; both are printed to stderr, with \
-                      --output json as {\"device\": …} on one line. Never pass a password as an argument. login_failed \
-                      does not reveal whether the password, the address or the tenant is wrong. After several failures, \
-                      even the correct password is rejected for a while: wait. SVC_TOKEN and SVC_API_KEY take precedence \
-                      over the stored session.",
-        see_also: &[
-            "auth logout",
-            "auth whoami",
-            "auth sessions list",
-            "auth password reset",
-            "users accept-invite",
-            "auth device approve",
-        ],
-        input_schema: None,
-        output_schema: Some(schema_of::<LoginResult>),
-    };
+    type Output = LoginResult;
+
+    const REQUIRES: Requirement = Requirement::Service;
+    const ROUTES: Routes = Routes::Only(&[&routes::LOG_IN, &routes::START_DEVICE]);
+    const ERRORS: Errors = &[
+        ErrorKind::DevicePending,
+        ErrorKind::DeviceDenied,
+        ErrorKind::InputNeeded,
+        ErrorKind::InputInvalid,
+        ErrorKind::InputUnreadable,
+    ];
+    const EXAMPLES: Examples = &[
+        ("Log in with a password prompt", "svc auth login --email ada@acme.example --tenant acme"),
+        (
+            "Read the password from standard input",
+            "svc auth login --email ada@acme.example --tenant acme --password-stdin",
+        ),
+        ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
+        --device is set. With --device, a person must open the URL and approve the code within ten minutes; \
+        both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \
+        password as an argument. login_failed does not reveal whether the password, the address or the \
+        tenant is wrong. After several failures, even the correct password is rejected for a while: wait. \
+        SVC_TOKEN and SVC_API_KEY take precedence over the stored session.";
+    const SEE_ALSO: Names = &[
+        "auth logout",
+        "auth whoami",
+        "auth sessions list",
+        "auth password reset",
+        "users accept-invite",
+        "auth device approve",
+    ];
 
     async fn run(self, context: &Context) -> Result<()> {
         let service = context.service()?;

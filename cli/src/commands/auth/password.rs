@@ -6,7 +6,7 @@ use contract::{ProblemKind, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
@@ -24,7 +24,7 @@ group!(
 
 /// Result of changing a password.
 #[derive(Serialize, JsonSchema)]
-struct ChangedPassword {
+pub(crate) struct ChangedPassword {
     /// Always true.
     changed: bool,
     /// Whether the current session stays active. All other sessions of the user are revoked.
@@ -52,25 +52,23 @@ pub(crate) struct Change {
 }
 
 impl Command for Change {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::CHANGE_PASSWORD]),
-        errors: ErrorKind::PROMPT,
-        examples: &[
-            ("Change your password with prompts", "svc auth password change"),
-            (
-                "Read the current and the new password from standard input",
-                "svc auth password change --password-stdin",
-            ),
-        ],
-        agent_notes: "Requires a terminal unless --password-stdin is set. Never pass a password as an argument. A wrong \
-                      current password is login_failed and counts as a failed login: after several failures, wait. A \
-                      password needs at least 12 characters; common and breached passwords are rejected.",
-        see_also: &["auth password reset", "auth sessions list", "auth login"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ChangedPassword>),
-    };
+    type Output = ChangedPassword;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::CHANGE_PASSWORD]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[
+        ("Change your password with prompts", "svc auth password change"),
+        (
+            "Read the current and the new password from standard input",
+            "svc auth password change --password-stdin",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass a \
+        password as an argument. A wrong current password is login_failed and counts as a failed login: \
+        after several failures, wait. A password needs at least 12 characters; common and breached \
+        passwords are rejected.";
+    const SEE_ALSO: Names = &["auth password reset", "auth sessions list", "auth login"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
@@ -120,7 +118,7 @@ pub(crate) struct Reset {
 
 /// Result of requesting a reset.
 #[derive(Serialize, JsonSchema)]
-struct RequestedReset {
+pub(crate) struct RequestedReset {
     /// Always true, whether or not the account exists.
     requested: bool,
 }
@@ -132,21 +130,16 @@ impl CommandOutput for RequestedReset {
 }
 
 impl Command for Reset {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Service,
-        routes: Routes::Only(&[&routes::REQUEST_PASSWORD_RESET]),
-        errors: ErrorKind::PROMPT,
-        examples: &[(
-            "Request a password reset",
-            "svc auth password reset --email ada@acme.example --tenant acme",
-        )],
-        agent_notes: "Succeeds for any address, so success does not mean that the account exists. Only the token of the \
-                      latest mail is valid. If no mail arrives, check --email and --tenant.",
-        see_also: &["auth password confirm-reset", "auth password change", "auth login"],
-        input_schema: None,
-        output_schema: Some(schema_of::<RequestedReset>),
-    };
+    type Output = RequestedReset;
+
+    const REQUIRES: Requirement = Requirement::Service;
+    const ROUTES: Routes = Routes::Only(&[&routes::REQUEST_PASSWORD_RESET]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples =
+        &[("Request a password reset", "svc auth password reset --email ada@acme.example --tenant acme")];
+    const AGENT_NOTES: &'static str = "Succeeds for any address, so success does not mean that the account \
+        exists. Only the token of the latest mail is valid. If no mail arrives, check --email and --tenant.";
+    const SEE_ALSO: Names = &["auth password confirm-reset", "auth password change", "auth login"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let tenant = context.tenant().await?;
@@ -175,24 +168,22 @@ pub(crate) struct ConfirmResetCommand {
 }
 
 impl Command for ConfirmResetCommand {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Service,
-        routes: Routes::Only(&[&routes::CONFIRM_PASSWORD_RESET]),
-        errors: ErrorKind::PROMPT,
-        examples: &[
-            ("Choose a new password with prompts", "svc auth password confirm-reset"),
-            (
-                "Read token and password as two lines of standard input",
-                "svc auth password confirm-reset - --password-stdin",
-            ),
-        ],
-        agent_notes: "Requires a terminal unless --password-stdin is set. A token works once, for at most one hour, and \
-                      until a newer one is sent. Does not log in: run `svc auth login` next.",
-        see_also: &["auth password reset", "auth login"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ChangedPassword>),
-    };
+    type Output = ChangedPassword;
+
+    const REQUIRES: Requirement = Requirement::Service;
+    const ROUTES: Routes = Routes::Only(&[&routes::CONFIRM_PASSWORD_RESET]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
+    const EXAMPLES: Examples = &[
+        ("Choose a new password with prompts", "svc auth password confirm-reset"),
+        (
+            "Read token and password as two lines of standard input",
+            "svc auth password confirm-reset - --password-stdin",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. A token works \
+        once, for at most one hour, and until a newer one is sent. Does not log in: run `svc auth login` \
+        next.";
+    const SEE_ALSO: Names = &["auth password reset", "auth login"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.prompt().token(self.token.as_deref(), "Reset token").await?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenancy::{SessionId, UserId};
 
 use crate::api::Api;
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::credentials::CredentialStore;
@@ -28,7 +28,7 @@ group!(
 
 /// Result of revoking a session.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct RevokedSession {
+pub(crate) struct RevokedSession {
     /// Always true.
     pub(super) revoked: bool,
     /// Whether the session was removed from the credentials file.
@@ -74,24 +74,21 @@ impl Row for Session {
 }
 
 impl Command for List {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::LIST_SESSIONS]),
-        errors: &[ErrorKind::InputInvalid],
-        examples: &[
-            ("List your own sessions", "svc auth sessions list"),
-            (
-                "List sessions of another user as an administrator",
-                "svc auth sessions list --user-id 01890a5d-ac96-774b-bcce-b302099a8057",
-            ),
-        ],
-        agent_notes: "Exit status 3 means that the user does not exist or belongs to another tenant. The ids are not \
-                      credentials; pass them to `auth sessions revoke`.",
-        see_also: &["auth sessions revoke", "auth whoami"],
-        input_schema: None,
-        output_schema: Some(schema_of::<ItemList<Session>>),
-    };
+    type Output = ItemList<Session>;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_SESSIONS]);
+    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[
+        ("List your own sessions", "svc auth sessions list"),
+        (
+            "List sessions of another user as an administrator",
+            "svc auth sessions list --user-id 01890a5d-ac96-774b-bcce-b302099a8057",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist or belongs to \
+        another tenant. The ids are not credentials; pass them to `auth sessions revoke`.";
+    const SEE_ALSO: Names = &["auth sessions revoke", "auth whoami"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
@@ -124,21 +121,18 @@ enum SessionRef {
 }
 
 impl Command for Revoke {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Identity,
-        requires: Requirement::Session,
-        routes: Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION]),
-        errors: &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable],
-        examples: &[
-            ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
-            ("Read the session token from standard input", "svc auth sessions revoke -"),
-        ],
-        agent_notes: "Pass a raw token through `-`, so that it is not visible in the process list. A token needs no \
-                      login. Idempotent. Takes effect everywhere within seconds.",
-        see_also: &["auth sessions list", "auth logout"],
-        input_schema: None,
-        output_schema: Some(schema_of::<RevokedSession>),
-    };
+    type Output = RevokedSession;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION]);
+    const ERRORS: Errors = &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable];
+    const EXAMPLES: Examples = &[
+        ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
+        ("Read the session token from standard input", "svc auth sessions revoke -"),
+    ];
+    const AGENT_NOTES: &'static str = "Pass a raw token through `-`, so that it is not visible in the \
+        process list. A token needs no login. Idempotent. Takes effect everywhere within seconds.";
+    const SEE_ALSO: Names = &["auth sessions list", "auth logout"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let session = match self.session_id.as_str() {

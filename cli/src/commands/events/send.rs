@@ -12,7 +12,7 @@ use transport::{HttpTransport, HttpTransportConfig, TransportError};
 use super::delivery::{BatchLimits, Delivery, DeliveryResult, Progress, read_source};
 use super::input::InputSource;
 use super::rejects::{RejectLog, RejectedLine, error_code, error_message, local_kind};
-use crate::catalog::{HelpGroup, Overlay, Requirement, Routes, schema_of};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, schema_of};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
@@ -45,7 +45,7 @@ pub(crate) struct Send {
 
 /// Summary of a delivery.
 #[derive(Serialize, JsonSchema)]
-struct SendSummary {
+pub(crate) struct SendSummary {
     /// Number of events that were read and sent.
     total: u64,
     /// Number of events stored in the stream.
@@ -73,31 +73,29 @@ impl CommandOutput for SendSummary {
 }
 
 impl Command for Send {
-    const OVERLAY: Overlay = Overlay {
-        group: HelpGroup::Events,
-        requires: Requirement::Credential,
-        routes: Routes::Only(&[&routes::SEND_EVENT, &routes::SEND_EVENTS]),
-        errors: &[
-            ErrorKind::InputUnreadable,
-            ErrorKind::InputInvalid,
-            ErrorKind::EventsInvalid,
-            ErrorKind::PartialSuccess,
-        ],
-        examples: &[
-            ("Send a file of events", "svc events send --file events.ndjson"),
-            (
-                "Send the output of another program and record rejects",
-                "svc events send --file - --rejects rejects.ndjson",
-            ),
-        ],
-        agent_notes: "Safe to repeat for a file within two minutes, or if every event has its own event_id and consumers \
-                      deduplicate. Exit status 10 means that some events were accepted: send only the rejects again \
-                      (`jq -c .event rejects.ndjson`). After the first request, always prints the summary to stdout, with \
-                      the first 20 rejects; --rejects FILE records all.",
-        see_also: &["events validate", "api"],
-        input_schema: Some(schema_of::<udm::UdmEvent>),
-        output_schema: Some(schema_of::<SendSummary>),
-    };
+    type Output = SendSummary;
+
+    const REQUIRES: Requirement = Requirement::Credential;
+    const ROUTES: Routes = Routes::Only(&[&routes::SEND_EVENT, &routes::SEND_EVENTS]);
+    const ERRORS: Errors = &[
+        ErrorKind::InputUnreadable,
+        ErrorKind::InputInvalid,
+        ErrorKind::EventsInvalid,
+        ErrorKind::PartialSuccess,
+    ];
+    const EXAMPLES: Examples = &[
+        ("Send a file of events", "svc events send --file events.ndjson"),
+        (
+            "Send the output of another program and record rejects",
+            "svc events send --file - --rejects rejects.ndjson",
+        ),
+    ];
+    const AGENT_NOTES: &'static str = "Safe to repeat for a file within two minutes, or if every event has \
+        its own event_id and consumers deduplicate. Exit status 10 means that some events were accepted: \
+        send only the rejects again (`jq -c .event rejects.ndjson`). After the first request, always prints \
+        the summary to stdout, with the first 20 rejects; --rejects FILE records all.";
+    const SEE_ALSO: Names = &["events validate", "api"];
+    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
 
     async fn run(self, context: &Context) -> Result<()> {
         let transport = transport(context)?;

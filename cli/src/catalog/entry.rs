@@ -1,34 +1,49 @@
-//! Catalog data that the clap definition of a command does not contain. The compiler requires it for each command.
+//! The part of a catalog entry that clap cannot derive. The compiler requires it for each command.
 
 use contract::ProblemKind;
 use contract::routes::Route;
 use schemars::JsonSchema;
 use serde_json::Value;
 
+use crate::commands::Command;
 use crate::error::{ErrorKind, Exit, remediation_for};
 
-/// The part of a catalog entry that clap cannot derive.
+/// Local errors.
+pub(crate) type Errors = &'static [ErrorKind];
+/// Descriptions and command lines.
+pub(crate) type Examples = &'static [(&'static str, &'static str)];
+/// Names of commands.
+pub(crate) type Names = &'static [&'static str];
+/// Returns a JSON Schema.
+pub(crate) type SchemaOf = fn() -> Value;
+
+/// The constants of a [`Command`].
 #[derive(Clone)]
-pub(crate) struct Overlay {
-    pub(crate) group: HelpGroup,
-    /// Prerequisites, which imply the errors that commands share.
-    pub(crate) requires: Requirement,
-    /// Routes that the command calls, which imply the problems of the API.
-    pub(crate) routes: Routes,
-    /// Local errors beyond those of the prerequisites.
-    pub(crate) errors: &'static [ErrorKind],
-    /// Descriptions and command lines; at least one.
-    pub(crate) examples: &'static [(&'static str, &'static str)],
-    pub(crate) agent_notes: &'static str,
-    /// Names of related commands.
-    pub(crate) see_also: &'static [&'static str],
-    /// JSON Schema of the input.
-    pub(crate) input_schema: Option<fn() -> Value>,
-    /// JSON Schema of the output.
-    pub(crate) output_schema: Option<fn() -> Value>,
+pub(crate) struct CatalogEntry {
+    pub(super) requires: Requirement,
+    pub(super) routes: Routes,
+    pub(super) errors: Errors,
+    pub(crate) examples: Examples,
+    pub(super) agent_notes: &'static str,
+    pub(super) see_also: Names,
+    pub(super) input_schema: Option<SchemaOf>,
+    pub(super) output_schema: SchemaOf,
 }
 
-impl Overlay {
+impl CatalogEntry {
+    pub(crate) fn of<C: Command>() -> Self {
+        Self {
+            requires: C::REQUIRES,
+            routes: C::ROUTES,
+            errors: C::ERRORS,
+            examples: C::EXAMPLES,
+            agent_notes: C::AGENT_NOTES,
+            see_also: C::SEE_ALSO,
+            input_schema: C::INPUT_SCHEMA,
+            output_schema: schema_of::<C::Output>,
+        }
+    }
+
     /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
     pub(super) fn possible_errors(&self) -> Vec<PossibleError> {
         let own = self.errors.iter().copied().map(PossibleError::Local);
@@ -54,6 +69,15 @@ impl HelpGroup {
     /// All headings, in order.
     pub(crate) const ALL: &[Self] = &[Self::Identity, Self::Events, Self::Tools];
 
+    /// Heading of a command with this full name.
+    pub(crate) fn of(name: &str) -> Self {
+        match name.split(' ').next() {
+            Some("events") => Self::Events,
+            Some("api" | "catalog" | "config" | "completion" | "version") => Self::Tools,
+            _ => Self::Identity,
+        }
+    }
+
     /// Text of the heading, and `group` in the catalog.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -74,8 +98,6 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
-    pub(crate) const NONE: Self = Self::Only(&[]);
-
     fn problems(self) -> Vec<PossibleError> {
         let kinds = match self {
             Self::Any => ProblemKind::ALL.to_vec(),
