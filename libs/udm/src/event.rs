@@ -4,9 +4,12 @@ use std::net::IpAddr;
 
 use chrono::{DateTime, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
+
+use crate::parse::port;
 
 /// A JSON object with unknown fields.
 type OpenObject = Map<String, Value>;
@@ -114,7 +117,7 @@ impl UdmEvent {
 /// Time, type and reporting product of an event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metadata {
-    /// Time of the event (RFC 3339). Default: the time of receipt.
+    /// Time of the event (RFC 3339), in the years 0001 to 9999. Default: the time of receipt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_timestamp: Option<DateTime<Utc>>,
     /// Type of the event, for example `USER_LOGIN`. Default: `GENERIC_EVENT`. Unknown types are accepted.
@@ -193,7 +196,7 @@ pub struct Noun {
     )]
     pub mac: Vec<String>,
     /// Network port.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "read_port")]
     pub port: Option<u16>,
     /// URL, for example of a requested page.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -217,8 +220,8 @@ pub struct Noun {
 
 /// Returns the JSON Schema (draft 2020-12) of an event.
 ///
-/// It is slightly weaker than `parse`: it counts lengths in characters instead of bytes, and has no limits of size and
-/// depth.
+/// It is slightly weaker than `parse`: it counts lengths in characters instead of bytes, has no limits of size and depth, and
+/// allows year 0000 and names that differ from a known name only in case.
 pub fn schema() -> Schema {
     schemars::schema_for!(UdmEvent)
 }
@@ -241,6 +244,13 @@ where
     T: Deserialize<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads a port like `parse`, which accepts `80.0`.
+fn read_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let number = Option::<f64>::deserialize(deserializer)?;
+    let read = |number| port(number).ok_or_else(|| D::Error::custom("expected an integer from 0 to 65535"));
+    number.map(read).transpose()
 }
 
 /// Namespace of server event ids: UUIDv5 of `udm.server_event_id` in the DNS namespace of RFC 9562.

@@ -68,7 +68,73 @@ fn duplicate_names_are_rejected() {
         r#"{"source_id":"a","metadata":{"event_type":"A","event_type":"B"}}"#,
         &[("/metadata/event_type", "duplicate")],
     );
-    assert!(parse(br#"{"source_id":"a","x":{"y":1,"y":2}}"#).is_ok(), "unknown objects are not checked");
+    expect(r#"{"source_id":"a","additional":{"x":[{"y":1,"y":2}]}}"#, &[("/additional/x/0/y", "duplicate")]);
+    assert!(parse(br#"{"source_id":"a","x":{"y":{"y":1}},"y":1}"#).is_ok());
+}
+
+#[test]
+fn names_that_differ_from_a_known_name_only_in_case_are_rejected() {
+    expect(r#"{"source_id":"a","Source_id":"b"}"#, &[("/Source_id", "invalid_name")]);
+    expect(r#"{"source_id":"a","\u017fource_id":"b"}"#, &[("/ſource_id", "invalid_name")]);
+    expect(r#"{"source_id":"a","metadata":{"eVent_type":"A"}}"#, &[("/metadata/eVent_type", "invalid_name")]);
+    expect(r#"{"source_id":"a","about":[{"IP":[]}]}"#, &[("/about/0/IP", "invalid_name")]);
+    expect(r#"{"SOURCE_ID":"a"}"#, &[("/SOURCE_ID", "invalid_name"), ("/source_id", "required")]);
+    assert!(parse(br#"{"source_id":"a","x":{"Source_id":1},"network":{"IP":1,"ip":2}}"#).is_ok());
+}
+
+#[test]
+fn values_that_strict_parsers_cannot_read_are_rejected() {
+    for (value, at) in [
+        (r#""\ud800""#, "/x"),
+        (r#"["ok","\udc00\ud800"]"#, "/x/1"),
+        (r#"{"y":{"\ud800":1}}"#, "/x/y"),
+        ("1e999", "/x"),
+        (r#"{"y":[0,-1E400]}"#, "/x/y/1"),
+    ] {
+        let event = format!(r#"{{"source_id":"a","x":{value}}}"#);
+        expect(&event, &[(at, "invalid_value")]);
+        assert!(serde_json::from_str::<serde_json::Value>(&event).is_err(), "{event}");
+    }
+    assert!(parse(br#"{"source_id":"a","x":["\ud83d\ude00",1e308,123456789012345678901234567890]}"#).is_ok());
+    assert!(matches!(parse(br#"{"source_id":"a","x":1e999"#), Err(ParseError::NotJson(_))));
+}
+
+#[test]
+fn times_are_rfc_3339_in_four_digit_years() {
+    let event = |time: &str| format!(r#"{{"source_id":"a","metadata":{{"event_timestamp":"{time}"}}}}"#);
+    for valid in ["2026-01-31T12:00:00Z", "0001-01-01t00:00:00.123456789z", "9999-12-31T23:59:60-00:00"] {
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+    }
+    for invalid in [
+        "2026-01-31 12:00:00Z",
+        "2026-01-31_12:00:00Z",
+        "2026-01-31T12:00:00",
+        "2026-01-31T12:00:00\u{2212}01:00",
+        "0000-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+01:00",
+        "9999-12-31T23:59:59-01:00",
+    ] {
+        expect(&event(invalid), &[("/metadata/event_timestamp", "invalid_value")]);
+    }
+}
+
+#[test]
+fn a_port_is_an_integer_in_any_notation() {
+    let event = |port: &str| format!(r#"{{"source_id":"a","src":{{"port":{port}}}}}"#);
+    for (valid, port) in [("80", 80), ("80.0", 80), ("8e1", 80), ("65535", 65535), ("0", 0)] {
+        assert!(parse(event(valid).as_bytes()).is_ok(), "{valid}");
+        let typed: udm::UdmEvent = serde_json::from_str(&event(valid)).unwrap();
+        assert_eq!(typed.src.unwrap().port, Some(port), "{valid}");
+    }
+    for (invalid, code) in [
+        ("80.5", "invalid_value"),
+        ("65536", "invalid_value"),
+        ("-1", "invalid_value"),
+        (r#""80""#, "invalid_type"),
+    ] {
+        expect(&event(invalid), &[("/src/port", code)]);
+        assert!(serde_json::from_str::<udm::UdmEvent>(&event(invalid)).is_err(), "{invalid}");
+    }
 }
 
 #[test]
@@ -149,6 +215,17 @@ proptest! {
         let event = parse(raw.as_bytes()).unwrap();
         prop_assert_eq!(&*event.source_id, source.as_str());
         prop_assert_eq!(event.raw, raw.as_bytes());
+    }
+
+    #[test]
+    fn accepted_events_are_read_by_a_strict_parser(
+        escapes in prop::collection::vec(r"\\u[dD][89a-fA-F][0-9]{2}|\\u00[4-6][0-9]|[a-z]", 0..4),
+        number in "-?[1-9](\\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?",
+    ) {
+        let text = escapes.concat();
+        let event = format!(r#"{{"source_id":"fw","x":{{"{text}":{number},"y":"{text}"}}}}"#);
+        let strict = serde_json::from_str::<serde_json::Value>(&event);
+        prop_assert_eq!(parse(event.as_bytes()).is_ok(), strict.is_ok() && text != "y", "{}", event);
     }
 
     #[test]

@@ -18,6 +18,7 @@ fn valid() -> Vec<Value> {
         json!({"source_id": "fw", "event_id": null, "metadata": null, "about": null}),
         json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31T12:00:00.5+02:00", "event_type": "USER_LOGIN", "future": 7}}),
         json!({"source_id": "fw", "principal": {"ip": ["10.0.0.1", "::1"], "mac": ["00:1b:44:11:3A:b7"], "port": 65535, "user": {"userid": "x"}, "new": []}}),
+        json!({"source_id": "fw", "principal": {"port": 80.0}}),
         json!({"source_id": "fw", "about": [{}, {"hostname": "h"}], "security_result": [{"action": ["BLOCK"]}], "network": {}, "additional": {"a": 1}}),
     ]
 }
@@ -39,6 +40,7 @@ fn invalid() -> Vec<Value> {
         json!({"source_id": "fw", "metadata": {"event_type": "_A"}}),
         json!({"source_id": "fw", "metadata": {"event_type": "A".repeat(65)}}),
         json!({"source_id": "fw", "metadata": {"event_timestamp": "yesterday"}}),
+        json!({"source_id": "fw", "metadata": {"event_timestamp": "2026-01-31 12:00:00Z"}}),
         json!({"source_id": "fw", "metadata": {"event_timestamp": 1_700_000_000}}),
         json!({"source_id": "fw", "metadata": {"vendor_name": "x".repeat(1025)}}),
         json!({"source_id": "fw", "metadata": {"description": "x".repeat(8193)}}),
@@ -47,6 +49,7 @@ fn invalid() -> Vec<Value> {
         json!({"source_id": "fw", "target": {"ip": "10.0.0.1"}}),
         json!({"source_id": "fw", "observer": {"mac": ["00:1b:44:11:3a"]}}),
         json!({"source_id": "fw", "principal": {"port": 65536}}),
+        json!({"source_id": "fw", "principal": {"port": 80.5}}),
         json!({"source_id": "fw", "principal": {"port": -1}}),
         json!({"source_id": "fw", "principal": {"port": "443"}}),
         json!({"source_id": "fw", "principal": {"hostname": {}}}),
