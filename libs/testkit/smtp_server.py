@@ -61,6 +61,7 @@ class Handler:
             "hello": session.host_name, "tls": server.transport.get_extra_info("sslcontext") is not None, "user": (session.auth_data or b"").decode(),
             "from": envelope.mail_from, "to": envelope.rcpt_tos, "options": envelope.mail_options, "parts": parts,
             "type": message.get_content_type(), "headers": [[name, str(value)] for name, value in message.items()],
+            "defects": [f"{name}: {defect!r}" for name, value in message.items() for defect in value.defects],
             "raw": envelope.content.decode("utf-8", "backslashreplace"),
         }  # fmt: skip
         self.count += 1

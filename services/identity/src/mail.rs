@@ -2,6 +2,7 @@
 
 mod letter;
 pub(crate) mod smtp;
+mod texts;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use tenancy::OutboxId;
 
 pub(crate) use self::letter::Letter;
 use self::smtp::Smtp;
+pub(crate) use self::texts::Values;
 
 /// A mail to one recipient. It can contain a token.
 pub(crate) struct Mail {
@@ -65,7 +67,8 @@ pub(crate) struct Stamp {
     pub(crate) date: DateTime<Utc>,
 }
 
-/// Builds the MIME message of a mail (RFC 5322): `multipart/alternative` with plain text and HTML. The message id is the same at each attempt, except if the mail contains a token (see [`Mail::token`]).
+/// Builds the MIME message of a mail (RFC 5322): `multipart/alternative` with plain text and HTML. The message id is the same at
+/// each attempt, except if the mail contains a token (see [`Mail::token`]).
 pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Message, MessageError> {
     let (Stamp { mail_id, date }, domain) = (stamp, from.email.domain());
     let message_id = match mail.token {
@@ -88,6 +91,13 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
         .raw_header(automatic)
         .multipart(parts)?;
     Ok(message)
+}
+
+/// Parses the sender of mails. Its domain is also part of message ids, which are ASCII.
+pub(crate) fn sender(text: &str) -> Result<Mailbox, &'static str> {
+    const EXPECTED: &str = "must be an e-mail address, or a name with an e-mail address in angle brackets";
+    let Mailbox { name, email } = text.parse::<Mailbox>().map_err(|_| EXPECTED)?;
+    Ok(Mailbox::new(name, address(email.as_ref()).map_err(|_| EXPECTED)?))
 }
 
 /// Returns the address with its domain in ASCII form (IDNA), so that the mail server needs no SMTPUTF8 for the domain.
@@ -125,4 +135,114 @@ fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&partial, directory.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::TenantStatus;
+    use contract::identity::{Quota, Tenant};
+    use hashing::{RawToken, SystemEntropy, TokenKind};
+
+    use super::texts::{ENGLISH, Texts};
+    use super::*;
+
+    /// One mail of every kind. The name of the tenant is not ASCII.
+    fn mails() -> Vec<Mail> {
+        // A new kind does not compile until it is listed here and below.
+        let Texts { language: _, command: _, token: _, invite: _, reset: _, password_changed: _ } = ENGLISH;
+        let tenant = Tenant {
+            tenant_id: "acme".parse().unwrap(),
+            display_name: "Söhne\r\nBcc: eve@evil.example".repeat(7),
+            status: TenantStatus::Active,
+            quota: Quota::default(),
+            created_at: DateTime::UNIX_EPOCH,
+            invite: None,
+        };
+        let url = "https://svc.example".parse().unwrap();
+        let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
+        let token = RawToken::generate(TokenKind::Invite, &SystemEntropy);
+        let with_token = [Letter::invite(&url, &values, &token), Letter::reset(&url, &values, &token)];
+        let with_token = with_token.map(|letter| (letter, Some(token.digest())));
+        let mail = |(letter, token)| Mail { to: "ada@bücher.example".to_owned(), letter, token };
+        with_token.into_iter().chain([(Letter::password_changed(&values), None)]).map(mail).collect()
+    }
+
+    /// The header fields of a message by name, unfolded.
+    fn headers(message: &Message) -> Vec<(String, String)> {
+        let formatted = message.formatted();
+        assert!(formatted.is_ascii());
+        let text = String::from_utf8(formatted).unwrap();
+        assert!(text.lines().all(|line| line.len() <= 998), "RFC 5322, section 2.1.1");
+        let (head, _) = text.split_once("\r\n\r\n").unwrap();
+        let field =
+            |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into())).unwrap();
+        head.replace("\r\n ", " ").split("\r\n").map(field).collect()
+    }
+
+    /// RFC 5322, section 3.6.4, without the obsolete forms: `"<" dot-atom-text "@" dot-atom-text ">"`.
+    fn is_message_id(text: &str) -> bool {
+        let is_atom = |atom: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c);
+            !atom.is_empty() && atom.chars().all(allowed)
+        };
+        let inside = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
+        let sides = inside.and_then(|inside| inside.split_once('@'));
+        sides.is_some_and(|(left, right)| left.split('.').all(is_atom) && right.split('.').all(is_atom))
+    }
+
+    #[test]
+    fn every_header_of_every_kind_of_mail_is_valid() {
+        let from = sender("Söhne & Co <svc@bücher.example>").unwrap();
+        for mail in mails() {
+            let stamp = Stamp { mail_id: OutboxId::generate(), date: DateTime::UNIX_EPOCH };
+            let headers = headers(&message(&from, &mail, stamp).unwrap());
+            let names: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(
+                names,
+                [
+                    "From",
+                    "To",
+                    "Subject",
+                    "Message-ID",
+                    "Date",
+                    "Auto-Submitted",
+                    "MIME-Version",
+                    "Content-Type"
+                ]
+            );
+            let value = |name: &str| headers.iter().find(|header| header.0 == name).unwrap().1.as_str();
+            assert!(is_message_id(value("Message-ID")), "{headers:?}");
+            assert!(value("From").ends_with(" <svc@xn--bcher-kva.example>"), "{headers:?}");
+            assert_eq!(value("To"), "ada@xn--bcher-kva.example");
+            assert_eq!(value("Date"), "Thu, 01 Jan 1970 00:00:00 +0000");
+            // An encoded word (RFC 2047) is allowed in the subject and in the name of the sender only.
+            assert!(value("From").starts_with("=?utf-8?b?"), "{headers:?}");
+            let encoded = headers.iter().filter(|(_, value)| value.contains("=?")).map(|(name, _)| name);
+            assert!(encoded.clone().all(|name| name == "From" || name == "Subject"), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn every_name_in_a_text_has_a_value() {
+        for mail in mails() {
+            let (text, html) = (mail.letter.text().unwrap(), mail.letter.html().unwrap());
+            let html = html.split_once("<body>").unwrap().1;
+            assert!(!text.contains('{') && !html.contains('{'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_in_a_mail_does_not_contain_the_token() {
+        for mail in mails().into_iter().filter(|mail| mail.token.is_some()) {
+            let (text, html) = (mail.letter.text().unwrap(), mail.letter.html().unwrap());
+            let commands = text.lines().chain(html.lines()).filter(|line| line.contains("svc ")).count();
+            assert_eq!(commands, 2, "{text}{html}");
+            assert!(
+                text.lines()
+                    .chain(html.lines())
+                    .all(|line| !line.contains("svc ") || !line.contains("svc_iv_"))
+            );
+            assert!(text.lines().any(|line| line.starts_with("Token: svc_iv_")), "{text}");
+        }
+    }
 }

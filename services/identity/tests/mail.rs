@@ -34,6 +34,7 @@ async fn invite(admin: &TestUser, email: &str) -> Invite {
 }
 
 fn header<'a>(mail: &'a Value, name: &str) -> &'a str {
+    assert_eq!(mail["defects"], json!([]), "{mail}");
     let headers = mail["headers"].as_array().unwrap();
     let found: Vec<_> = headers.iter().filter(|header| header[0] == name).collect();
     assert_eq!(found.len(), 1, "{name} in {headers:?}");

@@ -14,7 +14,7 @@ use url::Url;
 use super::{App, Work};
 use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
-use crate::mail::{Letter, Mail};
+use crate::mail::{Letter, Mail, Values};
 use crate::message::Message;
 use crate::store::{invite, tenant, user};
 
@@ -153,7 +153,8 @@ impl App {
         let Some(mailed) = found.mail(token.digest(), term, tx.now()) else { return Ok(None) };
         invite::save(&mut tx, &mailed).await?;
         tx.commit().await?;
-        let letter = Letter::invite(public_url, tenant_id, &tenant.display_name, &token, mailed.expires_at);
+        let values = Values::new(&mailed.email, &tenant, mailed.expires_at);
+        let letter = Letter::invite(public_url, &values, &token);
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
     }
 

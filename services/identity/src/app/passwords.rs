@@ -20,9 +20,9 @@ use crate::breach_set::Entry;
 use crate::domain::account::AccountRef;
 use crate::domain::email::EmailKey;
 use crate::domain::password::PolicyViolation;
-use crate::mail::{Letter, Mail};
+use crate::mail::{Letter, Mail, Values};
 use crate::message::Message;
-use crate::store::{reset, user};
+use crate::store::{reset, tenant, user};
 
 impl App {
     /// Prepares a new password, or rejects it by the policy or the mounted breach set. `pointer` is its field in the request.
@@ -122,9 +122,11 @@ impl App {
         changed_at: DateTime<Utc>,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
-        let user = user::find(&mut tx, user_id).await?;
-        let letter = Letter::password_changed(tenant_id, changed_at);
-        Ok(user.map(|user| Mail { to: user.email, letter, token: None }))
+        let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
+        let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
+        let values = Values::new(&user.email, &tenant, changed_at);
+        let letter = Letter::password_changed(&values);
+        Ok(Some(Mail { to: user.email, letter, token: None }))
     }
 }
 

@@ -12,7 +12,7 @@ use url::Url;
 use super::{App, Work};
 use crate::domain::email::{Email, EmailKey};
 use crate::domain::reset::{Reset, hour_before, keeps_active_token};
-use crate::mail::{Letter, Mail};
+use crate::mail::{Letter, Mail, Values};
 use crate::message::Message;
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
@@ -46,6 +46,7 @@ impl App {
             self.resets_dropped.inc();
             return Ok(None);
         };
+        let Some(tenant) = tenant::find(&mut tx).await? else { return Ok(None) };
         let token = RawToken::generate(TokenKind::PasswordReset, &*self.entropy);
         let (digest, now) = (token.digest(), tx.now());
         let expires_at = now + self.reset_ttl;
@@ -65,7 +66,7 @@ impl App {
         reset::mark_replaced(&mut tx, user.user_id, Some(reset_id)).await?;
         reset::save(&mut tx, &reset).await?;
         tx.commit().await?;
-        let letter = Letter::reset(public_url, tenant_id, &token, expires_at);
+        let letter = Letter::reset(public_url, &Values::new(&user.email, &tenant, expires_at), &token);
         Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
     }
 

@@ -10,7 +10,7 @@ use service::config::{Reader, Variable, Variables};
 use url::{Host, Url};
 
 use crate::mail::smtp::{Server, Smtp};
-use crate::mail::{Delivery, MailSettings};
+use crate::mail::{Delivery, MailSettings, sender};
 
 const SMTP_URL: Variable =
     Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
@@ -22,7 +22,8 @@ const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certif
 service::variables! {
     struct MailVariables {
         /// Sender of mails.
-        from: Mailbox = Variable::new("SVC_MAIL_FROM", "mailbox").default("svc <no-reply@localhost>").required(),
+        from: Mailbox =
+            Variable::new("SVC_MAIL_FROM", "mailbox").default("svc <no-reply@localhost>").required_with(sender),
         server: ServerSettings,
         /// Timeout for sending one mail, from the connection to the response of the mail server.
         timeout: Duration = Variable::new("SVC_SMTP_TIMEOUT", "duration, 1s to 5m")

@@ -1,35 +1,43 @@
 //! The content of a mail, rendered as plain text and as HTML (responsive, light and dark).
 
 use askama::Template;
-use chrono::{DateTime, Utc};
 use contract::API_PREFIX;
 use hashing::RawToken;
-use tenancy::TenantId;
 use url::Url;
+
+use super::texts::{ENGLISH, LetterText, Texts, Values};
 
 /// The content of a mail.
 pub(crate) struct Letter {
     /// The subject and heading.
     pub(crate) subject: String,
-    /// Paragraphs before the action.
+    texts: &'static Texts,
     lead: Vec<String>,
-    /// What the recipient can do.
     action: Option<Action>,
-    /// Paragraphs after the action.
     closing: Vec<String>,
 }
 
-/// A link, and the equivalent command.
+/// What the recipient can do with the token of the mail.
 struct Action {
-    /// Completes the sentence "Open this link …".
-    purpose: String,
+    /// Introduces the link.
+    open: &'static str,
     /// The text of the button.
-    label: String,
+    label: &'static str,
     /// The link. The token is in the fragment, which clients do not send to a server.
     link: String,
-    /// The equivalent `svc` command.
+    /// The equivalent `svc` command, without the token.
     command: String,
+    token: String,
 }
+
+/// Where a token is used.
+struct Use {
+    page: &'static str,
+    command: &'static str,
+}
+
+const ACCEPT_INVITE: Use = Use { page: "accept-invite", command: "users accept-invite" };
+const RESET_PASSWORD: Use = Use { page: "reset-password", command: "auth password confirm-reset" };
 
 #[derive(Template)]
 #[template(path = "letter.txt")]
@@ -40,74 +48,48 @@ struct Text<'a>(&'a Letter);
 struct Html<'a>(&'a Letter);
 
 impl Letter {
-    /// The mail of an invite.
-    pub(crate) fn invite(
-        public_url: &Url,
-        tenant_id: &TenantId,
-        tenant_name: &str,
-        token: &RawToken,
-        expires_at: DateTime<Utc>,
-    ) -> Self {
-        let (origin, token, name) = (origin(public_url), token.expose(), one_line(tenant_name));
-        Self {
-            subject: format!("You have been invited to {name}"),
-            lead: vec![format!("You have been invited to {name} (tenant {tenant_id}).")],
-            action: Some(Action {
-                purpose: "to accept the invite and choose a password".to_owned(),
-                label: "Accept the invite".to_owned(),
-                link: format!("{origin}{API_PREFIX}/pages/accept-invite#token={token}"),
-                command: format!("svc users accept-invite --base-url {origin} {token}"),
-            }),
-            closing: vec![
-                format!("The invite is valid once, until {}.", minute(expires_at)),
-                "If you did not expect this invite, ignore this mail.".to_owned(),
-            ],
-        }
+    /// The mail of an invite. `values.time` is the end of its term.
+    pub(crate) fn invite(public_url: &Url, values: &Values<'_>, token: &RawToken) -> Self {
+        Self::with_token(&ENGLISH.invite, values, &ACCEPT_INVITE, public_url, token)
     }
 
-    /// The mail of a password reset.
-    pub(crate) fn reset(
-        public_url: &Url,
-        tenant_id: &TenantId,
-        token: &RawToken,
-        expires_at: DateTime<Utc>,
-    ) -> Self {
-        let (origin, token) = (origin(public_url), token.expose());
-        Self {
-            subject: "Reset your password".to_owned(),
-            lead: vec![format!(
-                "A password reset was requested for this e-mail address in tenant {tenant_id}."
-            )],
-            action: Some(Action {
-                purpose: "to choose a new password".to_owned(),
-                label: "Choose a new password".to_owned(),
-                link: format!("{origin}{API_PREFIX}/pages/reset-password#token={token}"),
-                command: format!("svc auth password confirm-reset --base-url {origin} {token}"),
-            }),
-            closing: vec![
-                format!("The link is valid once, until {}.", minute(expires_at)),
-                "If you did not request this, ignore this mail. Your password has not changed.".to_owned(),
-            ],
-        }
+    /// The mail of a password reset. `values.time` is the end of its term.
+    pub(crate) fn reset(public_url: &Url, values: &Values<'_>, token: &RawToken) -> Self {
+        Self::with_token(&ENGLISH.reset, values, &RESET_PASSWORD, public_url, token)
     }
 
-    /// The notice of a changed password. It contains no token.
-    pub(crate) fn password_changed(tenant_id: &TenantId, changed_at: DateTime<Utc>) -> Self {
+    /// The notice of a password that was changed at `values.time`. It contains no token.
+    pub(crate) fn password_changed(values: &Values<'_>) -> Self {
+        Self::new(&ENGLISH.password_changed, values)
+    }
+
+    fn new(text: &LetterText, values: &Values<'_>) -> Self {
+        let fill = |paragraphs: &[&str]| paragraphs.iter().map(|text| values.fill(text)).collect();
         Self {
-            subject: "Your password was changed".to_owned(),
-            lead: vec![
-                format!(
-                    "The password of this e-mail address in tenant {tenant_id} was changed at {}.",
-                    minute(changed_at)
-                ),
-                "Sessions that were created with the previous password are revoked.".to_owned(),
-            ],
+            subject: values.fill(text.subject),
+            texts: &ENGLISH,
+            lead: fill(text.lead),
             action: None,
-            closing: vec![
-                "If you did not change it, request a password reset now and inform an administrator."
-                    .to_owned(),
-            ],
+            closing: fill(text.closing),
         }
+    }
+
+    fn with_token(
+        text: &LetterText,
+        values: &Values<'_>,
+        Use { page, command }: &Use,
+        public_url: &Url,
+        token: &RawToken,
+    ) -> Self {
+        let (origin, token) = (public_url.as_str().trim_end_matches('/'), token.expose().to_owned());
+        let action = text.link.map(|[open, label]| Action {
+            open,
+            label,
+            link: format!("{origin}{API_PREFIX}/pages/{page}#token={token}"),
+            command: format!("svc {command} --base-url {origin}"),
+            token,
+        });
+        Self { action, ..Self::new(text, values) }
     }
 
     /// Renders plain text.
@@ -119,20 +101,4 @@ impl Letter {
     pub(crate) fn html(&self) -> Result<String, askama::Error> {
         Html(self).render()
     }
-}
-
-fn minute(time: DateTime<Utc>) -> impl std::fmt::Display {
-    time.format("%Y-%m-%d %H:%M UTC")
-}
-
-/// Returns the public URL without a trailing slash, the prefix of links.
-fn origin(public_url: &Url) -> &str {
-    public_url.as_str().trim_end_matches('/')
-}
-
-/// Replaces line breaks and control characters by spaces, so that user input cannot add lines to a mail.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c })
-        .collect()
 }
