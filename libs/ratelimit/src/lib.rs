@@ -11,7 +11,9 @@
 mod layer;
 mod limit;
 mod limiter;
+mod source;
 
-pub use layer::{class_of, source};
+pub use layer::class_of;
 pub use limit::{DEFAULT, DEVICE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};
+pub use source::{Network, Source, source};

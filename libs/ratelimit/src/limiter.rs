@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use service::telemetry::Metrics;
 use service::{Clock, LogThrottle, Problem, Tasks, chain};
 
-use crate::{Limit, Rate};
+use crate::{Limit, Network, Rate, Source};
 
 /// Interval of the purge of expired rows.
 const PURGE_INTERVAL: Duration = Duration::from_mins(1);
@@ -125,14 +125,15 @@ impl Limiter {
         &self.0.metrics
     }
 
-    /// Counts a request of a subject: a [`source`](crate::source), or another text.
+    /// Counts a request of a [`source`](crate::source), or of another text. A request is allowed if all networks of the source
+    /// allow it.
     ///
     /// # Errors
     /// The rate limit is exceeded, or the database is unavailable.
-    pub async fn count(&self, limit: &Limit, subject: &str) -> Result<(), RateLimitError> {
+    pub async fn count(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), RateLimitError> {
         let Some(rate) = &limit.rate else { return Ok(()) };
         let metrics = &self.0.metrics;
-        let decision = self.decide(limit.name, rate, subject).await;
+        let decision = self.decide(limit.name, rate, &source.into()).await;
         match &decision {
             Ok(()) => metrics.allowed(limit.name),
             Err(RateLimitError::Limited { .. }) => metrics.rejected(limit.name),
@@ -141,75 +142,66 @@ impl Limiter {
         decision
     }
 
-    async fn decide(&self, limit: &'static str, rate: &Rate, subject: &str) -> Result<(), RateLimitError> {
+    async fn decide(&self, limit: &'static str, rate: &Rate, source: &Source) -> Result<(), RateLimitError> {
         let Shared { clock, rejections, .. } = &*self.0;
         let now = clock.now();
-        let until = match rejections.find(limit, subject, now) {
+        let networks = source.networks();
+        let rejected = networks.iter().find_map(|network| rejections.find(limit, &network.name, now));
+        let until = match rejected {
             Some(until) => until,
-            None => match self.store(limit, rate, subject, now).await.map_err(RateLimitError::Unavailable)? {
-                None => return Ok(()),
-                Some(until) => {
-                    rejections.insert(limit, subject, until, now);
-                    until
+            None => {
+                match self.store(limit, rate, networks, now).await.map_err(RateLimitError::Unavailable)? {
+                    None => return Ok(()),
+                    Some((network, until)) => {
+                        rejections.insert(limit, &network.name, until, now);
+                        until
+                    }
                 }
-            },
+            }
         };
         Err(RateLimitError::Limited { retry_after: (until - now).to_std().unwrap_or_default() })
     }
 
-    /// Counts a request in the database. Returns the time of the next allowed request if this one is rejected.
-    async fn store(
+    /// Counts a request in the database. Returns the network that rejects it, with the time of the next allowed request.
+    async fn store<'a>(
         &self,
         limit: &'static str,
         rate: &Rate,
-        subject: &str,
+        networks: &'a [Network],
         now: DateTime<Utc>,
-    ) -> Result<Option<DateTime<Utc>>, database::Error> {
-        // A rejection rewrites the existing values, so that one statement can return the decision.
-        let count = format!(
-            "-- limit.count
-            insert into {}.limits as stored (limit_name, subject, theoretical_arrival_at, allowed)
-            values ($1, $2, $3 + $4, true)
-            on conflict (limit_name, subject) do update
-            set allowed = greatest(stored.theoretical_arrival_at, $3) + $4 <= $3 + $5,
-                theoretical_arrival_at = case
-                    when greatest(stored.theoretical_arrival_at, $3) + $4 <= $3 + $5
-                        then greatest(stored.theoretical_arrival_at, $3) + $4
-                    else stored.theoretical_arrival_at
-                end
-            returning allowed, theoretical_arrival_at",
-            self.0.schema
-        );
-        let (interval, tolerance) = (delta(rate.interval()), delta(rate.burst_tolerance()));
-        let (allowed, theoretical_arrival_at): (bool, DateTime<Utc>) =
-            sqlx::query_as(sqlx::AssertSqlSafe(count))
-                .bind(limit)
-                .bind(subject)
-                .bind(now)
-                .bind(interval)
-                .bind(tolerance)
-                .fetch_one(self.0.database.pool())
-                .await?;
-        Ok((!allowed).then_some(theoretical_arrival_at + interval - tolerance))
+    ) -> Result<Option<(&'a Network, DateTime<Utc>)>, database::Error> {
+        let tolerance = delta(rate.burst_tolerance());
+        let count = sqlx::AssertSqlSafe(count_statement(self.0.schema, networks.len()));
+        let mut query = sqlx::query_as(count).bind(limit).bind(now).bind(tolerance);
+        for network in networks {
+            query = query.bind(&network.name).bind(delta(rate.interval() / network.width));
+        }
+        let rejection: Option<(i32, DateTime<Utc>)> = query.fetch_optional(self.0.database.pool()).await?;
+        Ok(rejection
+            .and_then(|(index, next_at)| Some((networks.get(usize::try_from(index).ok()?)?, next_at))))
     }
 
     /// Reverts one [`Self::count`], for a request that the limit does not apply to.
     ///
     /// # Errors
     /// The database is unavailable.
-    pub async fn refund(&self, limit: &Limit, subject: &str) -> Result<(), database::Error> {
+    pub async fn refund(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), database::Error> {
         let Some(rate) = &limit.rate else { return Ok(()) };
         let refund = format!(
             "-- limit.refund
             update {}.limits
-            set theoretical_arrival_at = theoretical_arrival_at - $3
-            where limit_name = $1 and subject = $2",
+            set theoretical_arrival_at = theoretical_arrival_at - refunded.interval
+            from unnest($2::text[], $3::interval[]) as refunded (subject, interval)
+            where limit_name = $1 and limits.subject = refunded.subject",
             self.0.schema
         );
+        let source = source.into();
+        let of_network = |network: &Network| (network.name.clone(), delta(rate.interval() / network.width));
+        let (subjects, intervals): (Vec<_>, Vec<_>) = source.networks().iter().map(of_network).unzip();
         sqlx::query(sqlx::AssertSqlSafe(refund))
             .bind(limit.name)
-            .bind(subject)
-            .bind(delta(rate.interval()))
+            .bind(subjects)
+            .bind(intervals)
             .execute(self.0.database.pool())
             .await?;
         Ok(())
@@ -260,6 +252,36 @@ impl Limiter {
             }
         }
     }
+}
+
+/// The statement that counts a request in nested networks, narrowest first. A network counts the requests that the narrower
+/// ones allow, so that a source above its limit does not use up the limit of its neighbours. Returns the network that rejects
+/// the request. A rejection rewrites the existing values, so that one statement can return the decision. All statements lock
+/// the rows in this order.
+fn count_statement(schema: &str, networks: usize) -> String {
+    let counted = (0..networks).map(|index| {
+        let (subject, interval) = (2 * index + 4, 2 * index + 5);
+        let allowed =
+            if index == 0 { String::new() } else { format!("from network_{} where allowed", index - 1) };
+        format!(
+            "network_{index} as (
+                insert into {schema}.limits as stored (limit_name, subject, theoretical_arrival_at, allowed)
+                select $1, ${subject}, $2 + ${interval}, true {allowed}
+                on conflict (limit_name, subject) do update
+                set allowed = greatest(stored.theoretical_arrival_at, $2) + ${interval} <= $2 + $3,
+                    theoretical_arrival_at = case
+                        when greatest(stored.theoretical_arrival_at, $2) + ${interval} <= $2 + $3
+                            then greatest(stored.theoretical_arrival_at, $2) + ${interval}
+                        else stored.theoretical_arrival_at
+                    end
+                returning {index} as index, allowed, theoretical_arrival_at + ${interval} - $3 as next_at
+            )"
+        )
+    });
+    let rejections =
+        (0..networks).map(|index| format!("select index, next_at from network_{index} where not allowed"));
+    let (counted, rejections): (Vec<_>, Vec<_>) = (counted.collect(), rejections.collect());
+    format!("-- limit.count\nwith {} {}", counted.join(", "), rejections.join(" union all "))
 }
 
 /// Returns whole microseconds, the resolution of Postgres.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use ratelimit::{Limit, Limiter, RateLimitError};
+use ratelimit::{Limit, Limiter, RateLimitError, source};
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
 use sqlx::Connection as _;
@@ -135,6 +135,53 @@ async fn a_refunded_request_does_not_count() {
     limiter.count(&limit, "subject").await.unwrap();
     limiter.count(&limit, "subject").await.unwrap();
     rejected(&limiter, &limit, "subject").await;
+}
+
+#[tokio::test]
+async fn the_networks_of_an_ipv6_address_have_wider_limits() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("2/h"), replicas.replica());
+    let count = async |address: String| limiter.count(&limit, source(address.parse().unwrap())).await.is_ok();
+    // Each /64 allows 2 requests, a /56 allows 8, a /48 allows 32.
+    let mut allowed = Vec::new();
+    for subnet in 0..5_u16 {
+        for site in 0..6_u16 {
+            for _ in 0..3 {
+                allowed.push(count(format!("2001:db8:1:{:x}::1", site << 8 | subnet)).await);
+            }
+        }
+    }
+    assert_eq!(allowed.iter().filter(|allowed| **allowed).count(), 32);
+    assert!(count("2001:db8:2:1::1".to_owned()).await, "another /48 has its own limit");
+    assert!(count("192.0.2.1".to_owned()).await);
+}
+
+#[tokio::test]
+async fn a_source_above_its_limit_does_not_use_up_the_limit_of_its_network() {
+    let replicas = Replicas::new().await;
+    let limit = limit("1/h");
+    for n in 0..20 {
+        // A replica that has rejected a source does not count it again.
+        let counted = replicas.replica().count(&limit, source("2001:db8::1".parse().unwrap())).await;
+        assert_eq!(counted.is_ok(), n == 0);
+    }
+    for subnet in 1..4 {
+        let neighbour = format!("2001:db8:0:{subnet}::1").parse().unwrap();
+        replicas.replica().count(&limit, source(neighbour)).await.unwrap();
+    }
+    let fifth = "2001:db8:0:4::1".parse().unwrap();
+    replicas.replica().count(&limit, source(fifth)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_refunded_request_does_not_count_in_any_network() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("1/h"), replicas.replica());
+    for n in 0..40 {
+        let source = source(format!("2001:db8:0:{n:x}::1").parse().unwrap());
+        limiter.count(&limit, &source).await.unwrap();
+        limiter.refund(&limit, &source).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ async fn every_rejected_login_does_the_same_work() {
         let body = json!({ "email": email, "password": password });
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;
         let expected = [
-            "-- limit.count insert into …",
+            "-- limit.count with network_0 …",
             "select set_config('svc.tenant_id', $1, true)",
             "-- login_attempt.load insert into …",
             "-- login_attempt.save_source update identity.login_attempts …",
@@ -166,7 +166,7 @@ async fn every_login_above_the_limit_in_flight_does_the_same_work() {
             .await;
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 429).await;
         let expected = [
-            "-- limit.count insert into …",
+            "-- limit.count with network_0 …",
             "select set_config('svc.tenant_id', $1, true)",
             "-- login_attempt.load insert into …",
             "-- login_attempt.save_source update identity.login_attempts …",
@@ -194,7 +194,7 @@ async fn every_reset_request_does_the_same_work() {
         let body = json!({ "email": email });
         let (statements, hashed) = observed.work_of("/auth/password/reset", tenant, &body, 204).await;
         let expected = [
-            "-- limit.count insert into …",
+            "-- limit.count with network_0 …",
             "select set_config('svc.tenant_id', $1, true)",
             "-- outbox.insert insert into …",
             "COMMIT",

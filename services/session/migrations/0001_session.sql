@@ -140,7 +140,7 @@ create index outbox_due_idx on session.outbox (due_at) where dead_lettered_at is
 -- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
 create unlogged table session.limits (
     limit_name text not null,
-    -- An IPv4 address, an IPv6 /64 network, or another subject of a limit.
+    -- An IPv4 address, an IPv6 network (/64, /56 or /48), or another subject of a limit.
     subject text not null,
     -- Time of the next request at an even rate (GCRA). A row with a time in the past has no effect.
     theoretical_arrival_at timestamptz not null,

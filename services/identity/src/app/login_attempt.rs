@@ -60,7 +60,8 @@ impl App {
         purpose: Purpose,
     ) -> Result<Attempt, Problem> {
         let tenant_id = account.tenant_id().clone();
-        let key = ThrottleKey { account: self.limiter_keys.account(&account), source: source(address) };
+        let key =
+            ThrottleKey { account: self.limiter_keys.account(&account), source: source(address).to_string() };
         let decisions = self.limiter.metrics();
         let permit = self.admit(&tenant_id, &key).await.map_err(|error| {
             decisions.unavailable(LIMIT);

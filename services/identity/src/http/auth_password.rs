@@ -115,7 +115,7 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
         let (mut parts, body) = request.into_parts();
         let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
         let JsonBody(body) = JsonBody::<T>::from_request(Request::from_parts(parts, body), app).await?;
-        app.limiter.count(limit, &source(address)).await?;
+        app.limiter.count(limit, source(address)).await?;
         Ok(Self(body))
     }
 }

@@ -74,7 +74,7 @@ impl App {
         request: &StartDevice,
         ip: IpAddr,
     ) -> Result<DeviceCodes, Problem> {
-        self.limiter.count(&self.rate_limits.device, &source(ip)).await?;
+        self.limiter.count(&self.rate_limits.device, source(ip)).await?;
         let now = self.clock.now();
         let device_code = RawToken::generate(TokenKind::DeviceCode, &*self.entropy);
         let name = |text: &Option<String>| text.as_deref().and_then(display_name);
@@ -121,7 +121,7 @@ impl App {
         let device_code = RawToken::parse(TokenKind::DeviceCode, device_code).map_err(|_| invalid_grant())?;
         let now = self.clock.now();
         let Some(polled) = device_grant::poll(&self.database, device_code.digest(), now).await? else {
-            self.limiter.count(&self.rate_limits.device, &source(device.ip)).await?;
+            self.limiter.count(&self.rate_limits.device, source(device.ip)).await?;
             return Err(invalid_grant());
         };
         let versions = polled.grant.redeem(polled.early).map_err(RedeemError::Device)?;
