@@ -16,8 +16,11 @@ use axum::routing::{MethodFilter, on};
 use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
@@ -27,6 +30,10 @@ use super::problem::Problem;
 use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
 use crate::telemetry::{RequestContext, RequestSpan, Telemetry, caller, in_request};
+
+/// Browsers use HTTPS only for one year, renewed by every response (RFC 6797). Without `includeSubDomains`, because other hosts
+/// can be below the public one.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// HTTP edge of a service.
 #[derive(Clone, Debug)]
@@ -85,8 +92,19 @@ impl Edge {
         } else {
             response
         };
-        response.headers_mut().insert(X_REQUEST_ID, id.header());
+        self.complete(response.headers_mut(), &id);
         response
+    }
+
+    /// Sets the headers that every response has.
+    fn complete(&self, headers: &mut HeaderMap, id: &RequestId) {
+        headers.insert(X_REQUEST_ID, id.header());
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // Most responses depend on the credential. Handlers of public documents set their own value.
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        if self.public_url.starts_with("https:") {
+            headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
+        }
     }
 
     fn render(&self, problem: &Problem, path: &str, id: &RequestId) -> Response {
@@ -109,7 +127,6 @@ impl Edge {
             StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if kind.status() == 401 {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -275,6 +292,25 @@ mod tests {
         );
         let (response, _) = send(Request::builder().method("POST").uri("/busy")).await;
         assert_eq!(response.headers()["allow"], "GET,HEAD");
+    }
+
+    #[tokio::test]
+    async fn a_response_is_not_stored_or_sniffed_unless_its_handler_permits_it() {
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        for (public_url, hsts) in [("https://svc.example", Some(HSTS)), ("http://127.0.0.1:8080", None)] {
+            let router = Router::new()
+                .route("/private", get(async || "{}"))
+                .route("/public", get(async || ([(CACHE_CONTROL, "no-cache")], "{}")))
+                .fallback(not_found);
+            let router = Edge::new(public_url, "test", &telemetry).wrap(router);
+            for (path, caching) in [("/private", "no-store"), ("/public", "no-cache"), ("/x", "no-store")] {
+                let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+                let response = router.clone().oneshot(request).await.unwrap();
+                assert_eq!(response.headers()[CACHE_CONTROL], caching, "{path}");
+                assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
+                assert_eq!(response.headers().get(STRICT_TRANSPORT_SECURITY), hsts.as_ref(), "{path}");
+            }
+        }
     }
 
     #[tokio::test]

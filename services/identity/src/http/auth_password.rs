@@ -2,12 +2,11 @@
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
-use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use contract::routes::RateLimit;
-use contract::session::MAX_USER_AGENT;
-use http::header::{CACHE_CONTROL, USER_AGENT};
+use contract::session::{IssuedSession, MAX_USER_AGENT};
+use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode};
 use ratelimit::{class_of, source};
 use serde::de::DeserializeOwned;
@@ -25,13 +24,12 @@ pub(super) async fn login(
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     LimitedJson(login): LimitedJson<Login>,
-) -> Result<Response, Problem> {
+) -> Result<Json<IssuedSession>, Problem> {
     let client = Client {
         address,
         user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(truncated),
     };
-    let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
-    Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(session)).into_response())
+    Ok(Json(app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?))
 }
 
 fn truncated(text: &str) -> String {

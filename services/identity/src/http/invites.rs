@@ -2,14 +2,12 @@
 
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use contract::identity::{
     AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteFilter, InviteUser,
     ResendInvite,
 };
 use contract::{Page, ProblemKind};
 use http::StatusCode;
-use http::header::CACHE_CONTROL;
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
@@ -26,7 +24,7 @@ pub(super) async fn invite(
     inviter: Inviter,
     State(app): State<App>,
     JsonBody(request): JsonBody<InviteUser>,
-) -> Result<Response, Problem> {
+) -> Result<(StatusCode, Json<Invite>), Problem> {
     inviter.require_role(request.role)?;
     inviter.require_delivery(request.delivery)?;
     let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
@@ -34,7 +32,7 @@ pub(super) async fn invite(
     })?;
     let invitation = Invitation { email, role: request.role, delivery: request.delivery };
     let invite = app.invite_user(&inviter.scope, inviter.actor, &invitation).await?;
-    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+    Ok((StatusCode::CREATED, Json(invite)))
 }
 
 /// `POST /users/accept-invite/inspect`: a caller with the invite token.
@@ -70,11 +68,10 @@ pub(super) async fn resend(
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
-) -> Result<Response, Problem> {
+) -> Result<Json<Invite>, Problem> {
     inviter.require_delivery(delivery)?;
     let Inviter { scope, highest_role, actor, .. } = inviter;
-    let invite = app.resend_invite(&scope, actor, highest_role, invite_id, delivery).await?;
-    Ok((StatusCode::OK, [(CACHE_CONTROL, "no-store")], Json(invite)).into_response())
+    Ok(Json(app.resend_invite(&scope, actor, highest_role, invite_id, delivery).await?))
 }
 
 /// `DELETE /users/invites/{invite_id}`.

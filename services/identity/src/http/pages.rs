@@ -11,7 +11,7 @@ use contract::identity::Version;
 use data_encoding::HEXLOWER;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    REFERRER_POLICY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
@@ -63,7 +63,6 @@ fn file(content_type: &'static str, content: impl IntoResponse) -> Response {
         (CONTENT_TYPE, content_type),
         (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, "no-referrer"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (CACHE_CONTROL, "no-cache"),
     ];
     (headers, content).into_response()

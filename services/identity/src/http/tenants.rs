@@ -3,11 +3,9 @@
 use authn::PlatformAdmin;
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use contract::identity::{CreateTenant, PatchTenant, Tenant};
 use contract::{Page, ProblemKind};
 use http::StatusCode;
-use http::header::CACHE_CONTROL;
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
@@ -22,9 +20,8 @@ pub(super) async fn create(
     _: PlatformAdmin,
     State(app): State<App>,
     JsonBody(request): JsonBody<CreateTenant>,
-) -> Result<Response, Problem> {
-    let tenant = app.create_tenant(&request).await?;
-    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(tenant)).into_response())
+) -> Result<(StatusCode, Json<Tenant>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.create_tenant(&request).await?)))
 }
 
 /// `GET /tenants`: the platform administrator.

@@ -3,11 +3,9 @@
 use authn::Admin;
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use contract::Page;
 use contract::session::{ApiKey, CreateApiKey};
 use http::StatusCode;
-use http::header::CACHE_CONTROL;
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
@@ -21,9 +19,8 @@ pub(super) async fn create(
     State(app): State<App>,
     Admin(admin): Admin,
     JsonBody(request): JsonBody<CreateApiKey, 65_536>,
-) -> Result<Response, Problem> {
-    let key = app.create_api_key(&admin, request).await?;
-    Ok((StatusCode::CREATED, [(CACHE_CONTROL, "no-store")], Json(key)).into_response())
+) -> Result<(StatusCode, Json<ApiKey>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.create_api_key(&admin, request).await?)))
 }
 
 /// `GET /api-keys`: the active keys.
