@@ -4,7 +4,6 @@
 mod api;
 mod api_keys;
 mod auth;
-mod catalog;
 mod client;
 mod events;
 mod invites;
@@ -120,7 +119,7 @@ group!(
         Api(api::Api),
         /// Show and validate the command catalog.
         #[command(subcommand)]
-        Catalog(catalog::Catalog),
+        Catalog(client::Catalog),
         /// Show the configuration of this client.
         #[command(subcommand)]
         Config(client::Config),

@@ -10,6 +10,5 @@ mod first_tenant;
 pub mod run_file;
 #[cfg(feature = "services")]
 pub mod services;
-mod terminal;
 #[cfg(feature = "services")]
 mod wiring;

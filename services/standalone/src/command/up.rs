@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::Args;
 use devservers::{
     DataDir, Durability, Lock, LockAttempt, NatsUser, PostgresRole, Servers, ServersConfig, StartError, Tools,
 };
@@ -15,56 +16,73 @@ use service::telemetry::{LOG, Output, Telemetry, TraceSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::Up;
+use super::system::{DEFAULT_DATA, DEFAULT_RUN_FILE, print};
+use super::{StopSignals, ToolsFile};
 use crate::first_tenant::FirstTenant;
 use crate::run_file::{self, RunFile, RunFiles, Summary};
 use crate::services;
-use crate::terminal::{StopSignals, print};
 use crate::wiring::{self, DATABASE, StartOptions, StartedServices};
 
-pub(super) async fn run(options: Up) -> anyhow::Result<ExitCode> {
-    let environment = Environment::from_process();
-    // Only warnings by default: the output of `up` is for people.
-    let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
-    telemetry.install(environment.get(LOG.name).unwrap_or("warn"), Output::Stderr);
-    let data = DataDir::at(&options.data)?;
-    if data.root().is_file() {
-        anyhow::bail!("{} is a file; --data (make up DATA=…) must be a directory", data.root().display());
-    }
-    data.create()
-        .with_context(|| format!("failed to create the data directory {}", data.root().display()))?;
-    let _lock = match Lock::try_acquire(&data.lock()).await? {
-        LockAttempt::Acquired(lock) => lock,
-        LockAttempt::Held { pid } => {
-            print_already_running(&data, pid, options.port);
-            return Ok(ExitCode::SUCCESS);
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    /// Port of the public API on 127.0.0.1; 0 selects a free port
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// Directory for all data
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
+    data: PathBuf,
+    /// File with the addresses and credentials of this run, for scripts
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_RUN_FILE)]
+    run_file: PathBuf,
+    #[command(flatten)]
+    tools: ToolsFile,
+}
+
+impl Up {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let environment = Environment::from_process();
+        // Only warnings by default: the output of `up` is for people.
+        let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
+        telemetry.install(environment.get(LOG.name).unwrap_or("warn"), Output::Stderr);
+        let data = DataDir::at(&self.data)?;
+        if data.root().is_file() {
+            anyhow::bail!("{} is a file; --data (make up DATA=…) must be a directory", data.root().display());
         }
-    };
-    let listener = listen(options.port).await?;
-    let tasks = Tasks::default();
-    stop_on_signal(&tasks)?;
-    let (run_files, _run_file_lock) = claim_run_files(&data, &options.run_file).await?;
-    let config = ServersConfig {
-        tools: Tools::load(&options.tools.path)?,
-        data: data.clone(),
-        durability: Durability::Persistent,
-        account: None,
-    };
-    print("Starting Postgres and nats-server …");
-    let servers = match Servers::start(&config, tasks.draining()).await {
-        Err(StartError::Cancelled) => return Ok(ExitCode::SUCCESS),
-        started => started?,
-    };
-    print("Starting the services …");
-    let served = serve(&servers, &data, &environment, &telemetry, listener, &tasks, &run_files).await;
-    // Before the servers stop, so that no script reads addresses that are no longer valid.
-    drop(run_files);
-    if served.is_err() {
-        tasks.shut_down().await;
+        data.create()
+            .with_context(|| format!("failed to create the data directory {}", data.root().display()))?;
+        let _lock = match Lock::try_acquire(&data.lock()).await? {
+            LockAttempt::Acquired(lock) => lock,
+            LockAttempt::Held { pid } => {
+                print_already_running(&data, pid, self.port);
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let listener = listen(self.port).await?;
+        let tasks = Tasks::default();
+        stop_on_signal(&tasks)?;
+        let (run_files, _run_file_lock) = claim_run_files(&data, &self.run_file).await?;
+        let config = ServersConfig {
+            tools: Tools::load(&self.tools.path)?,
+            data: data.clone(),
+            durability: Durability::Persistent,
+            account: None,
+        };
+        print("Starting Postgres and nats-server …");
+        let servers = match Servers::start(&config, tasks.draining()).await {
+            Err(StartError::Cancelled) => return Ok(ExitCode::SUCCESS),
+            started => started?,
+        };
+        print("Starting the services …");
+        let served = serve(&servers, &data, &environment, &telemetry, listener, &tasks, &run_files).await;
+        // Before the servers stop, so that no script reads addresses that are no longer valid.
+        drop(run_files);
+        if served.is_err() {
+            tasks.shut_down().await;
+        }
+        servers.stop().await;
+        print(format_args!("Stopped. The data are kept in {}", data.root().display()));
+        served
     }
-    servers.stop().await;
-    print(format_args!("Stopped. The data are kept in {}", data.root().display()));
-    served
 }
 
 /// Runs the services until a signal or an error.

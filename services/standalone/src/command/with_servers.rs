@@ -19,8 +19,7 @@ use service::telemetry::{self, Output};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::WithServers;
-use crate::terminal::StopSignals;
+use super::{StopSignals, WithServers};
 
 const PREFIX: &str = "svc-servers-";
 /// The time between the first signal to the command and SIGKILL.
