@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bus::InvalidationKeys;
 use hashing::TokenDigest;
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
@@ -39,6 +40,14 @@ const MAX_NEGATIVE: u64 = 16_384;
 /// A [`CredentialVerifier`] that caches the results of another source. Clones share the entries.
 #[derive(Clone)]
 pub struct CredentialCache(Arc<Shared>);
+
+/// The invalidation feed.
+pub struct Feed {
+    /// The connection to NATS.
+    pub nats: bus::Config,
+    /// The keys that authenticate its messages.
+    pub keys: InvalidationKeys,
+}
 
 struct Shared {
     source: IntrospectionBatcher,
@@ -65,7 +74,7 @@ impl CredentialCache {
     /// be reachable yet.
     pub fn start(
         source: impl Introspector + 'static,
-        nats: bus::Config,
+        feed: Feed,
         clock: Arc<dyn Clock>,
         tasks: &Tasks,
         telemetry: &Telemetry,
@@ -74,8 +83,9 @@ impl CredentialCache {
         let measured = Arc::clone(&cache.0);
         telemetry.metrics().at_scrape(move || measured.measure());
         let (listening, stop) = (Arc::clone(&cache.0), tasks.stopping().clone());
-        tasks.spawn_short(async move {
-            stop.run_until_cancelled(feed::listen(&listening, nats, &*clock)).await;
+        tasks.spawn("invalidation listener", async move {
+            let Feed { nats, keys } = feed;
+            stop.run_until_cancelled(feed::listen(&listening, nats, keys, &*clock)).await;
         });
         cache
     }

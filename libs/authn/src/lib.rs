@@ -11,7 +11,7 @@ mod secret;
 mod session_client;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
-pub use cache::CredentialCache;
+pub use cache::{CredentialCache, Feed};
 pub use caller::{
     Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, Unavailable, bearer,
 };

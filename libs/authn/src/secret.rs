@@ -4,6 +4,7 @@
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bus::InvalidationKeys;
 use contract::ProblemKind;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use http::header::AUTHORIZATION;
@@ -19,7 +20,7 @@ pub const SERVICE_TOKEN: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Shared secret of the internal API. All services have the same value.",
+    meaning: "Shared secret of the internal API and of the invalidation feed. All services have the same value.",
 };
 /// Previous service token.
 pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
@@ -27,7 +28,7 @@ pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Previous service token, which is accepted during a rotation.",
+    meaning: "Previous service token, which is accepted during a rotation. ingest uses it for the invalidation feed only; identity ignores it.",
 };
 /// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
@@ -92,9 +93,16 @@ impl SharedSecret {
     }
 }
 
-/// Secret of the internal API.
+/// Secret of the internal API and of the invalidation feed.
 #[derive(Clone, Debug)]
 pub struct ServiceSecret(pub SharedSecret);
+
+impl ServiceSecret {
+    /// Returns the keys that authenticate invalidations.
+    pub fn invalidation_keys(&self) -> InvalidationKeys {
+        InvalidationKeys::new(&self.0.0)
+    }
+}
 
 impl Variables for ServiceSecret {
     fn variables() -> Vec<Variable> {

@@ -2,18 +2,25 @@
 //!
 //! Publishing never delays the change itself, and core NATS does not guarantee delivery. Every message therefore has a
 //! sequence number, each publisher sends a heartbeat per second, and a listener detects missing messages.
+//!
+//! NATS permissions do not authenticate a message: the server publishes replies to any subject. Every message therefore has a
+//! signature with the service token, and the time at which it was sent, so that a listener can drop repeated messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, Event, Subscriber};
+use async_nats::header::HeaderName;
+use async_nats::{Client, Event, HeaderMap, Message, Subscriber};
 use chrono::{DateTime, Utc};
+use data_encoding::HEXLOWER;
 use futures::StreamExt as _;
 use hashing::TokenDigest;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use service::{Clock, Tasks};
+use sha2::Sha256;
 use tenancy::{TenantId, UserId};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -44,6 +51,8 @@ pub struct InvalidationMessage {
     pub publisher: Uuid,
     /// Number of the message, counted per publisher from 1 without gaps.
     pub sequence: u64,
+    /// Time at which the message was sent.
+    pub sent_at: DateTime<Utc>,
     /// Commit time of the oldest change.
     pub committed_at: DateTime<Utc>,
     /// The changes; empty in a heartbeat.
@@ -70,6 +79,54 @@ mod hex_digest {
     }
 }
 
+/// Header of a signature: HMAC-SHA256 as 64 hexadecimal digits. A message has one per key of its publisher.
+const SIGNATURE: HeaderName = HeaderName::from_static("Svc-Signature");
+/// Maximum number of signatures that a listener checks: more than a publisher has keys.
+const MAX_SIGNATURES: usize = 4;
+
+/// Keys of the feed: the service token, and the previous one during a rotation. A publisher signs with all of its keys, and a
+/// listener accepts each of its keys, so the processes can change the token one after the other.
+#[derive(Clone)]
+pub struct InvalidationKeys(Vec<Hmac<Sha256>>);
+
+impl InvalidationKeys {
+    /// Returns the keys for the digests of these tokens.
+    pub fn new<'a>(tokens: impl IntoIterator<Item = &'a TokenDigest>) -> Self {
+        // HMAC accepts keys of any length.
+        let keys = tokens.into_iter().filter_map(|digest| Hmac::new_from_slice(digest.as_bytes()).ok());
+        Self(keys.collect())
+    }
+
+    /// Returns the headers that authenticate a payload on [`INVALIDATION_SUBJECT`].
+    pub fn sign(&self, payload: &[u8]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for mac in self.macs(payload) {
+            headers.append(SIGNATURE, HEXLOWER.encode(&mac.finalize().into_bytes()).as_str());
+        }
+        headers
+    }
+
+    /// Returns whether a message has the signature of one of the keys.
+    fn verify(&self, message: &Message) -> bool {
+        let Some(headers) = &message.headers else { return false };
+        let signatures: Vec<_> = headers
+            .get_all(SIGNATURE)
+            .take(MAX_SIGNATURES)
+            .filter_map(|text| HEXLOWER.decode(text.as_str().as_bytes()).ok())
+            .collect();
+        // Compares in constant time.
+        self.macs(&message.payload)
+            .any(|mac| signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok()))
+    }
+
+    fn macs<'a>(&'a self, payload: &'a [u8]) -> impl Iterator<Item = Hmac<Sha256>> + 'a {
+        // The subject, so that the token has no second use with the same input.
+        self.0.iter().map(move |key| {
+            key.clone().chain_update(INVALIDATION_SUBJECT).chain_update([0]).chain_update(payload)
+        })
+    }
+}
+
 /// What a listener receives.
 #[derive(Debug)]
 pub enum FeedEvent {
@@ -77,6 +134,8 @@ pub enum FeedEvent {
     Connected,
     /// A message arrived.
     Message(InvalidationMessage),
+    /// A message without a valid signature arrived.
+    Unauthenticated,
     /// The connection broke. No messages arrive until it is established again.
     Disconnected,
     /// Messages may be lost although the connection is up: the listener was too slow, or a message was malformed.
@@ -85,6 +144,7 @@ pub enum FeedEvent {
 
 /// A subscription to the feed. It reconnects by itself.
 pub struct InvalidationListener {
+    keys: InvalidationKeys,
     messages: Subscriber,
     connection_events: mpsc::UnboundedReceiver<FeedEvent>,
 }
@@ -94,7 +154,7 @@ impl InvalidationListener {
     ///
     /// # Errors
     /// The configuration is invalid.
-    pub async fn start(config: &Config) -> Result<Self, ConnectError> {
+    pub async fn start(config: &Config, keys: InvalidationKeys) -> Result<Self, ConnectError> {
         let (sender, connection_events) = mpsc::unbounded_channel();
         let on_event = move |event| {
             let event = match event {
@@ -115,21 +175,24 @@ impl InvalidationListener {
             .connect(servers)
             .await?;
         let messages = client.subscribe(INVALIDATION_SUBJECT).await.map_err(|_| ConnectError::Address)?;
-        Ok(Self { messages, connection_events })
+        Ok(Self { keys, messages, connection_events })
     }
 
-    /// Returns the next event. Cancelling the future loses nothing.
-    pub async fn next(&mut self) -> FeedEvent {
+    /// Returns the next event; `None` if the client has stopped. Cancelling the future loses nothing.
+    pub async fn next(&mut self) -> Option<FeedEvent> {
         tokio::select! {
             // Connection events first: messages that follow a gap must not hide it.
             biased;
-            Some(event) = self.connection_events.recv() => event,
-            Some(message) = self.messages.next() => {
-                serde_json::from_slice(&message.payload).map_or(FeedEvent::Gap, FeedEvent::Message)
-            }
-            // Both channels end only when the client is dropped, and the subscription keeps it.
-            else => std::future::pending().await,
+            Some(event) = self.connection_events.recv() => Some(event),
+            message = self.messages.next() => Some(self.event(&message?)),
         }
+    }
+
+    fn event(&self, message: &Message) -> FeedEvent {
+        if !self.keys.verify(message) {
+            return FeedEvent::Unauthenticated;
+        }
+        serde_json::from_slice(&message.payload).map_or(FeedEvent::Gap, FeedEvent::Message)
     }
 }
 
@@ -162,23 +225,26 @@ impl InvalidationPublisher {
     ///
     /// # Errors
     /// The configuration is invalid.
-    pub fn start(mut config: Config, clock: Arc<dyn Clock>, tasks: &Tasks) -> Result<Self, ConnectError> {
+    pub fn start(
+        mut config: Config,
+        keys: InvalidationKeys,
+        clock: Arc<dyn Clock>,
+        tasks: &Tasks,
+    ) -> Result<Self, ConnectError> {
         config.wait_for_broker = true;
         connect::connect_options(&config)?;
         let (queue, changes) = mpsc::channel(QUEUE_CAPACITY);
         let publisher = Self { queue, dropped: Arc::default(), clock: Arc::clone(&clock) };
         let (stop, dropped) = (tasks.stopping().clone(), Arc::clone(&publisher.dropped));
-        tasks.spawn_short(async move {
+        tasks.spawn("invalidation publisher", async move {
             match connect::connect(&config).await {
                 Ok(client) => {
-                    let sender = Sender { client, clock, publisher: Uuid::now_v7(), sequence: 0 };
+                    let sender = Sender { client, keys, clock, publisher: Uuid::now_v7(), sequence: 0 };
                     sender.run(changes, &dropped, &stop).await;
                 }
+                // An error of the configuration. The client library retries all others.
                 Err(error) => {
-                    tracing::error!(
-                        error = service::chain(&error),
-                        "failed to connect to NATS; no invalidations are published"
-                    );
+                    tracing::error!(error = service::chain(&error), "failed to connect to NATS");
                 }
             }
         });
@@ -200,6 +266,7 @@ impl InvalidationPublisher {
 /// State of the publishing task.
 struct Sender {
     client: Client,
+    keys: InvalidationKeys,
     clock: Arc<dyn Clock>,
     publisher: Uuid,
     sequence: u64,
@@ -238,17 +305,19 @@ impl Sender {
             return;
         }
         self.sequence += 1;
-        let committed_at =
-            changes.iter().map(|change| change.committed_at).min().unwrap_or_else(|| self.clock.now());
+        let sent_at = self.clock.now();
+        let committed_at = changes.iter().map(|change| change.committed_at).min().unwrap_or(sent_at);
         let invalidations = changes.drain(..).map(|change| change.invalidation).collect();
         if !connected {
             // The client library would queue the message and send it late. Listeners detect the skipped sequence number instead.
             return;
         }
         let Self { publisher, sequence, .. } = *self;
-        let message = InvalidationMessage { publisher, sequence, committed_at, invalidations, last };
+        let message = InvalidationMessage { publisher, sequence, sent_at, committed_at, invalidations, last };
         let payload = serde_json::to_vec(&message).unwrap_or_default(); // a struct of strings always serialises
-        let sent = timeout(SEND_TIMEOUT, self.client.publish(INVALIDATION_SUBJECT, payload.into())).await;
+        let headers = self.keys.sign(&payload);
+        let publish = self.client.publish_with_headers(INVALIDATION_SUBJECT, headers, payload.into());
+        let sent = timeout(SEND_TIMEOUT, publish).await;
         if !matches!(sent, Ok(Ok(()))) {
             tracing::debug!("failed to send invalidations");
         }
@@ -265,7 +334,7 @@ mod tests {
         let text = format!(
             concat!(
                 r#"{{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":7,"#,
-                r#""committed_at":"2026-01-31T12:00:00.250Z","invalidations":[{{"credential":"{}"}},"#,
+                r#""sent_at":"2026-01-31T12:00:00.251Z","committed_at":"2026-01-31T12:00:00.250Z","invalidations":[{{"credential":"{}"}},"#,
                 r#"{{"user":"018f2e6e-7c1d-7000-8000-000000000002"}},{{"tenant":"acme"}}],"last":false}}"#
             ),
             digest
@@ -277,8 +346,53 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_ignored_and_a_malformed_digest_is_rejected() {
-        let heartbeat = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":8,"committed_at":"2026-01-31T12:00:01Z","later":1}"#;
+        let heartbeat = r#"{"publisher":"018f2e6e-7c1d-7000-8000-000000000001","sequence":8,"sent_at":"2026-01-31T12:00:01Z","committed_at":"2026-01-31T12:00:01Z","later":1}"#;
         assert_eq!(serde_json::from_str::<InvalidationMessage>(heartbeat).unwrap().invalidations, []);
         assert!(serde_json::from_str::<Invalidation>(r#"{"credential":"ab"}"#).is_err());
+    }
+
+    /// A message as it arrives at a listener.
+    fn received(payload: &'static [u8], headers: HeaderMap) -> Message {
+        Message {
+            subject: INVALIDATION_SUBJECT.into(),
+            reply: None,
+            payload: payload.into(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
+    #[test]
+    fn messages_are_accepted_with_the_current_and_the_previous_token_and_no_other() {
+        let digests = ["new", "old", "other"].map(TokenDigest::of_text);
+        let keys = |used: &[usize]| InvalidationKeys::new(used.iter().map(|index| &digests[*index]));
+        for (publisher, listener, accepted) in [
+            (&[0][..], &[0][..], true),
+            (&[0, 1], &[1], true),
+            (&[1], &[0, 1], true),
+            (&[0, 1], &[0, 1], true),
+            (&[0, 1], &[2], false),
+            (&[2], &[0, 1], false),
+            (&[], &[0], false),
+            (&[0], &[], false),
+        ] {
+            let message = received(b"{}", keys(publisher).sign(b"{}"));
+            assert_eq!(keys(listener).verify(&message), accepted, "{publisher:?} {listener:?}");
+        }
+    }
+
+    #[test]
+    fn changed_payloads_and_malformed_signatures_are_rejected() {
+        let keys = InvalidationKeys::new([&TokenDigest::of_text("token")]);
+        let signed = keys.sign(b"{}");
+        assert!(!keys.verify(&received(b"{ }", signed.clone())));
+        assert!(!keys.verify(&Message { headers: None, ..received(b"{}", HeaderMap::new()) }));
+        for text in ["", "zz", &HEXLOWER.encode(&[0; 32]), &signed.get(SIGNATURE).unwrap().as_str()[..62]] {
+            let mut headers = HeaderMap::new();
+            headers.append(SIGNATURE, text);
+            assert!(!keys.verify(&received(b"{}", headers)), "{text}");
+        }
     }
 }

@@ -11,8 +11,8 @@ mod subject;
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, NATS_URL, connect};
 pub use invalidations::{
-    FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationListener, InvalidationMessage,
-    InvalidationPublisher,
+    FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationKeys, InvalidationListener,
+    InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
 pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher};

@@ -126,7 +126,7 @@ impl Publisher {
             metrics: Arc::new(metrics.shared(PublishMetrics::register).of_stream(stream)),
             link: watch::Sender::new(None),
         });
-        tasks.spawn_short(Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
+        tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
         let publisher = Self(shared);
         let measured = publisher.clone();
         metrics.at_scrape(move || measured.0.metrics.set(measured.in_flight(), measured.is_ready()));

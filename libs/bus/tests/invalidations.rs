@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bus::{
-    Config, FeedEvent, Invalidation, InvalidationListener, InvalidationMessage, InvalidationPublisher,
+    Config, FeedEvent, Invalidation, InvalidationKeys, InvalidationListener, InvalidationMessage,
+    InvalidationPublisher,
 };
+use hashing::TokenDigest;
 use service::Tasks;
 use service::clock::SystemClock;
 use tenancy::UserId;
@@ -27,9 +30,9 @@ impl Fixture {
     async fn start() -> anyhow::Result<(Self, InvalidationMessage)> {
         let server = NatsServer::start().await?;
         let (config, tasks) = (Config::new(&server.url, "test"), Tasks::default());
-        let mut listener = InvalidationListener::start(&config).await?;
+        let mut listener = InvalidationListener::start(&config, keys("token")).await?;
         assert!(matches!(next(&mut listener).await?, FeedEvent::Connected));
-        let publisher = InvalidationPublisher::start(config, Arc::new(SystemClock), &tasks)?;
+        let publisher = InvalidationPublisher::start(config, keys("token"), Arc::new(SystemClock), &tasks)?;
         let first = message(&mut listener).await?;
         Ok((Self { server, tasks, publisher, listener }, first))
     }
@@ -46,7 +49,7 @@ impl Fixture {
 }
 
 async fn next(listener: &mut InvalidationListener) -> anyhow::Result<FeedEvent> {
-    Ok(timeout(STEP_TIMEOUT, listener.next()).await?)
+    timeout(STEP_TIMEOUT, listener.next()).await?.context("the client stopped")
 }
 
 async fn message(listener: &mut InvalidationListener) -> anyhow::Result<InvalidationMessage> {
@@ -54,6 +57,10 @@ async fn message(listener: &mut InvalidationListener) -> anyhow::Result<Invalida
         FeedEvent::Message(message) => Ok(message),
         other => anyhow::bail!("{other:?}"),
     }
+}
+
+fn keys(token: &str) -> InvalidationKeys {
+    InvalidationKeys::new([&TokenDigest::of_text(token)])
 }
 
 fn some_user() -> Invalidation {
@@ -89,7 +96,7 @@ async fn heartbeats_and_the_last_message_are_numbered_too() -> anyhow::Result<()
 async fn each_publisher_has_its_own_sequence() -> anyhow::Result<()> {
     let (mut fixture, first) = Fixture::start().await?;
     let config = Config::new(&fixture.server.url, "test");
-    let other = InvalidationPublisher::start(config, Arc::new(SystemClock), &fixture.tasks)?;
+    let other = InvalidationPublisher::start(config, keys("token"), Arc::new(SystemClock), &fixture.tasks)?;
     let message = loop {
         let message = message(&mut fixture.listener).await?;
         if message.publisher != first.publisher {
@@ -119,11 +126,23 @@ async fn publishing_does_not_block_during_an_outage_and_leaves_a_gap() -> anyhow
 }
 
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "the test publishes a malformed message")]
-async fn malformed_message_is_a_gap() -> anyhow::Result<()> {
-    let (mut fixture, _) = Fixture::start().await?;
+#[expect(clippy::disallowed_methods, reason = "the test publishes malformed and forged messages")]
+async fn forged_messages_are_rejected_and_a_malformed_message_is_a_gap() -> anyhow::Result<()> {
+    let (mut fixture, first) = Fixture::start().await?;
     let client = bus::connect(&Config::new(&fixture.server.url, "test")).await?;
-    client.publish(bus::INVALIDATION_SUBJECT, "{}".into()).await?;
-    while !matches!(next(&mut fixture.listener).await?, FeedEvent::Gap) {}
+    let forged = serde_json::to_vec(&InvalidationMessage { invalidations: vec![some_user()], ..first })?;
+    client.publish(bus::INVALIDATION_SUBJECT, forged.clone().into()).await?;
+    let headers = keys("another token").sign(&forged);
+    client.publish_with_headers(bus::INVALIDATION_SUBJECT, headers, forged.into()).await?;
+    client.publish_with_headers(bus::INVALIDATION_SUBJECT, keys("token").sign(b"{}"), "{}".into()).await?;
+    let mut other_events = Vec::new();
+    while other_events.len() < 3 {
+        match next(&mut fixture.listener).await? {
+            FeedEvent::Message(message) => assert_eq!(message.invalidations, []),
+            other => other_events.push(other),
+        }
+    }
+    let expected = [FeedEvent::Unauthenticated, FeedEvent::Unauthenticated, FeedEvent::Gap];
+    assert_eq!(format!("{other_events:?}"), format!("{expected:?}"));
     Ok(())
 }

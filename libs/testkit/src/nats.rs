@@ -28,7 +28,13 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts the binary in `SVC_TEST_NATS_SERVER`, by default `nats-server` from `PATH`.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with("").await
+    }
+
+    /// Starts the binary with additional configuration, for example users and their permissions.
+    pub async fn start_with(configuration: &str) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("nats-").tempdir()?;
+        configure(home.path(), configuration)?;
         let guard = spawn(home.path(), "-1")?;
         let mut server = Self { url: String::new(), port: 0, guard: Some(guard), home };
         server.port = server.announced_port().await?;
@@ -73,6 +79,17 @@ impl NatsServer {
         self.signal("CONT")
     }
 
+    /// Replaces the additional configuration without a restart.
+    pub fn reload(&self, configuration: &str) -> anyhow::Result<()> {
+        configure(self.home.path(), configuration)?;
+        self.signal("HUP")
+    }
+
+    /// Returns the log of the server.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
     fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
         let status = Command::new("kill").args(["-s", signal, pid.trim()]).status()?;
@@ -105,7 +122,7 @@ impl NatsServer {
 
     fn check_deadline(&self, deadline: Instant) -> anyhow::Result<()> {
         if Instant::now() > deadline {
-            let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
+            let log = self.log();
             bail!(
                 "nats-server does not listen; run the tests with `make test` or set SVC_TEST_NATS_SERVER. Its log:\n{log}"
             );
@@ -120,9 +137,15 @@ impl Drop for NatsServer {
     }
 }
 
+/// Writes the configuration file, which must not be empty.
+fn configure(home: &Path, configuration: &str) -> std::io::Result<()> {
+    std::fs::write(home.join("server.conf"), format!("server_name: test\n{configuration}\n"))
+}
+
 fn spawn(home: &Path, port: &str) -> anyhow::Result<Child> {
     let mut server = Command::new(binary());
     server.args(["-js", "-a", "127.0.0.1", "-p", port]).arg("-sd").arg(home.join("data"));
+    server.arg("-c").arg(home.join("server.conf"));
     server.arg("-P").arg(home.join("pid")).arg("--ports_file_dir").arg(home);
     guarded::spawn(&server, &home.join("log"))
 }

@@ -1,7 +1,7 @@
 //! Configuration of the ingest service.
 
-use authn::{SERVICE_TOKEN, SESSION_URL, SharedSecret};
-use bus::{Durability, NATS_URL, Profile};
+use authn::{InvalidSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, ServiceSecret, SharedSecret};
+use bus::{Durability, InvalidationKeys, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Variable, parse_bytes};
 use service::http::TrustedProxies;
@@ -17,6 +17,8 @@ service::variables! {
         pub(crate) session_url: Url = SESSION_URL.required(),
         pub(crate) service_token: Secret =
             SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),
+        pub(crate) previous_service_token: Option<SharedSecret> =
+            SERVICE_TOKEN_PREVIOUS.optional_with(SharedSecret::service),
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| Ok::<_, String>(Secret::new(text))),
         /// Reaction to a missing stream: `verify` reports an error, `ensure` creates the stream.
         pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`verify` or `ensure`")
@@ -46,6 +48,12 @@ pub(crate) enum StreamMode {
 }
 
 impl Config {
+    /// The keys that authenticate invalidations.
+    pub(crate) fn invalidation_keys(&self) -> Result<InvalidationKeys, InvalidSecret> {
+        let current = SharedSecret::service(self.service_token.expose())?;
+        Ok(ServiceSecret(current.or(self.previous_service_token.clone())).invalidation_keys())
+    }
+
     pub(crate) fn profile(&self) -> Profile {
         Profile { durability: self.durability, replicas: self.replicas, max_bytes: self.max_bytes }
     }

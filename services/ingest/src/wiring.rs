@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{CredentialCache, SERVICE_TOKEN_PREVIOUS, SessionClient};
+use authn::{CredentialCache, Feed, SessionClient};
 use bus::{MemoryBudget, PublishLimits, Publisher, StreamError, UDM_STREAM};
 use service::clock::SystemClock;
-use service::config::{Environment, Variable};
+use service::config::Environment;
 use service::health::{Gate, Readiness};
 use service::http::Edge;
 use service::process::{Program, Routers};
@@ -30,8 +30,6 @@ impl Program for Ingest {
     const NAME: &'static str = "ingest";
     const ABOUT: &'static str =
         "The ingest service: accepts UDM events and publishes them to the event stream.";
-    // Accepted because all services can share one environment.
-    const OTHER_VARIABLES: &'static [Variable] = &[SERVICE_TOKEN_PREVIOUS];
     type Config = Config;
     type Command = Infallible;
 
@@ -75,7 +73,8 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     // Each NATS user can subscribe only to its own inbox prefix (deploy/nats/accounts.conf).
     nats.inbox_prefix = Some("_INBOX.ingest".to_owned());
     let sessions = SessionClient::new(config.session_url.clone(), config.service_token.expose())?;
-    let verifier = CredentialCache::start(sessions, nats.clone(), clock.clone(), &tasks, &telemetry);
+    let feed = Feed { nats: nats.clone(), keys: config.invalidation_keys()? };
+    let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let publisher = Publisher::start(nats.clone(), UDM_STREAM, limits, metrics, &tasks)?;
     let (mode, profile) = (config.stream_mode, config.profile());

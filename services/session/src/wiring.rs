@@ -99,7 +99,8 @@ pub fn build(
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
     // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
-    let invalidations = InvalidationPublisher::start(broker.clone(), Arc::clone(&clock), &tasks)?;
+    let keys = config.service_secret.invalidation_keys();
+    let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
     audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {

@@ -26,6 +26,22 @@ pub(super) enum CacheOutcome {
     Bypass,
 }
 
+/// Why a message of the invalidation feed was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rejection {
+    /// It has no valid signature.
+    Unauthenticated,
+    /// It, or a later message of its publisher, was already received.
+    Repeated,
+    /// It was sent too long ago, or the clocks differ.
+    Outdated,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
@@ -44,12 +60,15 @@ pub(super) struct CacheMetrics {
     negative: Gauge,
     bypassed: Counter<f64, AtomicU64>,
     lag: Histogram,
+    /// In the order of [`Rejection`].
+    rejected: [Counter; 3],
 }
 
 impl CacheMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let checks = Family::<OutcomeLabel, Counter>::default();
         let entries = Family::<KindLabel, Gauge>::default();
+        let rejected = Family::<ReasonLabel, Counter>::default();
         let metrics = Self {
             checks: ["hit", "negative", "miss", "bypass"]
                 .map(|outcome| checks.get_or_create_owned(&OutcomeLabel { outcome })),
@@ -57,6 +76,8 @@ impl CacheMetrics {
             negative: entries.get_or_create_owned(&KindLabel { kind: "negative" }),
             bypassed: Counter::default(),
             lag: Histogram::new(BUCKETS),
+            rejected: ["unauthenticated", "repeated", "outdated"]
+                .map(|reason| rejected.get_or_create_owned(&ReasonLabel { reason })),
         };
         registry.register("credential_checks", "Credential checks by outcome", checks);
         registry.register("credential_cache_entries", "Entries of the credential cache", entries);
@@ -65,6 +86,8 @@ impl CacheMetrics {
         registry.register_with_unit(name, bypassed, Unit::Seconds, metrics.bypassed.clone());
         let lag = "Time from the commit of a change until its invalidation was applied";
         registry.register_with_unit("invalidation_lag", lag, Unit::Seconds, metrics.lag.clone());
+        let help = "Rejected messages of the invalidation feed";
+        registry.register("invalidations_rejected", help, rejected);
         metrics
     }
 
@@ -78,6 +101,10 @@ impl CacheMetrics {
 
     pub(super) fn observe_lag(&self, lag: Duration) {
         self.lag.observe(lag.as_secs_f64());
+    }
+
+    pub(super) fn reject(&self, rejection: Rejection) {
+        self.rejected[rejection as usize].inc();
     }
 
     pub(super) fn set_entries(&self, active: u64, negative: u64) {

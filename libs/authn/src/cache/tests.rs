@@ -53,6 +53,11 @@ struct Fixture {
     sequence: u64,
 }
 
+fn message(publisher: u128, sequence: u64, invalidations: Vec<Invalidation>) -> InvalidationMessage {
+    let (publisher, now) = (Uuid::from_u128(publisher), DateTime::UNIX_EPOCH);
+    InvalidationMessage { publisher, sequence, sent_at: now, committed_at: now, invalidations, last: false }
+}
+
 fn digest(number: usize) -> TokenDigest {
     TokenDigest::of_text(&number.to_string())
 }
@@ -117,9 +122,7 @@ impl Fixture {
     }
 
     fn deliver(&mut self, sequence: u64, invalidations: Vec<Invalidation>) {
-        let (publisher, committed_at) = (Uuid::from_u128(1), DateTime::UNIX_EPOCH);
-        let message = InvalidationMessage { publisher, sequence, committed_at, invalidations, last: false };
-        self.apply(FeedEvent::Message(message));
+        self.apply(FeedEvent::Message(message(1, sequence, invalidations)));
     }
 
     fn heartbeat(&mut self) {
@@ -388,14 +391,7 @@ async fn cache_is_bypassed_after_three_seconds_without_a_message() {
 #[tokio::test(start_paused = true)]
 async fn silent_publisher_drops_all_entries_once() {
     let mut fixture = Fixture::start();
-    let other = InvalidationMessage {
-        publisher: Uuid::from_u128(2),
-        sequence: 1,
-        committed_at: DateTime::UNIX_EPOCH,
-        invalidations: Vec::new(),
-        last: false,
-    };
-    fixture.apply(FeedEvent::Message(other));
+    fixture.apply(FeedEvent::Message(message(2, 1, Vec::new())));
     fixture.advance_with_heartbeats(2 * SECOND).await;
     assert!(fixture.is_active(0).await);
     fixture.lookups();
@@ -405,6 +401,43 @@ async fn silent_publisher_drops_all_entries_once() {
     fixture.advance_with_heartbeats(SECOND).await;
     assert!(fixture.is_active(0).await);
     assert_eq!(fixture.lookups(), 0, "the silent publisher was removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_messages_neither_clear_the_cache_nor_keep_the_feed_up() {
+    let mut fixture = Fixture::start();
+    fixture.invalidate(vec![invalidation_of_tenant(0)]);
+    assert!(fixture.is_active(0).await);
+    fixture.lookups();
+    let other_time = DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1);
+    for end in [false, true] {
+        let repeated = message(1, fixture.sequence, vec![invalidation_of_tenant(0)]);
+        let last = InvalidationMessage { last: true, ..message(1, 1, Vec::new()) };
+        let outdated =
+            InvalidationMessage { sent_at: other_time, ..message(9, 5, vec![invalidation_of_tenant(0)]) };
+        for event in [repeated, last, outdated].map(FeedEvent::Message) {
+            fixture.apply(event);
+        }
+        fixture.apply(FeedEvent::Unauthenticated);
+        assert!(fixture.is_active(0).await);
+        assert_eq!(fixture.lookups(), usize::from(end), "a lookup only while the feed is down");
+        advance(3 * SECOND).await;
+        fixture.cache.0.check_feed(&mut fixture.health);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_feed_continues_after_messages_with_the_largest_sequence_number() {
+    let mut fixture = Fixture::start();
+    for _ in 0..2 {
+        fixture.apply(FeedEvent::Message(message(2, u64::MAX, Vec::new())));
+    }
+    fixture.heartbeat();
+    assert!(fixture.is_active(0).await && fixture.is_active(0).await);
+    assert_eq!(fixture.lookups(), 1);
+    fixture.deactivate(0);
+    fixture.invalidate(vec![invalidation_of_credential(0)]);
+    assert!(!fixture.is_active(0).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -465,9 +498,15 @@ enum Delivery {
 #[derive(Clone, Debug)]
 enum Step {
     Check(usize),
-    Change { number: usize, kind: Kind, delivery: Delivery },
+    Change {
+        number: usize,
+        kind: Kind,
+        delivery: Delivery,
+    },
     DeliverQueued,
     Heartbeat,
+    /// A copy of a message that was delivered before.
+    Repeat(prop::sample::Index),
     Gap,
     Reconnect,
     HoldReplies(bool),
@@ -483,6 +522,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(number, kind, delivery)| Step::Change { number, kind, delivery }),
         2 => Just(Step::DeliverQueued),
         3 => Just(Step::Heartbeat),
+        2 => any::<prop::sample::Index>().prop_map(Step::Repeat),
         1 => Just(Step::Gap),
         1 => Just(Step::Reconnect),
         3 => any::<bool>().prop_map(Step::HoldReplies),
@@ -496,6 +536,7 @@ struct Model {
     /// Per credential. The first entry is the initial state.
     history: Vec<Vec<Change>>,
     queue: VecDeque<(u64, Invalidation, usize)>,
+    delivered: Vec<(u64, Vec<Invalidation>)>,
     /// The last sequence number that the cache received.
     received: Option<u64>,
     last_message_at: Option<Instant>,
@@ -522,6 +563,7 @@ impl Model {
             fixture,
             history: vec![vec![initial]; 3],
             queue: VecDeque::new(),
+            delivered: vec![(1, Vec::new())],
             received: Some(1),
             last_message_at: Some(now),
             feed_is_live: true,
@@ -559,7 +601,8 @@ impl Model {
             // The invalidation covers every earlier change of the credential too.
             self.history[*number].iter_mut().for_each(|change| change.applied = true);
         }
-        let invalidations = changes.into_iter().map(|(invalidation, _)| invalidation).collect();
+        let invalidations: Vec<_> = changes.into_iter().map(|(invalidation, _)| invalidation).collect();
+        self.delivered.push((sequence, invalidations.clone()));
         self.fixture.deliver(sequence, invalidations);
     }
 
@@ -629,6 +672,10 @@ impl Model {
                 self.deliver_queued();
                 let sequence = self.next_sequence();
                 self.deliver(sequence, Vec::new());
+            }
+            Step::Repeat(index) => {
+                let (sequence, invalidations) = index.get(&self.delivered).clone();
+                self.fixture.deliver(sequence, invalidations);
             }
             Step::Gap => {
                 self.apply_all();

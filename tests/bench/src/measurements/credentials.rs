@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use authn::{
-    CredentialCache, CredentialVerifier as _, Introspection, IntrospectionBatcher, Introspector as _,
+    CredentialCache, CredentialVerifier as _, Feed, Introspection, IntrospectionBatcher, Introspector as _,
+    ServiceSecret, SharedSecret,
 };
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
@@ -76,16 +77,17 @@ impl Bench<'_> {
 
     async fn cached_checks(&mut self, digests: &[TokenDigest]) -> anyhow::Result<()> {
         let lookups = Arc::new(AtomicUsize::new(0));
-        let invalidations = bus::Config::new(&*self.system.run_file.nats_url, "bench");
+        let secrets = &self.system.run_file.platform_token_file;
+        let token =
+            SharedSecret::service(std::fs::read_to_string(secrets.with_file_name("service-token"))?.trim())?;
+        let feed = Feed {
+            nats: bus::Config::new(&*self.system.run_file.nats_url, "bench"),
+            keys: ServiceSecret(token).invalidation_keys(),
+        };
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let introspector = CountingIntrospector::new(&lookups);
-        let cache = CredentialCache::start(
-            introspector,
-            invalidations,
-            Arc::new(SystemClock),
-            &Tasks::default(),
-            &telemetry,
-        );
+        let cache =
+            CredentialCache::start(introspector, feed, Arc::new(SystemClock), &Tasks::default(), &telemetry);
         // The cache is bypassed until it receives invalidations.
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
