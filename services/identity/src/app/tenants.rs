@@ -85,11 +85,15 @@ impl App {
         let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
         let found = tenant::find_for_update(&mut tx).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
-            display_name: name.map_or(found.display_name, str::to_owned),
+            display_name: name.map_or_else(|| found.display_name.clone(), str::to_owned),
             status: patch.status.unwrap_or(found.status),
             quota: patch.quota.unwrap_or(found.quota),
-            ..found
+            ..found.clone()
         };
+        let values = |tenant: &Tenant| (tenant.display_name.clone(), tenant.status, tenant.quota);
+        if values(&changed) == values(&found) {
+            return Ok(found);
+        }
         let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
         let about = match changed.status {
             status if status == found.status => "tenant_changed",

@@ -43,7 +43,9 @@ async fn changes_of_tenants_users_and_credentials_are_audited_with_their_actor()
         admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
     }
     let suspended = json!({ "status": "suspended" });
-    system.platform_admin().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
+    for _ in 0..2 {
+        system.platform_admin().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
+    }
 
     let administrator = json!({ "type": "user", "user_id": admin.user.user_id });
     let (bob, operator) = (json!(member.user.user_id), json!({ "type": "platform_admin" }));
@@ -71,6 +73,30 @@ async fn changes_of_tenants_users_and_credentials_are_audited_with_their_actor()
     let sessions = of(&system, "audit.v1.acme.session.session_created").await;
     assert_eq!(sessions.len(), 2);
     assert_eq!((&sessions[1]["user_id"], &sessions[1]["ip"]), (&bob, &json!("127.0.0.1")));
+}
+
+#[tokio::test]
+async fn requests_that_change_nothing_are_not_audited() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "bob@acme.example", Role::Member).await;
+    let own = member.client.clone().header("X-User-ID", &member.user.user_id.to_string());
+    let before = events(&system).await.len();
+    for _ in 0..20 {
+        own.delete("/auth/sessions?keep_current=true").await.expect_empty(204);
+    }
+    let user = format!("/users/{}", member.user.user_id);
+    admin.client.patch(&user, &json!({ "role": "member", "status": "active" })).await.expect::<Value>(200);
+    let tenant = json!({ "status": "active", "display_name": "acme" });
+    system.platform_admin().patch("/tenants/acme", &tenant).await.expect::<Value>(200);
+    assert_eq!(events(&system).await.len(), before);
+
+    system.log_in("acme", &member.user.email).await;
+    let before = events(&system).await.len();
+    for _ in 0..2 {
+        own.delete("/auth/sessions?keep_current=true").await.expect_empty(204);
+    }
+    assert_eq!(events(&system).await.len(), before + 1, "a revoked session is audited");
 }
 
 #[tokio::test]

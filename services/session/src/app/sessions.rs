@@ -145,15 +145,18 @@ impl App {
         // Locks the user, so that no session is created meanwhile.
         account_status::find_for_update(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         let kept = caller.session_id().filter(|_| keep_current);
-        session::mark_all_revoked(&mut tx, user_id, kept).await?;
-        device_grant::deny_approved(&mut tx, user_id).await?;
-        let event = AuditEvent {
-            about: Some("all_sessions"),
-            user_id: Some(user_id),
-            ..AuditEvent::of(EventName::AuthnTokenRevoked)
-        };
-        self.audit.record(&mut tx, event);
-        self.invalidate(&mut tx, Invalidation::User(user_id));
+        let revoked = session::mark_all_revoked(&mut tx, user_id, kept).await?;
+        let denied = device_grant::deny_approved(&mut tx, user_id).await?;
+        // A repetition changes nothing. Otherwise a user could fill the audit stream.
+        if revoked + denied > 0 {
+            let event = AuditEvent {
+                about: Some("all_sessions"),
+                user_id: Some(user_id),
+                ..AuditEvent::of(EventName::AuthnTokenRevoked)
+            };
+            self.audit.record(&mut tx, event);
+            self.invalidate(&mut tx, Invalidation::User(user_id));
+        }
         Ok(tx.commit().await?)
     }
 

@@ -162,8 +162,8 @@ pub(crate) async fn save(
 }
 
 /// Denies the grants that a user approved and no device has redeemed.
-pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
-    sqlx::query!(
+pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<u64, Error> {
+    let denied = sqlx::query!(
         "-- device_grant.deny_approved
         update session.device_grants
         set status = 'denied', user_id = null, credential_version = null, session_version = null
@@ -172,7 +172,7 @@ pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<
     )
     .execute(tx.connection())
     .await?;
-    Ok(())
+    Ok(denied.rows_affected())
 }
 
 /// Records that a user entered a wrong user code.

@@ -132,13 +132,13 @@ pub(crate) async fn save_revocation(
     Ok(())
 }
 
-/// Revokes all sessions of a user except `kept`.
+/// Revokes all sessions of a user except `kept`. Returns their number.
 pub(crate) async fn mark_all_revoked(
     tx: &mut TenantTx,
     user_id: UserId,
     kept: Option<SessionId>,
-) -> Result<(), Error> {
-    sqlx::query!(
+) -> Result<u64, Error> {
+    let revoked = sqlx::query!(
         "-- session.mark_all_revoked
         update session.sessions
         set revoked_at = $3
@@ -149,7 +149,7 @@ pub(crate) async fn mark_all_revoked(
     )
     .execute(tx.connection())
     .await?;
-    Ok(())
+    Ok(revoked.rows_affected())
 }
 
 /// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their
