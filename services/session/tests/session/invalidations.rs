@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Config, FeedEvent, Invalidation, InvalidationListener};
+use bus::{Config, FeedEvent, Invalidation, InvalidationKeys, InvalidationListener};
 use contract::Role;
 use contract::session::ApiKey;
 use hashing::TokenDigest;
@@ -18,8 +18,10 @@ struct Feed(InvalidationListener);
 
 impl Feed {
     async fn subscribe(system: &TestSystem) -> Self {
-        let mut listener = InvalidationListener::start(&Config::new(&system.nats.url, "test")).await.unwrap();
-        while !matches!(listener.next().await, FeedEvent::Connected) {}
+        let keys = InvalidationKeys::new([&TokenDigest::of_text(&system.service_token)]);
+        let config = Config::new(&system.nats.url, "test");
+        let mut listener = InvalidationListener::start(&config, keys).await.unwrap();
+        while !matches!(listener.next().await, Some(FeedEvent::Connected)) {}
         let mut feed = Self(listener);
         // The first message, a heartbeat, shows that the subscription is active.
         feed.next().await;
@@ -28,10 +30,10 @@ impl Feed {
 
     async fn next(&mut self) -> Vec<Invalidation> {
         loop {
-            match timeout(TIMEOUT, self.0.next()).await.unwrap() {
+            match timeout(TIMEOUT, self.0.next()).await.unwrap().unwrap() {
                 FeedEvent::Message(message) => return message.invalidations,
                 FeedEvent::Connected => {}
-                FeedEvent::Disconnected | FeedEvent::Gap => panic!("gap in the feed"),
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -64,6 +66,7 @@ async fn revoking_a_session_or_key_publishes_an_invalidation() {
     admin.client.delete(&format!("/auth/sessions/{id}")).await.expect_empty(204);
     feed.expect(credential(listed.session_id.expose())).await;
 
+    system.log_in("acme", "ada@acme.example").await;
     of_member.delete("/auth/sessions").await.expect_empty(204);
     feed.expect(Invalidation::User(member.user.user_id)).await;
 
