@@ -6,7 +6,7 @@
 Listens on loopback (port 0: any free port) and writes the port to DIRECTORY/port. ENCRYPTION is tls, starttls or none. With
 encryption it requires user `svc` and password `p:w/d`. The local part of the recipient selects the behaviour: `refused` (550),
 `deferred` (451), `unwanted` (554 after DATA), `silent` (no reply to DATA), `clinging` (accepted, but no reply to QUIT),
-`parrot` (554 with a word of the mail that contains `svc_`).
+`parrot` (554 with a word of the mail that contains `svc_`), `slow…` (no reply to DATA until the file DIRECTORY/open exists).
 """
 
 import asyncio
@@ -39,6 +39,8 @@ class Handler:
         name = envelope.rcpt_tos[0].split("@")[0]
         if name == "silent":
             await asyncio.Event().wait()
+        while name.startswith("slow") and not (self.directory / "open").exists():
+            await asyncio.sleep(0.01)
         if name == "unwanted":
             return "554 5.7.1 message rejected"
         if name == "parrot":

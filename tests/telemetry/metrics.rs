@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use contract::identity::{Delivery, InviteUser};
 use contract::{Role, identity};
-use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
+use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
 use service::Tasks;
 use service::clock::SystemClock;
 use service::telemetry::Metrics;
@@ -161,6 +161,7 @@ async fn the_outbox_metrics_count_pending_and_dead_lettered_messages_and_the_old
         kinds: &[],
         retry_policy: RetryPolicy::DeadLetter,
         timeout: DELIVERY_TIMEOUT,
+        concurrency: CONCURRENCY,
         deliver: NeverDelivers,
         clock: Arc::new(SystemClock),
     };

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Message, PublishLimits, Publisher};
 use chrono::{DateTime, Utc};
-use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
+use database::outbox::{
+    CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy,
+};
 use database::{Database, TenantTx};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -104,7 +106,7 @@ impl AuditLog {
 /// Timeout for the acknowledgement of one event.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Small, because the relay delivers one message at a time.
+/// Small, because the relay delivers few messages at the same time.
 const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
 
 struct PublishAudit {
@@ -131,6 +133,7 @@ pub fn publish(
         kinds: &[AUDIT],
         retry_policy: RetryPolicy::Unlimited,
         timeout: DELIVERY_TIMEOUT,
+        concurrency: CONCURRENCY,
         deliver,
         clock,
     };

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use self::metrics::{Families, OutboxMetrics};
 use crate::{Database, Error};
 
-pub use self::relay::{DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
+pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
 
 /// The field of a message that names its kind: the column `kind` of its row.
 const KIND: &str = "kind";

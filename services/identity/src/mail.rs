@@ -45,6 +45,8 @@ pub(crate) struct MailSettings {
     pub(crate) from: Mailbox,
     /// The delivery method; `None` if mail is not configured.
     pub(crate) delivery: Option<Delivery>,
+    /// The number of mails that are delivered at the same time: invites, and as many other mails.
+    pub(crate) connections: u8,
 }
 
 /// Why no message can be built. The error is permanent.

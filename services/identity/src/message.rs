@@ -20,8 +20,12 @@ pub(crate) enum Message {
     PushTenantStatus,
 }
 
-/// The kinds of mails. A mail is dead-lettered when its attempts are exhausted.
-pub(crate) const MAIL: &[&str] = &["mail_invite", "mail_reset", "mail_notice"];
+/// The kinds of mails that keep an account secure, the most urgent first. They have their own relay, because invites, which a
+/// tenant can send in large numbers and to slow recipients, must not delay them. A mail is dead-lettered when its attempts are
+/// exhausted.
+pub(crate) const SECURITY_MAIL: &[&str] = &["mail_reset", "mail_notice"];
+/// The kinds of all other mails.
+pub(crate) const INVITE_MAIL: &[&str] = &["mail_invite"];
 /// The kinds of account status messages. They are retried without limit, because a disabled user would stay logged in.
 pub(crate) const STATUS: &[&str] = &["push_user_status", "push_tenant_status"];
 
@@ -33,9 +37,9 @@ mod tests {
     fn every_message_has_a_relay() {
         let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
         for (message, kinds) in [
-            (Message::MailInvite { invite_id, expires_at: time }, MAIL),
-            (Message::MailReset { email_key: "ada@example.com".to_owned() }, MAIL),
-            (Message::MailNotice { user_id, changed_at: time }, MAIL),
+            (Message::MailInvite { invite_id, expires_at: time }, INVITE_MAIL),
+            (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
+            (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -9,7 +9,7 @@ use authn::{SERVICE_TOKEN_PREVIOUS, SessionClient};
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
-use database::outbox::{DELIVERY_TIMEOUT, Relay, RetryPolicy};
+use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http;
 use crate::mail::Delivery as MailDelivery;
-use crate::message::{MAIL, STATUS};
+use crate::message::{INVITE_MAIL, SECURITY_MAIL, STATUS};
 use crate::tasks::{self, Delivery};
 
 /// The migrations of the schema `identity`.
@@ -139,19 +139,23 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         Some(MailDelivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,
         Some(MailDelivery::Directory(_)) | None => DELIVERY_TIMEOUT,
     };
+    let connections = config.mail.connections;
     let delivery = Delivery {
         app: app.clone(),
         public_url: config.public_url,
         mail: config.mail,
         clock: Arc::clone(&clock),
     };
-    // Separate relays: a slow mail server must not delay account status.
-    for (name, kinds, retry_policy, timeout) in [
-        ("outbox: mail", MAIL, RetryPolicy::DeadLetter, mail_timeout),
-        ("outbox: account status", STATUS, RetryPolicy::Unlimited, DELIVERY_TIMEOUT),
+    // Separate relays: a slow mail server must not delay account status, and invites must not delay the other mails.
+    let mail = (RetryPolicy::DeadLetter, mail_timeout, connections);
+    let status = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT, CONCURRENCY);
+    for (name, kinds, (retry_policy, timeout, concurrency)) in [
+        ("outbox: security mail", SECURITY_MAIL, mail),
+        ("outbox: invite mail", INVITE_MAIL, mail),
+        ("outbox: account status", STATUS, status),
     ] {
         let (database, deliver, clock) = (database.clone(), delivery.clone(), Arc::clone(&clock));
-        let relay = Relay { database, kinds, retry_policy, timeout, deliver, clock };
+        let relay = Relay { database, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let public = limiter.wrap(config.rate_limits.other, http::public(app));

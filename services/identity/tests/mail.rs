@@ -8,6 +8,8 @@ mod letters;
 mod logs;
 #[path = "mail/outbox.rs"]
 mod outbox;
+#[path = "mail/queue.rs"]
+mod queue;
 #[path = "mail/smtp.rs"]
 mod smtp;
 

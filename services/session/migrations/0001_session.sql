@@ -129,12 +129,14 @@ create table session.outbox (
     created_at timestamptz not null,
     due_at timestamptz not null,
     attempts integer not null default 0,
-    -- Identifies the claim of a relay.
+    -- The claim of the relay that delivers the message; null if no relay does.
     fence uuid,
     dead_lettered_at timestamptz,
     last_error text
 );
-create index outbox_due_idx on session.outbox (due_at) where dead_lettered_at is null;
+-- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.
+create index outbox_turn_idx on session.outbox (kind, tenant_id, due_at) where dead_lettered_at is null;
+create index outbox_leased_idx on session.outbox (tenant_id) where fence is not null;
 
 -- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
 -- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
@@ -486,22 +488,73 @@ language sql stable security definer set search_path = '' as $$
     where least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')) > in_now
 $$;
 
--- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease.
+-- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease. Kinds come first in the given order.
+-- Within a kind, tenants take turns in the order of their ids, beginning after `in_after`, so that the backlog of one tenant does not delay
+-- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
 create function session.outbox_claim(
-    in_fence uuid, in_now timestamptz, in_lease_until timestamptz, in_limit integer, in_kinds text[]
+    in_fence uuid,
+    in_now timestamptz,
+    in_lease_until timestamptz,
+    in_limit integer,
+    in_kinds text[],
+    in_share integer,
+    in_after text
 )
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
-language sql volatile security definer set search_path = '' as $$
-    update session.outbox
-    set fence = in_fence, due_at = in_lease_until, attempts = outbox.attempts + 1
-    where outbox.outbox_id in (
-        select due.outbox_id from session.outbox as due
-        where due.dead_lettered_at is null and due.due_at <= in_now and due.kind = any(in_kinds)
-        order by due.due_at
-        limit in_limit
-        for update skip locked
-    )
-    returning outbox.outbox_id, outbox.tenant_id, outbox.kind, outbox.payload, outbox.attempts, outbox.fence
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    claimed integer := 0;
+    next_kind text;
+    next_tenant text;
+    another_round boolean;
+begin
+    foreach next_kind in array in_kinds loop
+        next_tenant := in_after;
+        another_round := in_after <> '';
+        while claimed < in_limit loop
+            select due.tenant_id into next_tenant
+            from session.outbox as due
+            where due.dead_lettered_at is null
+                and due.kind = next_kind
+                and due.tenant_id > next_tenant
+                and due.due_at <= in_now
+            order by due.tenant_id
+            limit 1;
+            if next_tenant is null then
+                exit when not another_round;
+                another_round := false;
+                next_tenant := '';
+            elsif (
+                select count(*) from session.outbox as leased
+                where leased.fence is not null
+                    and leased.tenant_id = next_tenant
+                    and leased.kind = any(in_kinds)
+                    and leased.due_at > in_now
+            ) < in_share then
+                return query
+                    update session.outbox as message
+                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
+                    where message.outbox_id = (
+                        select due.outbox_id from session.outbox as due
+                        where due.dead_lettered_at is null
+                            and due.kind = next_kind
+                            and due.tenant_id = next_tenant
+                            and due.due_at <= in_now
+                        order by due.due_at
+                        limit 1
+                        for update skip locked
+                    )
+                    returning
+                        message.outbox_id, message.tenant_id, message.kind, message.payload, message.attempts,
+                        message.fence;
+                if found then
+                    claimed := claimed + 1;
+                    another_round := true;
+                end if;
+            end if;
+        end loop;
+    end loop;
+end
 $$;
 
 -- Outbox: records the outcome of a delivery. A relay that has lost its lease changes nothing.
@@ -513,7 +566,8 @@ language sql volatile security definer set search_path = '' as $$
     delete from session.outbox
     where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
     update session.outbox
-    set due_at = coalesce(in_due_at, due_at),
+    set fence = null,
+        due_at = coalesce(in_due_at, due_at),
         dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
         last_error = in_error
     where outbox_id = in_outbox_id and fence = in_fence

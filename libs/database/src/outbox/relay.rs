@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use futures::FutureExt as _;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use service::{Clock, Tasks, chain};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Outbox, OutboxMessage};
 use crate::{Database, Error, decode};
 
-/// Messages per claim.
-const BATCH: u8 = 4;
-/// A lease lasts this much longer than the timeouts of all deliveries of a batch.
+/// The usual number of deliveries at the same time.
+pub const CONCURRENCY: u8 = 4;
+/// A lease lasts this much longer than the timeout of the delivery.
 const LEASE_MARGIN: Duration = Duration::from_secs(20);
 /// The usual timeout of one delivery.
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,8 +57,9 @@ pub enum RetryPolicy {
     Unlimited,
 }
 
-/// Delivers messages of the given kinds until the process stops. Kinds that must not delay each other have separate relays.
-/// A message of another kind stays in the outbox: a newer release wrote it, and its relay claims it.
+/// Delivers messages of the given kinds until the process stops, the first kind first. Tenants take turns. Kinds that must not
+/// delay each other have separate relays. A message of another kind stays in the outbox: a newer release wrote it, and its
+/// relay claims it.
 pub struct Relay<D> {
     /// The database with the outbox.
     pub database: Database,
@@ -68,6 +69,8 @@ pub struct Relay<D> {
     pub retry_policy: RetryPolicy,
     /// The timeout of one delivery.
     pub timeout: Duration,
+    /// The number of deliveries at the same time. At most half of them, rounded up, are for one tenant.
+    pub concurrency: u8,
     /// Delivers the messages.
     pub deliver: D,
     /// The clock.
@@ -75,28 +78,35 @@ pub struct Relay<D> {
 }
 
 impl<D: Deliver> Relay<D> {
-    /// Runs until the tasks are stopped. A delivery in progress is completed.
+    /// Runs until the tasks are stopped. Deliveries in progress are completed.
     pub async fn run(self, tasks: Tasks) {
         let mut stats_read: Option<Instant> = None;
         let mut woken = self.outbox().wake.subscribe();
+        let mut deliveries = FuturesUnordered::new();
+        // The tenant of the last claim. Each relay has its own: the turns are fair in each, and so in all.
+        let mut last_tenant = String::new();
         while !tasks.stopping().is_cancelled() {
             if stats_read.is_none_or(|at| at.elapsed() >= STATS_INTERVAL) {
                 self.read_stats().await;
                 stats_read = Some(Instant::now());
             }
-            match self.process_batch().await {
-                Ok(0) => self.wait_for_work(&mut woken, &tasks).await,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(
-                        error = chain(&error),
-                        schema = self.outbox().schema,
-                        "failed to claim outbox messages"
-                    );
-                    self.wait_for_work(&mut woken, &tasks).await;
-                }
+            let free = usize::from(self.concurrency) - deliveries.len();
+            let claimed = self.claim(free, &last_tenant).await;
+            if let Some(last) = claimed.last() {
+                last.tenant_id.as_str().clone_into(&mut last_tenant);
+            }
+            // With free slots left, no further message is due.
+            let is_idle = claimed.len() < free;
+            deliveries.extend(claimed.into_iter().map(|message| self.process(message)));
+            tokio::select! {
+                Some(()) = deliveries.next() => {}
+                // `self` owns the sender, so the channel is open.
+                _ = woken.changed(), if is_idle => {}
+                () = tokio::time::sleep(POLL_INTERVAL), if is_idle => {}
+                () = tasks.stopping().cancelled() => {}
             }
         }
+        while deliveries.next().await.is_some() {}
     }
 
     fn outbox(&self) -> &Outbox {
@@ -128,37 +138,19 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    /// Waits until a transaction of this process writes a message, the next claim is due, or the process stops.
-    async fn wait_for_work(&self, woken: &mut watch::Receiver<()>, tasks: &Tasks) {
-        tokio::select! {
-            // `self` owns the sender, so the channel is open.
-            _ = woken.changed() => {}
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
-            () = tasks.stopping().cancelled() => {}
+    /// Delivers a message in the trace of the request that wrote it.
+    async fn process(&self, message: OutboxMessage) {
+        match message.origin() {
+            Some(origin) => origin.resume("outbox.deliver", self.deliver_and_settle(&message)).await,
+            None => self.deliver_and_settle(&message).await,
         }
     }
 
-    /// Claims the messages that are due and delivers them. Returns their number.
-    ///
-    /// # Errors
-    /// The database is not available. Claimed messages are due again when their lease expires.
-    pub async fn process_batch(&self) -> Result<usize, Error> {
-        let messages = self.claim().await?;
-        for message in &messages {
-            match message.origin() {
-                Some(origin) => origin.resume("outbox.deliver", self.process(message)).await,
-                None => self.process(message).await,
-            }
-        }
-        Ok(messages.len())
-    }
-
-    async fn process(&self, message: &OutboxMessage) {
+    async fn deliver_and_settle(&self, message: &OutboxMessage) {
         let settlement = match self.try_deliver(message).await {
             Ok(()) => Settlement::Delivered,
             Err(error) => self.settlement_after(message, &error),
         };
-        // An error does not stop the delivery of the other messages of the batch.
         if let Err(error) = self.settle(message, settlement).await {
             tracing::warn!(error = chain(&error), outbox_id = %message.outbox_id, "failed to settle outbox message; it will be redelivered");
         }
@@ -192,15 +184,30 @@ impl<D: Deliver> Relay<D> {
         Settlement::Retried { due_at: self.clock.now() + back_off, error: error.to_string() }
     }
 
-    async fn claim(&self) -> Result<Vec<OutboxMessage>, Error> {
+    /// Claims messages that are due, beginning with the tenant after the given one. None if the database is not available.
+    async fn claim(&self, limit: usize, after: &str) -> Vec<OutboxMessage> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        self.try_claim(limit, after).await.unwrap_or_else(|error| {
+            let schema = self.outbox().schema;
+            tracing::warn!(error = chain(&error), schema, "failed to claim outbox messages");
+            Vec::new()
+        })
+    }
+
+    async fn try_claim(&self, limit: usize, after: &str) -> Result<Vec<OutboxMessage>, Error> {
         let now = self.clock.now();
-        let claim = format!("select * from {}.outbox_claim($1, $2, $3, $4, $5)", self.outbox().schema);
+        let claim =
+            format!("select * from {}.outbox_claim($1, $2, $3, $4, $5, $6, $7)", self.outbox().schema);
         let rows = sqlx::query(sqlx::AssertSqlSafe(claim))
             .bind(Uuid::now_v7())
             .bind(now)
-            .bind(now + (self.timeout * u32::from(BATCH) + LEASE_MARGIN))
-            .bind(i32::from(BATCH))
+            .bind(now + (self.timeout + LEASE_MARGIN))
+            .bind(i32::try_from(limit).unwrap_or(i32::MAX))
             .bind(self.kinds)
+            .bind(i32::from(self.concurrency.div_ceil(2)))
+            .bind(after)
             .fetch_all(self.database.pool())
             .await?;
         rows.iter().map(message).collect()

@@ -42,7 +42,7 @@ impl App {
         email: &EmailKey,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
-        let Some(user) = user::find_active(&mut tx, email).await? else {
+        let Some(user) = user::find_active_for_update(&mut tx, email).await? else {
             self.resets_dropped.inc();
             return Ok(None);
         };

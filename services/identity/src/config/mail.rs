@@ -29,6 +29,8 @@ service::variables! {
         timeout: Duration = Variable::new("SVC_SMTP_TIMEOUT", "duration, 1s to 5m")
             .default("30s")
             .duration(Duration::from_secs(1), Duration::from_mins(5)),
+        /// Connections to the mail server for invites, and as many for all other mails, per replica.
+        connections: u8 = Variable::new("SVC_SMTP_CONNECTIONS", "number, 1 to 64").default("4").between(1, 64),
         /// Directory into which mails are written as files instead of being sent.
         directory: Option<PathBuf> = Variable::new("SVC_MAIL_DIR", "directory").optional(),
     }
@@ -56,7 +58,7 @@ impl Variables for MailSettings {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let MailVariables { from, server: ServerSettings(server), timeout, directory } =
+        let MailVariables { from, server: ServerSettings(server), timeout, connections, directory } =
             MailVariables::read(reader)?;
         let delivery = match (server, directory) {
             (Some(_), Some(_)) => {
@@ -68,7 +70,7 @@ impl Variables for MailSettings {
             }
             (None, directory) => directory.map(Delivery::Directory),
         };
-        Some(Self { from, delivery })
+        Some(Self { from, delivery, connections })
     }
 }
 

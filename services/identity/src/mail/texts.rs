@@ -1,6 +1,6 @@
 //! The texts of all mails, one constant per language. A translation is a copy of [`ENGLISH`].
 //!
-//! `{name}` in a text stands for a value: [`Values::get`] lists the names.
+//! `{name}` in a text is replaced by a value: [`Values::get`] lists the names.
 
 use chrono::{DateTime, Utc};
 use contract::identity::Tenant;

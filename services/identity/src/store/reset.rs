@@ -62,7 +62,8 @@ pub(crate) async fn find_by_digest(
     Ok(row.map(|row| (row.reset_id, row.tenant_id)))
 }
 
-/// Finds a reset with its account and locks the reset until the transaction ends.
+/// Finds a reset with its account and locks first the user, then the reset until the transaction ends. Every transaction locks
+/// them in this order, so that a new reset, its confirmation and a password change cannot deadlock.
 pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     reset_id: ResetId,
@@ -77,7 +78,7 @@ pub(crate) async fn find_for_update(
         join identity.users using (user_id)
         join identity.tenants on tenants.tenant_id = resets.tenant_id
         where resets.reset_id = $1
-        for update of resets"#,
+        for no key update of users, resets"#,
         reset_id.0
     )
     .fetch_optional(tx.connection())

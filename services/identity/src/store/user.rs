@@ -254,17 +254,21 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, user_id: UserId) -> Resul
     row.map(User::try_from).transpose()
 }
 
-/// Finds an active user of an active tenant by address.
-pub(crate) async fn find_active(tx: &mut TenantTx, email: &EmailKey) -> Result<Option<User>, Error> {
+/// Finds an active user of an active tenant by address and locks it until the transaction ends.
+pub(crate) async fn find_active_for_update(
+    tx: &mut TenantTx,
+    email: &EmailKey,
+) -> Result<Option<User>, Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"-- user.find_active
+        r#"-- user.find_active_for_update
         select
             users.user_id as "user_id: UserId", users.email, users.role, users.status, users.created_at,
             users.updated_at
         from identity.users
         join identity.tenants using (tenant_id)
-        where users.email_key = $1 and users.status = 'active' and tenants.status = 'active'"#,
+        where users.email_key = $1 and users.status = 'active' and tenants.status = 'active'
+        for no key update of users"#,
         email.as_str()
     )
     .fetch_optional(tx.connection())

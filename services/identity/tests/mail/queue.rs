@@ -1,0 +1,136 @@
+//! The order of mails: resets and notices before invites, tenants in turns, slow recipients beside the others.
+
+use serde_json::{Value, json};
+use sqlx::Row as _;
+use testkit::{MailServer, wait_until};
+use testsystem::{TestSystem, TestUser};
+
+use super::{invite, system};
+
+async fn request_reset(system: &TestSystem, tenant_id: &str) {
+    let client = system.client().header("X-Tenant-ID", tenant_id);
+    let body = json!({ "email": format!("admin@{tenant_id}.example") });
+    client.post("/auth/password/reset", &body).await.expect_empty(204);
+}
+
+async fn invite_many(admin: &TestUser, name: &str, count: usize) {
+    for n in 1..=count {
+        invite(admin, &format!("{name}-{n}@{}.example", admin.user.tenant_id)).await;
+    }
+}
+
+fn recipients(mails: &[Value]) -> Vec<&str> {
+    mails.iter().map(|mail| mail["to"][0].as_str().unwrap()).collect()
+}
+
+/// Waits until the mail server has received the data of a mail to the address.
+async fn wait_for_attempt(server: &MailServer, email: &str) {
+    wait_until("the mail server has an attempt", async || (server.attempts(email) == 1).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_reset_is_mailed_before_the_queued_invites_of_another_tenant() {
+    let server = MailServer::start("none").await.unwrap();
+    let (system, alpha) = system(&server, &[]).await;
+    let _beta = system.create_tenant("beta").await;
+    invite_many(&alpha, "slow", 119).await;
+    wait_for_attempt(&server, "slow-1@acme.example").await;
+    request_reset(&system, "beta").await;
+    // The mail server has not accepted any invite yet.
+    let mails = server.wait_for_mails(1).await;
+    assert_eq!(recipients(&mails), ["admin@beta.example"]);
+    assert_eq!(mails[0]["headers"][2], json!(["Subject", "Reset your password"]));
+    server.release_slow_mails();
+    server.wait_for_mails(120).await;
+}
+
+#[tokio::test]
+async fn slow_recipients_of_one_tenant_do_not_delay_the_invites_of_another() {
+    let server = MailServer::start("none").await.unwrap();
+    let (system, alpha) = system(&server, &[("SVC_SMTP_CONNECTIONS", "4")]).await;
+    let beta = system.create_tenant("beta").await;
+    invite_many(&alpha, "slow", 8).await;
+    wait_for_attempt(&server, "slow-2@acme.example").await;
+    invite_many(&beta, "ada", 8).await;
+    let mails = server.wait_for_mails(8).await;
+    assert!(recipients(&mails).iter().all(|email| email.ends_with("@beta.example")), "{mails:?}");
+    // Half of the connections.
+    let attempts: usize = (1..=8).map(|n| server.attempts(&format!("slow-{n}@acme.example"))).sum();
+    assert_eq!(attempts, 2);
+    server.release_slow_mails();
+    server.wait_for_mails(16).await;
+}
+
+#[tokio::test]
+async fn tenants_with_queued_invites_take_turns() {
+    let server = MailServer::start("none").await.unwrap();
+    let (system, alpha) = system(&server, &[("SVC_SMTP_CONNECTIONS", "1")]).await;
+    let (beta, gamma) = (system.create_tenant("beta").await, system.create_tenant("gamma").await);
+    // The only connection is in use while the others are queued.
+    invite(&alpha, "slow@acme.example").await;
+    wait_for_attempt(&server, "slow@acme.example").await;
+    for (admin, count) in [(&alpha, 5), (&beta, 2), (&gamma, 1)] {
+        invite_many(admin, "ada", count).await;
+    }
+    server.release_slow_mails();
+    let mails = server.wait_for_mails(9).await;
+    assert_eq!(
+        recipients(&mails),
+        [
+            "slow@acme.example",
+            "ada-1@beta.example",
+            "ada-1@gamma.example",
+            "ada-1@acme.example",
+            "ada-2@beta.example",
+            "ada-2@acme.example",
+            "ada-3@acme.example",
+            "ada-4@acme.example",
+            "ada-5@acme.example",
+        ]
+    );
+}
+
+/// Claims as a relay and returns the tenants and payloads in the order of the claim.
+async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, after: &str) -> Vec<String> {
+    let database = system.database.pool("svc_identity").unwrap();
+    let rows = sqlx::query(
+        "select * from identity.outbox_claim(gen_random_uuid(), now(), now() + interval '1 minute', $1, $2, $3, $4)",
+    )
+    .bind(limit)
+    .bind(kinds)
+    .bind(share)
+    .bind(after)
+    .fetch_all(database.pool())
+    .await
+    .unwrap();
+    rows.iter().map(|row| format!("{}{}", row.get::<String, _>(1), row.get::<Value, _>(3))).collect()
+}
+
+#[tokio::test]
+async fn a_claim_takes_the_kinds_in_order_and_the_tenants_in_turns_up_to_their_share() {
+    let system = TestSystem::start().await.unwrap();
+    system
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select gen_random_uuid(), tenant_id, kind, to_jsonb(n), now(), now() - interval '1 hour' + make_interval(secs => n)
+            from (values ('a', 'test_first', 3), ('b', 'test_first', 1), ('c', 'test_second', 2)) as test (tenant_id, kind, count),
+                generate_series(1, count) as n",
+        )
+        .await;
+    let kinds = ["test_first", "test_second"];
+    assert_eq!(claim(&system, &kinds, 0, 2, "").await, [] as [&str; 0]);
+    // After `a`, it is the turn of `b`; `a` follows in the next round.
+    assert_eq!(claim(&system, &kinds, 2, 2, "a").await, ["b1", "a1"]);
+    assert_eq!(claim(&system, &kinds, 9, 2, "a").await, ["a2", "c1", "c2"], "`a` has two leases");
+    assert_eq!(claim(&system, &kinds, 9, 3, "c").await, ["a3"]);
+    assert_eq!(claim(&system, &kinds, 9, 9, "").await, [] as [&str; 0], "every message is leased");
+    // An expired lease does not count.
+    system
+        .run_sql("update identity.outbox set due_at = now() - interval '1 second' where payload = '1'")
+        .await;
+    assert_eq!(
+        claim(&system, &kinds, 9, 2, "b").await,
+        ["b1", "c1"],
+        "`a` has two leases that are not expired"
+    );
+}
