@@ -107,6 +107,18 @@ impl Prompt {
         if is_yes(&answer) { Ok(()) } else { Err(ErrorKind::Declined.into()) }
     }
 
+    /// Asks a question about an optional action. Returns false if prompting is not possible or standard input has ended.
+    /// `--yes` only confirms what the command line names, so it does not answer the question.
+    pub(crate) async fn ask(self, question: &str) -> Result<bool> {
+        if self.unavailable.is_some() || self.assume_yes {
+            return Ok(false);
+        }
+        let open = OpenQuestion::print(&format!("{} [y/N]", escape(question)))?;
+        let Some(answer) = stdin_line("answer").await? else { return Ok(false) };
+        open.answered();
+        Ok(is_yes(&answer))
+    }
+
     fn require_available(self, what: &str, option: &str) -> Result<()> {
         match self.unavailable {
             None => Ok(()),

@@ -31,6 +31,7 @@ impl CommandOutput for ApiKey {
             ("name", Some(self.name.clone())),
             ("scopes", Some(join(&self.scopes))),
             ("sources", Some(sources(self))),
+            ("created by", Some(self.created_by.to_string())),
             ("expires", Some(time(&self.expires_at))),
             ("key", self.key.as_ref().map(|key| key.expose().to_owned())),
         ])
@@ -38,7 +39,8 @@ impl CommandOutput for ApiKey {
 }
 
 impl Row for ApiKey {
-    const HEADINGS: &'static [&'static str] = &["ID", "NAME", "SCOPES", "SOURCES", "EXPIRES", "LAST USED"];
+    const HEADINGS: &'static [&'static str] =
+        &["ID", "NAME", "SCOPES", "SOURCES", "CREATED BY", "EXPIRES", "LAST USED"];
     const EMPTY: &'static str = "No API keys.";
 
     fn cells(&self) -> Vec<String> {
@@ -47,6 +49,7 @@ impl Row for ApiKey {
             self.name.clone(),
             join(&self.scopes),
             sources(self),
+            self.created_by.to_string(),
             minute(&self.expires_at),
             self.last_used_at.as_ref().map(minute).unwrap_or_default(),
         ]

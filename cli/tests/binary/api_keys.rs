@@ -7,10 +7,11 @@ use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+const CREATOR: &str = "01890a5d-ac96-774b-bcce-b302099a8058";
 
 fn key() -> Value {
     json!({
-        "id": ID, "name": "firewalls", "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"],
+        "id": ID, "name": "firewalls", "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"], "created_by": CREATOR,
         "created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-04-01T00:00:00Z", "last_used_at": null,
     })
 }
@@ -75,7 +76,8 @@ fn lists_and_revokes_keys() {
     let listed = client.run(&["api-keys", "list", "--output", "json"]).json();
     assert_eq!(listed, json!({"items": [key()]}));
     assert_valid_output("api-keys list", &listed);
-    assert!(client.run(&["api-keys", "list"]).stdout.contains("fw-1 fw-2"));
+    let table = client.run(&["api-keys", "list"]).stdout;
+    assert!(table.contains("fw-1 fw-2") && table.contains(CREATOR), "{table}");
     let revoked = client.run(&["api-keys", "revoke", ID, "--yes", "--output", "json"]).json();
     assert_eq!(revoked, json!({"key_id": ID, "revoked": true}));
     assert_valid_output("api-keys revoke", &revoked);

@@ -137,7 +137,11 @@ fn reads_reset_token_and_password_from_stdin() {
     let result = client.run_with(&both, "svc_pr_good \na new password\n");
     assert_eq!(result.json(), json!({"changed": true, "session_kept": false}));
     assert_valid_output("auth password confirm-reset", &result.json());
-    assert_eq!(stub.requests()[0].json(), json!({"token": "svc_pr_good", "new_password": "a new password"}));
+    let sent = json!({"token": "svc_pr_good", "new_password": "a new password", "revoke_api_keys": false});
+    assert_eq!(stub.requests()[0].json(), sent);
+    let revoking = [&both[..], &["--revoke-api-keys"]].concat();
+    assert_eq!(client.run_with(&revoking, "svc_pr_good\na new password\n").code, Some(0));
+    assert_eq!(stub.requests()[1].json()["revoke_api_keys"], true);
 
     let used = [&confirm[..], &["svc_pr_used", "--password-stdin", "--output", "json"]].concat();
     let result = client.run_with(&used, "a new password\n");

@@ -291,6 +291,9 @@ pub struct ConfirmReset {
     pub token: Secret,
     /// New password.
     pub new_password: Secret,
+    /// Whether to revoke the API keys that the user created.
+    #[serde(default)]
+    pub revoke_api_keys: bool,
 }
 
 /// Request body of `POST /auth/password/reset/inspect`.

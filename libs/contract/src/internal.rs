@@ -45,6 +45,8 @@ pub struct SubjectRecord {
     pub credential_version: i64,
     /// Session that stays active in spite of its lower credential version.
     pub kept_session_id: Option<SessionId>,
+    /// API keys that the user created under a lower credential version are revoked.
+    pub api_key_version: i64,
     /// Increases with every change of the record.
     pub version: i64,
 }

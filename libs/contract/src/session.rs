@@ -160,8 +160,8 @@ fn events_write() -> Vec<Scope> {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "id": "019c1373-2f00-7000-8000-000000000006", "name": "firewalls", "scopes": ["events:write"],
-    "source_ids": ["fw-1", "fw-2"], "created_at": "2026-01-31T12:00:00Z", "expires_at": "2026-05-01T12:00:00Z",
-    "last_used_at": null,
+    "source_ids": ["fw-1", "fw-2"], "created_by": "019c1373-2f00-7000-8000-000000000002",
+    "created_at": "2026-01-31T12:00:00Z", "expires_at": "2026-05-01T12:00:00Z", "last_used_at": null,
 }))]
 pub struct ApiKey {
     /// Public id. It is not a credential.
@@ -172,6 +172,8 @@ pub struct ApiKey {
     pub scopes: Vec<Scope>,
     /// Allowed `source_id` values. Empty: every source.
     pub source_ids: Vec<String>,
+    /// Id of the administrator who created the key.
+    pub created_by: UserId,
     /// Creation time.
     pub created_at: DateTime<Utc>,
     /// Expiry time.

@@ -219,6 +219,17 @@ impl TestSystem {
         .await
     }
 
+    /// Waits for at least `count` mails to the address with this header line or text. Returns them, oldest first.
+    pub async fn wait_for_mails_to(&self, email: &str, text: &str, count: usize) -> Vec<String> {
+        let to = format!("To: {email}\r\n");
+        wait_until("the mails are written", async || {
+            let mut mails = self.wait_for_mails(0).await;
+            mails.retain(|mail| mail.contains(&to) && mail.contains(text));
+            (mails.len() >= count).then_some(mails)
+        })
+        .await
+    }
+
     /// Waits until all outbox messages are delivered or dead-lettered.
     pub async fn wait_for_empty_outbox(&self) {
         const PENDING: &str = "select (select count(*) from identity.outbox where dead_lettered_at is null)

@@ -33,6 +33,8 @@ create table identity.users (
     -- Increases at password change, reset and disable, which revokes all sessions except the kept one.
     credential_version bigint not null default 1,
     kept_session_id uuid,
+    -- API keys that the user created under a lower credential version are revoked.
+    api_key_version bigint not null default 1,
     version bigint not null default 1,
     created_at timestamptz not null,
     updated_at timestamptz not null,
@@ -196,6 +198,7 @@ returns table (
     password_digest text,
     credential_version bigint,
     kept_session_id uuid,
+    api_key_version bigint,
     user_version bigint,
     tenant_status text,
     session_version bigint,
@@ -207,7 +210,7 @@ returns table (
 language sql stable security definer set search_path = '' as $$
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
-        users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
+        users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
         tenants.version, users.email_key
     from identity.users
     join identity.tenants using (tenant_id)

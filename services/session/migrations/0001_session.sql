@@ -66,6 +66,9 @@ create table session.api_keys (
     scopes text[] not null,
     -- The sources that the key may send events for; empty for all.
     source_ids text[] not null,
+    -- The administrator who created the key, and the credential version of the account at that time.
+    created_by uuid not null constraint api_keys_created_by_fkey references session.subjects,
+    credential_version bigint not null,
     created_at timestamptz not null,
     expires_at timestamptz not null,
     last_used_at timestamptz,

@@ -156,7 +156,8 @@ impl Command for Reset {
 
 /// Choose a new password with the token of a reset mail.
 ///
-/// Prompts for the password twice. Revokes all sessions of the account. A rejected password does not use up the token.
+/// Prompts for the password twice. Revokes all sessions of the account. Also asks whether to revoke the API keys that you
+/// created. A rejected password does not use up the token.
 #[derive(Args)]
 pub(crate) struct ConfirmResetCommand {
     /// Reset token (`svc_pr_…`), or `-` to read it from standard input [default: prompt].
@@ -165,6 +166,9 @@ pub(crate) struct ConfirmResetCommand {
     /// Read the new password from standard input: the first line, or the line after the token.
     #[arg(long)]
     password_stdin: bool,
+    /// Revoke the API keys that you created, without asking.
+    #[arg(long)]
+    revoke_api_keys: bool,
 }
 
 impl Command for ConfirmResetCommand {
@@ -181,9 +185,9 @@ impl Command for ConfirmResetCommand {
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. A token works \
-        once, for at most one hour, and until a newer one is sent. Does not log in: run `svc auth login` \
-        next.";
-    const SEE_ALSO: Names = &["auth password reset", "auth login"];
+        once, for at most one hour, and until a newer one is sent. Pass --revoke-api-keys only if the user \
+        asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
+    const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.prompt().token(self.token.as_deref(), "Reset token").await?;
@@ -192,7 +196,9 @@ impl Command for ConfirmResetCommand {
         } else {
             context.prompt().new_password("--password-stdin")?
         };
-        let request = ConfirmReset { token, new_password };
+        let question = "Revoke the API keys that you created? Programs that use them stop working.";
+        let revoke_api_keys = self.revoke_api_keys || context.prompt().ask(question).await?;
+        let request = ConfirmReset { token, new_password, revoke_api_keys };
         context.api()?.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await?;
         context.out().print(&ChangedPassword { changed: true, session_kept: false })?;
         context.out().notice("Next: svc auth login");

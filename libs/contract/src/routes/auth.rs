@@ -61,7 +61,8 @@ routes! {
 
     /// Set a new password with a reset token
     ///
-    /// Revokes all sessions of the user. A rejected password does not use up the token.
+    /// Revokes all sessions of the user, and with `revoke_api_keys` the API keys that the user created. A rejected password
+    /// does not use up the token.
     CONFIRM_PASSWORD_RESET = Route::post("/auth/password/reset/confirm")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)

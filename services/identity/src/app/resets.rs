@@ -97,7 +97,8 @@ impl App {
         Ok((digest, reset_id, TenantScope::of_token(tenant_id)))
     }
 
-    /// Sets a new password with the token of a reset and revokes all sessions of the user. The token is checked first, then the
+    /// Sets a new password with the token of a reset and revokes all sessions of the user, and on request the API keys that the
+    /// user created. The token is checked first, then the
     /// password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), Problem> {
@@ -115,7 +116,7 @@ impl App {
         let (used, email) = tx.confirm(reset_id, &digest).await?;
         let user_id = used.user_id;
         let consumed = reset::save(&mut tx, &used).await?
-            && user::mark_password_reset(&mut tx, user_id, &password_digest).await?;
+            && user::mark_password_reset(&mut tx, user_id, &password_digest, request.revoke_api_keys).await?;
         if !consumed {
             return Err(ProblemKind::TokenInvalid.into());
         }

@@ -54,6 +54,7 @@ struct AccountRow {
     password_digest: Option<PasswordDigest>,
     credential_version: i64,
     kept_session_id: Option<SessionId>,
+    api_key_version: i64,
     user_version: i64,
     tenant_status: String,
     session_version: i64,
@@ -73,6 +74,7 @@ impl AccountRow {
                 status: status(&self.status)?,
                 credential_version: self.credential_version,
                 kept_session_id: self.kept_session_id,
+                api_key_version: self.api_key_version,
                 version: self.user_version,
             },
             tenant: TenantRecord {
@@ -103,7 +105,8 @@ pub(crate) async fn find_account(
         select
             user_id as "user_id!: UserId", role as "role!", status as "status!",
             password_digest as "password_digest: PasswordDigest", credential_version as "credential_version!",
-            kept_session_id as "kept_session_id: SessionId", user_version as "user_version!",
+            kept_session_id as "kept_session_id: SessionId", api_key_version as "api_key_version!",
+            user_version as "user_version!",
             tenant_status as "tenant_status!", session_version as "session_version!",
             events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
         from identity.find_account($1, $2, $3)"#,
@@ -331,21 +334,25 @@ pub(crate) async fn mark_password_changed(
     Ok(done.rows_affected() == 1)
 }
 
-/// Sets the password of an active user after a reset and revokes all sessions. Returns whether the user was active.
+/// Sets the password of an active user after a reset and revokes all sessions. With `revokes_api_keys`, also revokes the API
+/// keys that the user created. Returns whether the user was active.
 pub(crate) async fn mark_password_reset(
     tx: &mut TenantTx,
     user_id: UserId,
     password: &PasswordDigest,
+    revokes_api_keys: bool,
 ) -> Result<bool, Error> {
     let now = tx.now();
     let done = sqlx::query!(
         "-- user.mark_password_reset
         update identity.users
         set password_digest = $2, credential_version = credential_version + 1, kept_session_id = null,
-            version = version + 1, updated_at = $3
+            api_key_version = case when $3 then credential_version + 1 else api_key_version end,
+            version = version + 1, updated_at = $4
         where user_id = $1 and status = 'active'",
         user_id.0,
         password.as_str(),
+        revokes_api_keys,
         now
     )
     .execute(tx.connection())
@@ -400,7 +407,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         r#"-- user.find_record
         select
             tenant_id as "tenant_id: TenantId", role, status, credential_version,
-            kept_session_id as "kept_session_id: SessionId", version
+            kept_session_id as "kept_session_id: SessionId", api_key_version, version
         from identity.users
         where user_id = $1"#,
         user_id.0
@@ -415,6 +422,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         status: status(&row.status)?,
         credential_version: row.credential_version,
         kept_session_id: row.kept_session_id,
+        api_key_version: row.api_key_version,
         version: row.version,
     }))
 }

@@ -60,6 +60,27 @@ async fn an_inspected_reset_names_tenant_and_account_until_the_token_is_used() {
 }
 
 #[tokio::test]
+async fn a_reset_revokes_the_api_keys_of_the_person_only_on_request() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let other = system.add_user(&admin, "ada@acme.example", Role::Admin).await;
+    let (_, own) = system.create_api_key(&admin, &json!({ "name": "own" })).await;
+    let (_, foreign) = system.create_api_key(&other, &json!({ "name": "foreign" })).await;
+    for (count, revoke_api_keys) in [(1, false), (2, true)] {
+        request(&system, "admin@acme.example").await;
+        let mails =
+            system.wait_for_mails_to("admin@acme.example", "Subject: Reset your password", count).await;
+        let body = json!({
+            "token": token_of(&mails[count - 1]), "new_password": NEW, "revoke_api_keys": revoke_api_keys,
+        });
+        system.client().post("/auth/password/reset/confirm", &body).await.expect_empty(204);
+        let status = own.get("/auth/session").await.status;
+        assert_eq!(status, if revoke_api_keys { 401 } else { 200 });
+        foreign.get("/auth/session").await.expect::<Value>(200);
+    }
+}
+
+#[tokio::test]
 async fn of_concurrent_confirmations_of_one_reset_one_succeeds() {
     let system = TestSystem::start().await.unwrap();
     let _admin = system.create_tenant("acme").await;

@@ -36,6 +36,7 @@ impl App {
     ) -> Result<(), database::Error> {
         if account_status::apply_subject(tx, record).await? {
             self.invalidate(tx, Invalidation::User(record.user_id));
+            self.revoke_api_keys_of(tx, record).await?;
         }
         Ok(())
     }

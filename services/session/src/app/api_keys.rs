@@ -1,16 +1,19 @@
 //! API keys: create, list, revoke. The caller is an administrator of the tenant; the handlers require it.
 
-use audit::{AuditEvent, EventName};
+use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
+use contract::internal::SubjectRecord;
 use contract::session::{ApiKey, CreateApiKey};
 use contract::{Page, ProblemKind, Secret};
+use database::TenantTx;
 use hashing::{RawToken, TokenKind};
 use service::Problem;
 use service::http::Paging;
 use tenancy::KeyId;
 
 use super::App;
+use super::sessions::{lock_session, require_session};
 use crate::domain::api_key::{InvalidApiKey, NewApiKey};
 use crate::store::{account_status, api_key};
 
@@ -38,17 +41,21 @@ impl App {
         admin: &Caller,
         request: CreateApiKey,
     ) -> Result<ApiKey, Problem> {
+        let (user_id, session_id) = require_session(admin)?;
         let mut tx = self.begin(&admin.scope(), admin.into()).await?;
         let key = NewApiKey::validate(request, tx.now())?;
         let (id, token) = (KeyId::generate(), RawToken::generate(TokenKind::ApiKey, &*self.entropy));
-        // Locks the tenant, so that concurrent requests cannot exceed the maximum.
+        // Locks the tenant, so that concurrent requests cannot exceed the maximum. Before the user's row, in the order of a
+        // login.
         account_status::lock_tenant(&mut tx).await?;
+        // A reset that revokes the user's keys at the same time either finds this key or has revoked the session.
+        let creator = lock_session(&mut tx, user_id, session_id).await?;
         if api_key::count_active(&mut tx).await? >= MAX_KEYS {
             return Err(Problem::new(ProblemKind::TooManyApiKeys).detail(format!(
                 "The tenant has {MAX_KEYS} active API keys. Revoke a key, or wait until one expires."
             )));
         }
-        api_key::insert(&mut tx, id, token.digest(), &key).await?;
+        api_key::insert(&mut tx, id, token.digest(), &key, &creator.versions).await?;
         let event = AuditEvent {
             about: Some("api_key"),
             key_id: Some(id),
@@ -62,6 +69,7 @@ impl App {
             name: key.name,
             scopes: key.scopes,
             source_ids: key.source_ids,
+            created_by: user_id,
             created_at,
             expires_at: key.expires_at,
             last_used_at: None,
@@ -87,14 +95,31 @@ impl App {
         let mut tx = self.begin(&admin.scope(), admin.into()).await?;
         let key = api_key::mark_revoked(&mut tx, key_id).await?.ok_or(ProblemKind::NotFound)?;
         if key.newly {
-            let event = AuditEvent {
-                about: Some("api_key"),
-                key_id: Some(key_id),
-                ..AuditEvent::of(EventName::AuthnTokenRevoked)
-            };
-            self.audit.record(&mut tx, event);
+            self.audit.record(&mut tx, revoked(key_id));
         }
         self.invalidate(&mut tx, Invalidation::Credential(key.digest));
         Ok(tx.commit().await?)
+    }
+
+    /// Revokes the keys that a user created before the password reset that the account status names.
+    pub(super) async fn revoke_api_keys_of(
+        &self,
+        tx: &mut TenantTx,
+        record: &SubjectRecord,
+    ) -> Result<(), database::Error> {
+        let user_id = record.user_id;
+        for (key_id, digest) in api_key::mark_revoked_before(tx, user_id, record.api_key_version).await? {
+            self.audit.record(tx, revoked(key_id).by(Actor::User { user_id }));
+            self.invalidate(tx, Invalidation::Credential(digest));
+        }
+        Ok(())
+    }
+}
+
+fn revoked(key_id: KeyId) -> AuditEvent {
+    AuditEvent {
+        about: Some("api_key"),
+        key_id: Some(key_id),
+        ..AuditEvent::of(EventName::AuthnTokenRevoked)
     }
 }

@@ -20,12 +20,12 @@ use service::Problem;
 use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
+use super::sessions::{lock_session, require_session};
 use crate::domain::account_status::AccountVersions;
 use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, can_approve, display_name};
 use crate::domain::session::NewSession;
 use crate::domain::user_code::UserCode;
 use crate::store::device_grant::{self, NewGrant, StoredGrant};
-use crate::store::{account_status, session};
 
 /// A user can enter this many wrong codes within [`WRONG_CODE_WINDOW`].
 const MAX_WRONG_CODES: usize = 10;
@@ -235,14 +235,7 @@ impl App {
     ) -> Result<PendingGrant, Problem> {
         let mut tx = self.begin(&caller.scope(), caller.into()).await?;
         // Locks the user's row, so that wrong codes from several sessions of one user are counted one after the other.
-        let account = account_status::find_for_update(&mut tx, user_id).await?;
-        let session = session::find_for_update(&mut tx, session_id).await?;
-        let (Some(account), Some(found)) = (account, session) else {
-            return Err(ProblemKind::CredentialInvalid.into());
-        };
-        if !found.session.is_active(&account, tx.now()) {
-            return Err(ProblemKind::CredentialInvalid.into());
-        }
+        let account = lock_session(&mut tx, user_id, session_id).await?;
         check_wrong_codes(&mut tx, user_id).await?;
         let grant = device_grant::find_for_update(&mut tx, user_code).await?;
         let Some(stored) = grant.filter(|stored| stored.grant == DeviceGrant::Pending) else {
@@ -252,11 +245,6 @@ impl App {
         };
         Ok(PendingGrant { tx, stored, user: account.versions })
     }
-}
-
-/// The user and the session of the caller. API keys cannot decide.
-fn require_session(caller: &Caller) -> Result<(UserId, SessionId), Problem> {
-    Ok(caller.user_id().zip(caller.session_id()).ok_or(ProblemKind::Forbidden)?)
 }
 
 /// Parses a user code. Malformed input does not count as a wrong code, because it reveals nothing.

@@ -13,7 +13,7 @@ use service::http::Paging;
 use tenancy::{SessionId, TenantScope, UserId};
 
 use super::App;
-use crate::domain::account_status::AccountVersions;
+use crate::domain::account_status::{AccountStatus, AccountVersions};
 use crate::domain::session::{NewSession, Session, SessionLifecycle};
 use crate::store::session::StoredSession;
 use crate::store::{account_status, device_grant, session};
@@ -176,5 +176,33 @@ impl App {
         }
         self.invalidate(tx, Invalidation::Credential(digest));
         Ok(())
+    }
+}
+
+/// Returns the user and the session of the caller.
+///
+/// # Errors
+/// 403 `forbidden` for an API key.
+pub(super) fn require_session(caller: &Caller) -> Result<(UserId, SessionId), Problem> {
+    Ok(caller.user_id().zip(caller.session_id()).ok_or(ProblemKind::Forbidden)?)
+}
+
+/// Locks the user's row, then the session's row, and returns the account status. The session cannot be revoked until the
+/// transaction ends.
+///
+/// # Errors
+/// 401 `credential_invalid` if the session was revoked after its introspection.
+pub(super) async fn lock_session(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    session_id: SessionId,
+) -> Result<AccountStatus, Problem> {
+    let account = account_status::find_for_update(tx, user_id).await?;
+    let found = session::find_for_update(tx, session_id).await?;
+    let (account, found) = account.zip(found).ok_or(ProblemKind::CredentialInvalid)?;
+    if found.session.is_active(&account, tx.now()) {
+        Ok(account)
+    } else {
+        Err(ProblemKind::CredentialInvalid.into())
     }
 }

@@ -5,30 +5,37 @@ use contract::Scope;
 use contract::session::ApiKey;
 use database::{Database, Error, TenantTx, decode};
 use hashing::TokenDigest;
-use tenancy::KeyId;
+use tenancy::{KeyId, UserId};
 
 use super::parse_digest;
+use crate::domain::account_status::AccountVersions;
 use crate::domain::api_key::NewApiKey;
 
-/// Inserts a key.
+/// Inserts a key of a creator.
 pub(crate) async fn insert(
     tx: &mut TenantTx,
     key_id: KeyId,
     digest: TokenDigest,
     key: &NewApiKey,
+    creator: &AccountVersions,
 ) -> Result<(), Error> {
     let scopes: Vec<String> = key.scopes.iter().map(ToString::to_string).collect();
     sqlx::query!(
         "-- api_key.insert
         insert into session.api_keys
-            (key_id, tenant_id, name, digest, scopes, source_ids, created_at, expires_at)
-        values ($1, $2, $3, $4, $5, $6, $7, $8)",
+            (
+                key_id, tenant_id, name, digest, scopes, source_ids, created_by, credential_version, created_at,
+                expires_at
+            )
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         key_id.0,
         tx.tenant_id().as_str(),
         key.name,
         digest.as_bytes(),
         &scopes,
         &key.source_ids,
+        creator.user_id.0,
+        creator.credential_version,
         tx.now(),
         key.expires_at,
     )
@@ -46,6 +53,7 @@ pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) ->
             name,
             scopes,
             source_ids,
+            created_by as "created_by: UserId",
             created_at,
             expires_at,
             last_used_at
@@ -68,6 +76,7 @@ pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) ->
                 name: row.name,
                 scopes: parse_scopes(&row.scopes)?,
                 source_ids: row.source_ids,
+                created_by: row.created_by,
                 created_at: row.created_at,
                 expires_at: row.expires_at,
                 last_used_at: row.last_used_at,
@@ -113,6 +122,27 @@ pub(crate) async fn mark_revoked(tx: &mut TenantTx, key_id: KeyId) -> Result<Opt
     .fetch_optional(tx.connection())
     .await?;
     key.map(|key| Ok(RevokedKey { newly: key.newly, digest: parse_digest(&key.digest)? })).transpose()
+}
+
+/// Revokes the active keys that a user created under a lower credential version. Returns their ids and digests.
+pub(crate) async fn mark_revoked_before(
+    tx: &mut TenantTx,
+    created_by: UserId,
+    credential_version: i64,
+) -> Result<Vec<(KeyId, TokenDigest)>, Error> {
+    let keys = sqlx::query!(
+        r#"-- api_key.mark_revoked_before
+        update session.api_keys
+        set revoked_at = $3
+        where created_by = $1 and credential_version < $2 and revoked_at is null and expires_at > $3
+        returning key_id as "key_id: KeyId", encode(digest, 'hex') as "digest!""#,
+        created_by.0,
+        credential_version,
+        tx.now()
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    keys.into_iter().map(|key| Ok((key.key_id, parse_digest(&key.digest)?))).collect()
 }
 
 /// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.

@@ -128,9 +128,14 @@ impl Fixture {
     }
 
     async fn key(&self, days: i64) -> (ApiKey, RawToken) {
+        self.key_of(&self.admin, days).await
+    }
+
+    async fn key_of(&self, admin: &SubjectRecord, days: i64) -> (ApiKey, RawToken) {
         let expires_at = self.context.clock.now() + TimeDelta::days(days);
         let body = json!({"name": "firewall", "expires_at": expires_at}).to_string();
-        let (status, body) = self.context.request(Method::POST, PATH, &self.admin().await, body).await;
+        let session = self.context.issue(admin, &tenant()).await.unwrap();
+        let (status, body) = self.context.request(Method::POST, PATH, &session, body).await;
         assert_eq!(status, StatusCode::CREATED);
         let key: ApiKey = serde_json::from_slice(&body).unwrap();
         let token = RawToken::parse(TokenKind::ApiKey, key.key.as_ref().unwrap().expose()).unwrap();
@@ -158,6 +163,36 @@ async fn unused_key_is_active_until_it_expires() {
     fixture.context.clock.advance(TimeDelta::microseconds(1));
     assert!(!fixture.context.is_active(&token).await);
     assert_eq!(fixture.listed().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_list_names_the_creator_of_each_key() {
+    let fixture = Fixture::start().await;
+    let (key, _) = fixture.key(30).await;
+    assert_eq!(
+        (key.created_by, fixture.listed().await[0].created_by),
+        (fixture.admin.user_id, key.created_by)
+    );
+}
+
+#[tokio::test]
+async fn a_reset_revokes_the_keys_that_the_user_created_before_it() {
+    let fixture = Fixture::start().await;
+    let other = SubjectRecord { role: Role::Admin, ..subject() };
+    let (_, own) = fixture.key(30).await;
+    let (_, foreign) = fixture.key_of(&other, 30).await;
+    let changed = SubjectRecord { credential_version: 2, version: 2, ..fixture.admin.clone() };
+    fixture.context.apply_subject(&changed).await;
+    assert!(fixture.context.is_active(&own).await, "a password change does not revoke keys");
+    let (_, later) = fixture.key_of(&changed, 30).await;
+    let reset = SubjectRecord { credential_version: 3, api_key_version: 3, version: 3, ..changed };
+    fixture.context.apply_subject(&reset).await;
+    assert!(!fixture.context.is_active(&own).await && !fixture.context.is_active(&later).await);
+    assert!(fixture.context.is_active(&foreign).await);
+    let (_, new) = fixture.key_of(&reset, 30).await;
+    let disabled = SubjectRecord { credential_version: 4, version: 4, ..reset };
+    fixture.context.apply_subject(&disabled).await;
+    assert!(fixture.context.is_active(&new).await, "only the reset revokes keys");
 }
 
 #[tokio::test]
@@ -194,8 +229,12 @@ async fn concurrent_requests_create_at_most_a_thousand_keys_per_tenant() {
     fixture.key(1).await;
     let mut connection = fixture.context.database.superuser().await.unwrap();
     let copies = sqlx::query(
-        "insert into session.api_keys (key_id, tenant_id, name, digest, scopes, source_ids, created_at, expires_at)
-        select gen_random_uuid(), tenant_id, name, sha256(number::text::bytea), scopes, source_ids, created_at, expires_at
+        "insert into session.api_keys (
+            key_id, tenant_id, name, digest, scopes, source_ids, created_by, credential_version, created_at, expires_at
+        )
+        select
+            gen_random_uuid(), tenant_id, name, sha256(number::text::bytea), scopes, source_ids, created_by,
+            credential_version, created_at, expires_at
         from session.api_keys, generate_series(1, 994) as number
         where key_id = $1",
     );

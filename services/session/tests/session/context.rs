@@ -203,6 +203,7 @@ pub(crate) fn subject() -> SubjectRecord {
         status: UserStatus::Active,
         credential_version: 1,
         kept_session_id: None,
+        api_key_version: 1,
         version: 1,
     }
 }
