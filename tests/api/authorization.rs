@@ -12,7 +12,7 @@ use tenancy::UserId;
 use testkit::TestResponse;
 use testsystem::TestSystem;
 
-use callers::{Caller, Tenants};
+use callers::{Caller, CallerKind, Tenants};
 use cases::Case;
 use expected::{Expected, expected};
 use objects::{Kind, Object};
@@ -92,6 +92,29 @@ async fn every_route_accepts_exactly_the_callers_of_the_route_table() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong responses:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn sensitive_requests_need_a_recent_password_login() {
+    let system = TestSystem::start().await.unwrap();
+    let tenants = Tenants::create(&system).await;
+    let callers = callers::all(&system, &tenants).await;
+    let of_kind = |kind| callers.iter().find(|caller| caller.kind == kind).unwrap();
+    let (recent, earlier) = (of_kind(CallerKind::Admin), of_kind(CallerKind::EarlierAdmin));
+    let required = Expected::Problem(ProblemKind::ReauthenticationRequired);
+    let listed = |route: &&Route| route.all_problems().contains(&ProblemKind::ReauthenticationRequired);
+    for route in routes::all().filter(listed) {
+        let name = route.operation_id();
+        let case = cases::sensitive_of(route).unwrap_or_else(|| panic!("{name} has no case in sensitive_of"));
+        for (caller, expected) in [(earlier, required), (recent, case.accepted)] {
+            let id = match Kind::of(route) {
+                Some(Kind::Invite) => tenants.invite_of_admin().await,
+                kind => tenants.id_of(&system, kind, Object::Tenants, caller).await,
+            };
+            let response = send(&system, route, &case, caller, &id).await;
+            assert!(expected.is(&response, route), "{name} by {}: {response}", caller.name);
+        }
+    }
 }
 
 #[tokio::test]

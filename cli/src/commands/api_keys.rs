@@ -67,8 +67,8 @@ fn sources(key: &ApiKey) -> String {
 
 /// Create an API key.
 ///
-/// The key is shown only once. Programs send it as a bearer token; this client reads it from `SVC_API_KEY`. Requires a
-/// session of an administrator.
+/// The key is shown only once. Programs send it as a bearer token; this client reads it from `SVC_API_KEY`. Requires an
+/// administrator who logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Create {
     /// Display name.

@@ -56,7 +56,8 @@ impl Row for Invite {
 /// Invite a user.
 ///
 /// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
-/// (members only, by mail only), or the platform token and a tenant.
+/// (members only, by mail only), or the platform token and a tenant. To invite an administrator, log in with the password again
+/// if the login is older than ten minutes.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// E-mail address of the user.

@@ -188,7 +188,7 @@ impl Command for Enable {
 
 /// Change a user's role.
 ///
-/// Requires a session of an administrator.
+/// Requires an administrator who logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct SetRole {
     /// User id.

@@ -5,15 +5,20 @@ use std::error::Error;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts};
+use chrono::{DateTime, TimeDelta, Utc};
 use contract::internal::{Credential, Subject};
+use contract::session::SessionMethod;
 use contract::{ProblemKind, Role, Scope};
 use hashing::{RawToken, TokenDigest, TokenKind};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use service::Problem;
 use service::http::TenantHeader;
+use service::{Clock, Problem};
 use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
+
+/// How long after a password login sensitive actions are permitted.
+const RECENT_LOGIN: TimeDelta = TimeDelta::minutes(10);
 
 /// The bearer credential of a request.
 pub enum Bearer {
@@ -158,6 +163,22 @@ impl Caller {
         })
     }
 
+    /// Requires a session that was created with the password in the last ten minutes. Sensitive actions require it, so that a
+    /// stolen session cannot create credentials that outlive it.
+    ///
+    /// # Errors
+    /// 403 `reauthentication_required`.
+    pub fn require_recent_login(&self, now: DateTime<Utc>) -> Result<(), Problem> {
+        match self.0.credential {
+            Credential::Session { method: SessionMethod::Password, created_at, .. }
+                if now - created_at <= RECENT_LOGIN =>
+            {
+                Ok(())
+            }
+            _ => Err(ProblemKind::ReauthenticationRequired.into()),
+        }
+    }
+
     /// Requires that the caller is this user or an administrator. Does not check that the user exists.
     ///
     /// # Errors
@@ -219,5 +240,66 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, state).await?;
         if caller.is_admin() { Ok(Self(caller)) } else { Err(ProblemKind::Forbidden.into()) }
+    }
+}
+
+/// A caller that is an administrator of the tenant with a recent password login, see [`Caller::require_recent_login`].
+pub struct RecentAdmin(pub Caller);
+
+impl<S> FromRequestParts<S> for RecentAdmin
+where
+    S: Send + Sync,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
+    Arc<dyn Clock>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Admin(caller) = Admin::from_request_parts(parts, state).await?;
+        caller.require_recent_login(<Arc<dyn Clock>>::from_ref(state).now())?;
+        Ok(Self(caller))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::identity::Quota;
+    use tenancy::KeyId;
+
+    use super::*;
+
+    const LOGIN: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    fn caller(credential: Credential) -> Caller {
+        let tenant_id = "acme".parse().unwrap();
+        Caller(Arc::new(Subject { credential, tenant_id, quota: Quota::default(), expires_at: LOGIN }))
+    }
+
+    fn session(method: SessionMethod) -> Caller {
+        caller(Credential::Session {
+            session_id: SessionId::generate(),
+            user_id: UserId::generate(),
+            role: Role::Admin,
+            method,
+            created_at: LOGIN,
+            idle_expires_at: LOGIN,
+        })
+    }
+
+    #[test]
+    fn a_password_login_is_recent_for_ten_minutes() {
+        let login = session(SessionMethod::Password);
+        assert!(login.require_recent_login(LOGIN + TimeDelta::minutes(10)).is_ok());
+        let later = LOGIN + TimeDelta::minutes(10) + TimeDelta::microseconds(1);
+        let problem = login.require_recent_login(later).unwrap_err();
+        assert_eq!(problem.kind(), ProblemKind::ReauthenticationRequired);
+    }
+
+    #[test]
+    fn a_device_login_and_an_api_key_are_never_a_recent_login() {
+        let key =
+            Credential::ApiKey { key_id: KeyId::generate(), scopes: Vec::new(), source_ids: Vec::new() };
+        assert!(session(SessionMethod::Device).require_recent_login(LOGIN).is_err());
+        assert!(caller(key).require_recent_login(LOGIN).is_err());
     }
 }

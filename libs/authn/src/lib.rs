@@ -1,7 +1,7 @@
 //! Verification of bearer credentials.
 //!
 //! The session service determines the owner of a credential. Other services query it by the digest of the token; ingest
-//! caches the result in [`CredentialCache`]. The extractors [`Caller`] and [`Admin`] show in the signature of a handler
+//! caches the result in [`CredentialCache`]. The extractors [`Caller`], [`Admin`] and [`RecentAdmin`] show in the signature of a handler
 //! which credential it requires.
 
 mod batcher;
@@ -13,7 +13,7 @@ mod session_client;
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
 pub use cache::{CredentialCache, Feed};
 pub use caller::{
-    Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, Unavailable, bearer,
+    Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
 };
 pub use secret::{
     InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret, SERVICE_TOKEN,

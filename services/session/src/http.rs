@@ -14,6 +14,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{post, put};
 use contract::internal::{INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
 use contract::routes;
+use service::Clock;
 use service::http::{Api, not_found};
 
 use crate::app::App;
@@ -51,6 +52,12 @@ pub(crate) fn internal(app: App) -> Router {
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::new(app.introspection.clone())
+    }
+}
+
+impl FromRef<App> for Arc<dyn Clock> {
+    fn from_ref(app: &App) -> Self {
+        Arc::clone(&app.clock)
     }
 }
 

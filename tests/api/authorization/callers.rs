@@ -19,6 +19,8 @@ pub(super) enum CallerKind {
     Anonymous,
     Member,
     Admin,
+    /// An administrator whose login is an hour old.
+    EarlierAdmin,
     Key(Scope),
     PlatformAdmin,
     /// An expired or revoked credential, or one of a suspended tenant.
@@ -55,7 +57,8 @@ impl Caller {
 
     /// Returns whether the caller has an active credential of a tenant.
     pub(super) fn is_active(&self) -> bool {
-        matches!(self.kind, CallerKind::Member | CallerKind::Admin | CallerKind::Key(_))
+        use CallerKind::{Admin, EarlierAdmin, Key, Member};
+        matches!(self.kind, Member | Admin | EarlierAdmin | Key(_))
     }
 }
 
@@ -74,6 +77,11 @@ impl Tenants {
             (admin, bystander)
         };
         Self { home: create(HOME).await, other: create(OTHER).await }
+    }
+
+    /// Creates the invite of an administrator in the home tenant and returns its id.
+    pub(super) async fn invite_of_admin(&self) -> String {
+        invite(&self.home.0, Role::Admin).await
     }
 
     /// Returns the id of an object, as seen by the caller. Objects that a request can consume are created for each request.
@@ -97,15 +105,7 @@ impl Tenants {
             (_, Kind::Tenant) => tenant_id.to_owned(),
             (_, Kind::User | Kind::UserInHeader) => user_id.to_string(),
             (_, Kind::Session) => session_of(system, tenant_id, &email).await,
-            (_, Kind::Invite) => {
-                let email = format!("{}@{tenant_id}.example", UserId::generate());
-                let invite: Value = admin
-                    .client
-                    .post("/users/invite", &json!({ "email": email, "delivery": "response" }))
-                    .await
-                    .expect(201);
-                text(&invite["invite_id"])
-            }
+            (_, Kind::Invite) => invite(admin, Role::Member).await,
             (_, Kind::UserCode) => {
                 let device = system.client().header("X-Tenant-ID", tenant_id);
                 text(&device.post("/auth/device/code", &json!({})).await.expect::<Value>(200)["user_code"])
@@ -116,6 +116,13 @@ impl Tenants {
             }
         }
     }
+}
+
+/// Creates an invite and returns its id.
+async fn invite(admin: &TestUser, role: Role) -> String {
+    let email = format!("{}@{}.example", UserId::generate(), admin.user.tenant_id);
+    let body = json!({ "email": email, "role": role, "delivery": "response" });
+    text(&admin.client.post("/users/invite", &body).await.expect::<Value>(201)["invite_id"])
 }
 
 /// Creates a session and returns its public id.
@@ -136,11 +143,19 @@ fn text(value: &Value) -> String {
 pub(super) async fn all(system: &TestSystem, tenants: &Tenants) -> Vec<Caller> {
     let admin = &tenants.home.0;
     let member = system.add_user(admin, "member@acme.example", Role::Member).await;
+    let earlier = system.add_user(admin, "earlier@acme.example", Role::Admin).await;
+    system
+        .run_sql(&format!(
+            "update session.sessions set created_at = now() - interval '1 hour' where user_id = '{}'",
+            earlier.user.user_id
+        ))
+        .await;
     let other = Caller::user("the other tenant's admin", CallerKind::Admin, &tenants.other.0);
     let mut callers = vec![
         Caller::anonymous(),
         Caller::user("a member", CallerKind::Member, &member),
         Caller::user("an admin", CallerKind::Admin, admin),
+        Caller::user("an admin who logged in an hour ago", CallerKind::EarlierAdmin, &earlier),
         Caller { tenant_id: OTHER, ..other },
         Caller::new("the platform administrator", CallerKind::PlatformAdmin, &system.platform_token),
     ];

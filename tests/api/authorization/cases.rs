@@ -67,6 +67,20 @@ pub(super) fn of(route: &Route) -> Option<Case> {
     })
 }
 
+/// Returns the case of a route for the request that needs a recent login, by its operation id.
+pub(super) fn sensitive_of(route: &Route) -> Option<Case> {
+    let admin = json!({ "email": "{new}@acme.example", "role": "admin" });
+    Some(match route.operation_id().as_str() {
+        "create_api_key" => of(route)?,
+        "invite_user" => with(admin),
+        // The invite of an administrator.
+        "resend_invite" => with(json!({})),
+        "update_user" => with(json!({ "role": "member" })),
+        "decide_device" => with(json!({ "user_code": "{id}", "decision": "approve" })),
+        _ => return None,
+    })
+}
+
 fn plain() -> Case {
     Case { query: "", body: None, accepted: Expected::Success }
 }

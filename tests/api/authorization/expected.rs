@@ -51,10 +51,15 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     if let Some(problem) = credential_problem(route, kind) {
         return Expected::Problem(problem);
     }
+    if kind == CallerKind::EarlierAdmin && lists(Access::RecentAdmin) {
+        return Expected::Problem(P::ReauthenticationRequired);
+    }
     let by_role = match kind {
         CallerKind::Anonymous | CallerKind::Inactive => false,
         CallerKind::Member => lists(Access::Member),
-        CallerKind::Admin => lists(Access::Admin) || lists(Access::Member),
+        CallerKind::Admin | CallerKind::EarlierAdmin => {
+            lists(Access::Admin) || lists(Access::RecentAdmin) || lists(Access::Member)
+        }
         CallerKind::Key(scope) => lists(Access::Key(scope)) || lists(Access::AnyKey),
         CallerKind::PlatformAdmin => lists(Access::PlatformAdmin),
     };

@@ -17,6 +17,8 @@ pub enum Access {
     Member,
     /// An administrator of the tenant, with a session.
     Admin,
+    /// An administrator of the tenant, with a session that was created with the password at most ten minutes ago.
+    RecentAdmin,
     /// An API key of the tenant with this scope.
     Key(Scope),
     /// Any API key of the tenant.
@@ -41,6 +43,9 @@ impl fmt::Display for Access {
             Self::Owner => f.write_str("the user concerned, with a session"),
             Self::Member => f.write_str("any user of the tenant, with a session"),
             Self::Admin => f.write_str("an administrator of the tenant, with a session"),
+            Self::RecentAdmin => f.write_str(
+                "an administrator of the tenant, with a session from a password login in the last ten minutes",
+            ),
             Self::Key(scope) => write!(f, "an API key with the scope `{scope}`"),
             Self::AnyKey => f.write_str("any API key"),
             Self::PlatformAdmin => f.write_str("the platform administrator"),

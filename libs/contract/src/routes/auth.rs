@@ -167,7 +167,7 @@ routes! {
     ///
     /// Only this response contains the key. Send it as `Authorization: Bearer`.
     CREATE_API_KEY = Route::post("/api-keys")
-        .access(&[Access::Admin])
+        .access(&[Access::RecentAdmin])
         .json::<CreateApiKey>()
         .problems(&[ProblemKind::TooManyApiKeys])
         .responses(&[RouteResponse::json::<ApiKey>(201, "The API key.")]);

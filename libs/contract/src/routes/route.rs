@@ -247,7 +247,10 @@ impl Route {
             }
             P::Unauthenticated => bearer && !by(Access::RequestSecret),
             P::CredentialInvalid => bearer,
-            P::Forbidden => (only_platform_admin || by(Access::Admin)) && !by(Access::Owner),
+            P::Forbidden => {
+                (only_platform_admin || by(Access::Admin) || by(Access::RecentAdmin)) && !by(Access::Owner)
+            }
+            P::ReauthenticationRequired => by(Access::RecentAdmin),
             P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),

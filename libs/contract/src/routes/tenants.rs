@@ -26,13 +26,14 @@ routes! {
     /// Change the role or the status of a user
     ///
     /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also lifts a lockout after failed
-    /// logins. The platform administrator can change the status only.
+    /// logins. A change of the role requires a session that was created with a password at most ten minutes ago. The platform
+    /// administrator can change the status only.
     UPDATE_USER = Route::patch("/users/{user_id}")
         .access(&[Access::Admin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<PatchUser>()
         .responses(&[RouteResponse::json::<User>(200, "The updated user.")])
-        .problems(&[ProblemKind::UserInvited, ProblemKind::LastAdmin]);
+        .problems(&[ProblemKind::ReauthenticationRequired, ProblemKind::UserInvited, ProblemKind::LastAdmin]);
 }
 
 routes! {
@@ -40,14 +41,16 @@ routes! {
 
     /// Invite a user into the tenant
     ///
-    /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An API key can invite members only, and only
-    /// by e-mail.
+    /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An administrator needs a session that was created
+    /// with a password at most ten minutes ago to invite another administrator. An API key can invite members only, and only by
+    /// e-mail.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<InviteUser>()
         .responses(&[RouteResponse::json::<Invite>(201, "The invite.")])
         .problems(&[
+            ProblemKind::ReauthenticationRequired,
             ProblemKind::NotFound,
             ProblemKind::UserExists,
             ProblemKind::InvitePending,
@@ -63,14 +66,14 @@ routes! {
 
     /// Resend an invite
     ///
-    /// Issues a new token with the full lifetime and invalidates the previous one. An API key can resend invites of members
-    /// only, and only by e-mail.
+    /// Issues a new token with the full lifetime and invalidates the previous one. The invite of an administrator needs the same
+    /// recent login as its creation. An API key can resend invites of members only, and only by e-mail.
     RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<ResendInvite>()
         .responses(&[RouteResponse::json::<Invite>(200, "The updated invite.")])
-        .problems(&[ProblemKind::UserExists, ProblemKind::MailUnavailable]);
+        .problems(&[ProblemKind::ReauthenticationRequired, ProblemKind::UserExists, ProblemKind::MailUnavailable]);
 
     /// Revoke an invite
     ///

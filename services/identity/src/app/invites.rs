@@ -25,6 +25,35 @@ pub(crate) struct Invitation {
     pub(crate) delivery: Delivery,
 }
 
+/// The roles that a caller may invite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InviteRights {
+    /// Members only: an API key must not create an administrator.
+    Members,
+    /// Members, and administrators after a new login: an administrator whose login is not recent.
+    EveryoneAfterLogin,
+    /// Members and administrators.
+    Everyone,
+}
+
+impl InviteRights {
+    /// Requires the right to hand out a token that grants the role.
+    pub(crate) fn require_grant(self, role: Role) -> Result<(), Problem> {
+        match (role, self) {
+            (Role::Admin, Self::EveryoneAfterLogin) => Err(ProblemKind::ReauthenticationRequired.into()),
+            _ => self.require_revoke(role),
+        }
+    }
+
+    /// Requires the right to revoke an invite for the role.
+    fn require_revoke(self, role: Role) -> Result<(), Problem> {
+        match (role, self) {
+            (Role::Admin, Self::Members) => Err(ProblemKind::Forbidden.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Why the mail of an invite cannot be composed now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ComposeError {
@@ -73,7 +102,7 @@ impl App {
         &self,
         scope: &TenantScope,
         actor: Actor,
-        highest_role: Role,
+        rights: InviteRights,
         invite_id: InviteId,
         delivery: Delivery,
     ) -> Result<InviteBody, Problem> {
@@ -84,8 +113,7 @@ impl App {
             InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
             InviteState::Expired { .. } | InviteState::Revoked { .. } => return Err(not_pending()),
             // A caller that cannot grant a role must not get a token that grants it.
-            InviteState::Pending(_) if found.role > highest_role => return Err(ProblemKind::Forbidden.into()),
-            InviteState::Pending(_) => {}
+            InviteState::Pending(_) => rights.require_grant(found.role)?,
         }
         let now = tx.now();
         let digest = token.as_ref().map(RawToken::digest);
@@ -109,15 +137,12 @@ impl App {
         &self,
         scope: &TenantScope,
         actor: Actor,
-        highest_role: Role,
+        rights: InviteRights,
         invite_id: InviteId,
     ) -> Result<(), Problem> {
         let mut tx = self.begin(scope, actor).await?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
-        // A caller that cannot grant a role must not revoke an invite that grants it.
-        if found.role > highest_role {
-            return Err(ProblemKind::Forbidden.into());
-        }
+        rights.require_revoke(found.role)?;
         if let InviteState::Accepted { .. } = found.state {
             return Err(ProblemKind::UserExists.into());
         }

@@ -4,7 +4,7 @@ use audit::Actor;
 use authn::{Bearer, Caller, PlatformAdmin, bearer};
 use axum::extract::FromRequestParts;
 use contract::identity::Delivery;
-use contract::{ProblemKind, Role, Scope};
+use contract::{ProblemKind, Scope};
 use hashing::TokenKind;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -13,6 +13,7 @@ use service::http::TenantHeader;
 use tenancy::TenantScope;
 
 use crate::app::App;
+use crate::app::invites::InviteRights;
 
 /// The platform administrator, or a caller with a credential of a tenant.
 pub(super) enum AnyCaller {
@@ -52,8 +53,7 @@ impl FromRequestParts<App> for OptionalCaller {
 /// A caller that may invite: an administrator, an API key with `users:write`, or the platform administrator.
 pub(super) struct Inviter {
     pub(super) scope: TenantScope,
-    /// `Member` for an API key: it must not create an administrator.
-    pub(super) highest_role: Role,
+    pub(super) rights: InviteRights,
     /// False for an API key: with a token it could create a user.
     sees_tokens: bool,
     pub(super) actor: Actor,
@@ -67,13 +67,18 @@ impl FromRequestParts<App> for Inviter {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
-                Ok(Self { scope, highest_role: Role::Admin, sees_tokens: true, actor: Actor::PlatformAdmin })
+                let rights = InviteRights::Everyone;
+                Ok(Self { scope, rights, sees_tokens: true, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
                 let sees_tokens = caller.is_admin();
-                let highest_role = if sees_tokens { Role::Admin } else { Role::Member };
-                Ok(Self { scope: caller.scope(), highest_role, sees_tokens, actor: Actor::from(&caller) })
+                let rights = match caller.require_recent_login(app.clock.now()) {
+                    Ok(()) => InviteRights::Everyone,
+                    Err(_) if sees_tokens => InviteRights::EveryoneAfterLogin,
+                    Err(_) => InviteRights::Members,
+                };
+                Ok(Self { scope: caller.scope(), rights, sees_tokens, actor: Actor::from(&caller) })
             }
         }
     }
@@ -102,8 +107,9 @@ impl FromRequestParts<App> for InviteReader {
 /// A caller that may change a user: an administrator of the tenant, or the platform administrator.
 pub(super) struct UserManager {
     pub(super) scope: TenantScope,
-    /// False for the platform administrator: roles are up to the tenant.
-    pub(super) may_change_role: bool,
+    /// `forbidden` for the platform administrator: roles are up to the tenant. `reauthentication_required` for an administrator
+    /// without a recent login.
+    pub(super) may_change_role: Result<(), Problem>,
     pub(super) actor: Actor,
 }
 
@@ -115,10 +121,12 @@ impl FromRequestParts<App> for UserManager {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
-                Ok(Self { scope, may_change_role: false, actor: Actor::PlatformAdmin })
+                let may_change_role = Err(ProblemKind::Forbidden.into());
+                Ok(Self { scope, may_change_role, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) if caller.is_admin() => {
-                Ok(Self { scope: caller.scope(), may_change_role: true, actor: Actor::from(&caller) })
+                let may_change_role = caller.require_recent_login(app.clock.now());
+                Ok(Self { scope: caller.scope(), may_change_role, actor: Actor::from(&caller) })
             }
             AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }
@@ -126,11 +134,6 @@ impl FromRequestParts<App> for UserManager {
 }
 
 impl Inviter {
-    /// Requires the right to assign this role.
-    pub(super) fn require_role(&self, role: Role) -> Result<(), Problem> {
-        if role <= self.highest_role { Ok(()) } else { Err(ProblemKind::Forbidden.into()) }
-    }
-
     /// Requires the right to get the token by this delivery.
     pub(super) fn require_delivery(&self, delivery: Delivery) -> Result<(), Problem> {
         if delivery == Delivery::Email || self.sees_tokens {

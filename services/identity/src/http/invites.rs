@@ -25,7 +25,7 @@ pub(super) async fn invite(
     State(app): State<App>,
     JsonBody(request): JsonBody<InviteUser>,
 ) -> Result<(StatusCode, Json<Invite>), Problem> {
-    inviter.require_role(request.role)?;
+    inviter.rights.require_grant(request.role)?;
     inviter.require_delivery(request.delivery)?;
     let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
         Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
@@ -70,8 +70,8 @@ pub(super) async fn resend(
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Json<Invite>, Problem> {
     inviter.require_delivery(delivery)?;
-    let Inviter { scope, highest_role, actor, .. } = inviter;
-    Ok(Json(app.resend_invite(&scope, actor, highest_role, invite_id, delivery).await?))
+    let Inviter { scope, rights, actor, .. } = inviter;
+    Ok(Json(app.resend_invite(&scope, actor, rights, invite_id, delivery).await?))
 }
 
 /// `DELETE /users/invites/{invite_id}`.
@@ -80,7 +80,7 @@ pub(super) async fn revoke(
     State(app): State<App>,
     Id(invite_id): Id<InviteId>,
 ) -> Result<StatusCode, Problem> {
-    let Inviter { scope, highest_role, actor, .. } = inviter;
-    app.revoke_invite(&scope, actor, highest_role, invite_id).await?;
+    let Inviter { scope, rights, actor, .. } = inviter;
+    app.revoke_invite(&scope, actor, rights, invite_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -47,8 +47,8 @@ pub(super) async fn patch(
     Id(user_id): Id<UserId>,
     JsonBody(request): JsonBody<PatchUser>,
 ) -> Result<Json<User>, Problem> {
-    if request.role.is_some() && !may_change_role {
-        return Err(ProblemKind::Forbidden.into());
+    if request.role.is_some() {
+        may_change_role?;
     }
     Ok(Json(app.patch_user(&scope, actor, user_id, &request).await?))
 }

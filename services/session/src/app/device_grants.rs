@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use contract::device::{
     DecideDevice, Decision, DeviceCodes, DeviceError, DeviceRequest, DeviceSession, InspectDevice,
     StartDevice,
 };
-use contract::internal::Credential;
 use contract::session::SessionMethod;
 use contract::{ProblemKind, Secret};
 use database::TenantTx;
@@ -22,7 +21,7 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 use super::App;
 use super::sessions::{lock_session, require_session};
 use crate::domain::account_status::AccountVersions;
-use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, can_approve, display_name};
+use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, display_name};
 use crate::domain::session::NewSession;
 use crate::domain::user_code::UserCode;
 use crate::store::device_grant::{self, NewGrant, StoredGrant};
@@ -176,8 +175,8 @@ impl App {
         address: IpAddr,
     ) -> Result<(), Problem> {
         let (user_id, session_id) = require_session(caller)?;
-        if request.decision == Decision::Approve && !has_recent_password_login(caller, self.clock.now()) {
-            return Err(ProblemKind::ReauthenticationRequired.into());
+        if request.decision == Decision::Approve {
+            caller.require_recent_login(self.clock.now())?;
         }
         let user_code = parse_user_code(&request.user_code)?;
         let decide = async {
@@ -250,13 +249,6 @@ impl App {
 /// Parses a user code. Malformed input does not count as a wrong code, because it reveals nothing.
 fn parse_user_code(input: &str) -> Result<UserCode, Problem> {
     input.parse().map_err(|_| unknown_code())
-}
-
-fn has_recent_password_login(caller: &Caller, now: DateTime<Utc>) -> bool {
-    matches!(
-        caller.subject().credential,
-        Credential::Session { method: SessionMethod::Password, created_at, .. } if can_approve(created_at, now)
-    )
 }
 
 /// Returns 429 if the user entered too many wrong codes.

@@ -8,8 +8,6 @@ use contract::device::{Decision, DeviceError};
 pub(crate) const LIFETIME: TimeDelta = TimeDelta::minutes(10);
 /// The initial minimum time between two polls.
 pub(crate) const INTERVAL_SECONDS: u32 = 5;
-/// Approval requires a password login within this time, so that a session from device login cannot approve another device.
-const APPROVAL_WINDOW: TimeDelta = TimeDelta::minutes(10);
 /// The maximum length of a displayed client name; the rest is cut off.
 const MAX_NAME_CHARS: usize = 64;
 
@@ -64,11 +62,6 @@ impl<T> DeviceGrant<T> {
     }
 }
 
-/// Returns whether a password login is recent enough to approve a device.
-pub(crate) fn can_approve(logged_in_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    now - logged_in_at <= APPROVAL_WINDOW
-}
-
 /// The client name for display: without control characters, at most 64 characters. `None` if nothing is left.
 pub(crate) fn display_name(name: &str) -> Option<String> {
     let name: String = name.trim().chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect();
@@ -86,13 +79,6 @@ mod tests {
         assert_eq!(display_name(" a\n\u{1b}[2Jtv "), Some("a[2Jtv".to_owned()));
         assert_eq!(display_name(" \u{7} "), None);
         assert_eq!(display_name(&"ä".repeat(100)).unwrap().chars().count(), MAX_NAME_CHARS);
-    }
-
-    #[test]
-    fn approval_requires_a_login_within_ten_minutes() {
-        let then = DateTime::UNIX_EPOCH;
-        assert!(can_approve(then, then + TimeDelta::minutes(10)));
-        assert!(!can_approve(then, then + TimeDelta::minutes(10) + TimeDelta::microseconds(1)));
     }
 
     #[derive(Clone, Copy, Debug)]

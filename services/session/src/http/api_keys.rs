@@ -1,6 +1,6 @@
 //! `/api-keys`: the tenant's API keys, for its administrators.
 
-use authn::Admin;
+use authn::{Admin, RecentAdmin};
 use axum::Json;
 use axum::extract::State;
 use contract::Page;
@@ -17,7 +17,7 @@ use crate::app::App;
 /// `POST /api-keys`: the only response that contains the key itself.
 pub(super) async fn create(
     State(app): State<App>,
-    Admin(admin): Admin,
+    RecentAdmin(admin): RecentAdmin,
     JsonBody(request): JsonBody<CreateApiKey, 65_536>,
 ) -> Result<(StatusCode, Json<ApiKey>), Problem> {
     Ok((StatusCode::CREATED, Json(app.create_api_key(&admin, request).await?)))
