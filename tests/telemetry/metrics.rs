@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use contract::identity::{Delivery, InviteUser};
 use contract::{Role, identity};
-use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
+use database::outbox::{
+    CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy,
+};
 use service::Tasks;
 use service::clock::SystemClock;
 use service::telemetry::Metrics;
@@ -111,7 +113,7 @@ async fn metrics_count_requests_hashes_and_published_events() {
         r#"svc_http_request_duration_seconds_count{service="ingest",method="POST",route="/api/v1/events"} 2"#,
         r#"svc_http_requests_in_flight{service="ingest"} 0"#,
         r#"svc_outbox_deliveries_total{schema="identity",outcome="dead_lettered"} 0"#,
-        r#"svc_outbox_rows{schema="identity",state="dead_lettered"} 0"#,
+        r#"svc_outbox_rows{schema="identity",kind="invite_mail",state="dead_lettered"} 0"#,
         r#"svc_publish_available{stream="UDM"} 1"#,
         r#"svc_publish_duration_seconds_count{stream="UDM"} 2"#,
         r#"svc_publish_in_flight_bytes{stream="UDM"} 0"#,
@@ -158,7 +160,8 @@ async fn the_outbox_metrics_count_pending_and_dead_lettered_messages_and_the_old
     let (metrics, tasks) = (Metrics::new("test"), Tasks::default());
     let relay = Relay {
         database: system.database.pool("svc_identity").unwrap().measured(&metrics, &tasks),
-        kinds: &[],
+        name: "test",
+        kinds: &["x"],
         retry_policy: RetryPolicy::DeadLetter,
         timeout: DELIVERY_TIMEOUT,
         concurrency: CONCURRENCY,
@@ -166,15 +169,18 @@ async fn the_outbox_metrics_count_pending_and_dead_lettered_messages_and_the_old
         clock: Arc::new(SystemClock),
     };
     tasks.spawn("relay", relay.run(tasks.clone()));
-    let pending = "svc_outbox_rows{schema=\"identity\",state=\"pending\"} 2\n";
+    let pending = "svc_outbox_rows{schema=\"identity\",kind=\"test\",state=\"pending\"} 2\n";
     let text = wait_until("the gauges are updated", async || {
         Some(metrics.text()).filter(|text| text.contains(pending))
     })
     .await;
-    assert!(text.contains("svc_outbox_rows{schema=\"identity\",state=\"dead_lettered\"} 1\n"), "{text}");
-    let oldest = text
-        .lines()
-        .find_map(|line| line.strip_prefix("svc_outbox_oldest_age_seconds{schema=\"identity\"} "));
+    assert!(
+        text.contains("svc_outbox_rows{schema=\"identity\",kind=\"test\",state=\"dead_lettered\"} 1\n"),
+        "{text}"
+    );
+    let oldest = text.lines().find_map(|line| {
+        line.strip_prefix("svc_outbox_oldest_age_seconds{schema=\"identity\",kind=\"test\"} ")
+    });
     let oldest: f64 = oldest.unwrap().parse().unwrap();
     assert!((600.0..660.0).contains(&oldest), "{oldest}");
     tasks.stopping().cancel();

@@ -72,7 +72,7 @@
 {{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
 {{- end -}}
 {{- if and $values.ingest.enabled (not $values.nats.stream.maxBytes) -}}
-{{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 80 % of the volume of a server" -}}
+{{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of the volume of a server" -}}
 {{- end -}}
 {{- if and $values.identity.enabled $values.mail.existingSecret $values.mail.toFiles -}}
 {{- $errors = append $errors "mail.existingSecret and mail.toFiles are both set, but only one is allowed: type --set mail.toFiles=false" -}}

@@ -2,11 +2,17 @@
 //!
 //! An event is an outbox message in the transaction of the change: a change that is rolled back leaves no event, and the
 //! event of a committed change is published at least once. A relay publishes the messages to the stream `AUDIT`
-//! (`audit.v1.<tenant>.<context>.<event>`), which drops duplicates. Event names follow the OWASP Logging Vocabulary.
+//! (`audit.v1.<tenant>.<context>.<event>`), which drops duplicates. Events of tenants that do not exist are published to the
+//! stream `AUDIT_ANONYMOUS`. Event names follow the OWASP Logging Vocabulary.
+//!
+//! No tenant can harm the audit of another: repeated failures are one record per minute, one tenant can fill at most a quarter
+//! of `AUDIT`, and its further events wait in the outbox without delaying those of other tenants.
 
 mod event;
 mod log;
+mod publication;
 
 pub use event::{AuditEvent, EventName};
-pub use log::{AUDIT_PERSONAL, AuditLog, InvalidPiiPolicy, PiiPolicy, publish};
+pub use log::{AUDIT_PERSONAL, AuditLog, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
+pub use publication::{AuditStream, Publication};
 pub use tenancy::Actor;

@@ -1,26 +1,18 @@
-//! Recording of audit events, the policy that decides which personal data they keep, and publication to the stream.
+//! Recording of audit events, and the policy that decides which personal data they keep.
 
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use bus::{AUDIT_STREAM, AuditSubject, ConnectError, Message, PublishLimits, Publisher};
-use chrono::{DateTime, Utc};
-use database::outbox::{
-    CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy,
-};
-use database::{Database, TenantTx};
+use chrono::{DateTime, TimeDelta, Utc};
+use database::TenantTx;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use service::config::Variable;
-use service::telemetry::{self, Metrics};
-use service::{Clock, Tasks};
-use tokio::time::Instant;
+use tenancy::UserId;
 
 use crate::AuditEvent;
 
-/// The kind of the outbox messages.
-const AUDIT: &str = "audit";
+/// The time in which repeated failures become one record.
+const FOLD_TIME: TimeDelta = TimeDelta::minutes(1);
 
 /// The personal data that audit events keep.
 pub const AUDIT_PERSONAL: Variable = Variable {
@@ -72,13 +64,35 @@ pub struct AuditLog {
 
 /// The outbox message of an event. The function of session's schema that records expired sessions writes the same form.
 #[derive(Serialize, Deserialize)]
-#[serde(tag = "kind", rename = "audit")]
-struct Recorded {
-    /// Whether the tenant exists. The events of all tenants that do not exist share one subject.
-    tenant_exists: bool,
-    name: String,
-    occurred_at: DateTime<Utc>,
-    event: Value,
+#[serde(tag = "kind")]
+pub(crate) enum Recorded {
+    /// An event of a tenant.
+    #[serde(rename = "audit")]
+    OfTenant(Record),
+    /// An event of a tenant that does not exist.
+    #[serde(rename = "audit_anonymous")]
+    Anonymous(Record),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) occurred_at: DateTime<Utc>,
+    pub(crate) event: Value,
+    /// The number of events, if the record represents several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<u64>,
+}
+
+/// A failed attempt at a password, with a tenant from an unverified header.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedAttempt<'a> {
+    /// Whether the tenant exists.
+    pub tenant_exists: bool,
+    /// The account, if it exists. All accounts that do not exist count as one, because a client can name any number of them.
+    pub user_id: Option<UserId>,
+    /// The source address of the attempt, as rate limits count it.
+    pub source: &'a str,
 }
 
 impl AuditLog {
@@ -89,82 +103,27 @@ impl AuditLog {
 
     /// Records an event of a transaction.
     pub fn record(&self, tx: &mut TenantTx, event: AuditEvent) {
-        self.record_unverified(tx, true, event);
+        let record = self.prepare(tx, event);
+        tx.send(&Recorded::OfTenant(record));
     }
 
-    /// Records an event for a tenant that comes from an unverified header and may not exist.
-    pub fn record_unverified(&self, tx: &mut TenantTx, tenant_exists: bool, event: AuditEvent) {
+    /// Records the event of a failed attempt. Failures at one account from one source within a minute are one record with their
+    /// number, the time of the first, and the details of the first.
+    pub fn record_failure(&self, tx: &mut TenantTx, attempt: FailedAttempt<'_>, event: AuditEvent) {
+        let FailedAttempt { tenant_exists, user_id, source } = attempt;
+        let record = self.prepare(tx, event);
+        let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
+        let key = format!("{}:{}:{account}:{source}", record.name, tx.tenant_id());
+        let recorded = if tenant_exists { Recorded::OfTenant(record) } else { Recorded::Anonymous(record) };
+        tx.send_folded(key, FOLD_TIME, &recorded);
+    }
+
+    fn prepare(self, tx: &TenantTx, event: AuditEvent) -> Record {
         let event = AuditEvent { actor: event.actor.or(Some(tx.actor())), ..self.policy.apply(event) };
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
-        let occurred_at = tx.now();
-        tx.send(&Recorded { tenant_exists, name, occurred_at, event });
-    }
-}
-
-/// Timeout for the acknowledgement of one event.
-const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Small, because the relay delivers few messages at the same time.
-const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
-
-struct PublishAudit {
-    publisher: Publisher,
-    context: &'static str,
-}
-
-/// Starts the relay that publishes the events of a context. It retries without limit while the broker is down or the stream
-/// is full.
-///
-/// # Errors
-/// The configuration of the broker is invalid.
-pub fn publish(
-    broker: bus::Config,
-    database: Database,
-    clock: Arc<dyn Clock>,
-    metrics: &Metrics,
-    tasks: &Tasks,
-) -> Result<(), ConnectError> {
-    let publisher = Publisher::start(broker, AUDIT_STREAM, IN_FLIGHT, metrics, tasks)?;
-    let deliver = PublishAudit { publisher, context: database.schema() };
-    let relay = Relay {
-        database,
-        kinds: &[AUDIT],
-        retry_policy: RetryPolicy::Unlimited,
-        timeout: DELIVERY_TIMEOUT,
-        concurrency: CONCURRENCY,
-        deliver,
-        clock,
-    };
-    tasks.spawn("outbox: audit", relay.run(tasks.clone()));
-    Ok(())
-}
-
-impl PublishAudit {
-    fn message(&self, row: &OutboxMessage) -> Result<Message, DeliveryError> {
-        let permanent = |error: &dyn std::error::Error| DeliveryError::Permanent(error.to_string());
-        let Recorded { tenant_exists, name, occurred_at, mut event } = row.decode()?;
-        let tenant_id = tenant_exists.then_some(&row.tenant_id);
-        let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| permanent(&error))?;
-        event["id"] = json!(row.outbox_id);
-        event["context"] = json!(self.context);
-        event["occurred_at"] = json!(occurred_at);
-        event["tenant_id"] = json!(tenant_id);
-        let trace = telemetry::traceparent();
-        Message::audit(&subject, &row.outbox_id.to_string(), trace.as_deref(), event.to_string().into())
-            .map_err(|error| permanent(&error))
-    }
-}
-
-impl Deliver for PublishAudit {
-    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
-        let message = self.message(row)?;
-        let deadline = Instant::now() + ACK_TIMEOUT;
-        let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
-        published
-            .map(drop)
-            .map_err(|error| DeliveryError::Transient(format!("stream {AUDIT_STREAM}: {error}")))
+        Record { name, occurred_at: tx.now(), event, count: None }
     }
 }
 

@@ -15,9 +15,9 @@ pub use invalidations::{
     InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
-pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher};
+pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher, StreamUsage};
 pub use streams::{
-    AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, Profile, StreamDefinition, StreamError, UDM_STREAM, audit,
-    dead_letters, ensure, events, verify,
+    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, Profile, StreamDefinition,
+    StreamError, UDM_STREAM, anonymous_audit, audit, dead_letters, ensure, events, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, partition};

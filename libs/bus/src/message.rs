@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenancy::TenantId;
 use udm::Event;
 
-use crate::streams::{AUDIT_STREAM, UDM_STREAM};
+use crate::streams::{ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, UDM_STREAM};
 use crate::subject::{AuditSubject, EventSubject, InvalidSubject, long_digest, short_digest};
 
 const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
@@ -125,9 +125,10 @@ impl Message {
         payload: Bytes,
     ) -> Result<Self, InvalidSubject> {
         let trace = traceparent.and_then(|text| Some((TRACEPARENT, text.parse().ok()?)));
+        let stream = if subject.tenant().is_some() { AUDIT_STREAM } else { ANONYMOUS_AUDIT_STREAM };
         Ok(Self {
             subject: subject.to_string().into(),
-            own: [(NATS_MESSAGE_ID, value(outbox_id)?), (NATS_EXPECTED_STREAM, value(AUDIT_STREAM)?)]
+            own: [(NATS_MESSAGE_ID, value(outbox_id)?), (NATS_EXPECTED_STREAM, value(stream)?)]
                 .into_iter()
                 .chain(trace)
                 .collect(),

@@ -93,6 +93,19 @@ pub struct InFlight {
     pub bytes: usize,
 }
 
+/// Size of a stream, and the part of its messages that some subjects have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// Maximum size in bytes; `None` if it is unlimited.
+    pub max_bytes: Option<u64>,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Number of messages.
+    pub messages: u64,
+    /// Number of messages with one of the subjects.
+    pub matching: u64,
+}
+
 /// Publishes to one stream. Clones share the connection and the memory budget.
 #[derive(Clone)]
 pub struct Publisher(Arc<Shared>);
@@ -176,6 +189,13 @@ impl Publisher {
             link.send(Pending::new(message, reservation, deadline, &batch, index));
         }
         batch.outcomes().await
+    }
+
+    /// Returns the size of the stream and the number of messages with a subject that matches the filter. NATS does not count
+    /// their bytes.
+    pub async fn usage(&self, subjects: &str) -> Result<StreamUsage, PublishError> {
+        let link = self.0.link.borrow().clone().ok_or(PublishError::Unavailable)?;
+        link.usage(&self.0.stream, subjects).await.ok_or(PublishError::Unavailable)
     }
 
     /// Returns whether publishing is possible: connected, and the stream replied to the last probe.

@@ -15,13 +15,17 @@ use async_nats::jetstream::{Context, ErrorCode};
 pub const UDM_STREAM: &str = "UDM";
 /// Name of the stream of events that a consumer failed to process.
 pub const DEAD_LETTER_STREAM: &str = "UDM_DLQ";
-/// Name of the stream of audit events.
+/// Name of the stream of audit events of tenants.
 pub const AUDIT_STREAM: &str = "AUDIT";
+/// Name of the stream of audit events that belong to no tenant.
+pub const ANONYMOUS_AUDIT_STREAM: &str = "AUDIT_ANONYMOUS";
 
 const DAY: Duration = Duration::from_hours(24);
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// The maximum size of `AUDIT` and `UDM_DLQ` is this fraction of the size of `UDM`.
 const SIDE_STREAM_FRACTION: u64 = 8;
+/// The maximum size of `AUDIT_ANONYMOUS` is this fraction of the size of `UDM`.
+const ANONYMOUS_AUDIT_FRACTION: u64 = 64;
 /// Allowance for headers in the maximum message size.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
 
@@ -43,8 +47,8 @@ pub struct Profile {
     pub durability: Durability,
     /// Number of servers that store each message: 3 in a cluster, 1 standalone.
     pub replicas: usize,
-    /// Maximum size of `UDM`. `AUDIT` and `UDM_DLQ` have an eighth of it each. At most 80 % of the volume, so that all
-    /// three fit.
+    /// Maximum size of `UDM`. `AUDIT` and `UDM_DLQ` have an eighth of it each, `AUDIT_ANONYMOUS` a 64th. At most 75 % of the
+    /// volume, so that all four fit.
     pub max_bytes: u64,
 }
 
@@ -93,7 +97,7 @@ pub fn dead_letters(profile: &Profile) -> StreamDefinition {
     ))
 }
 
-/// Returns the definition of `AUDIT`: audit events, 400 days.
+/// Returns the definition of `AUDIT`: audit events of tenants, 400 days.
 pub fn audit(profile: &Profile) -> StreamDefinition {
     StreamDefinition(base(
         AUDIT_STREAM,
@@ -102,6 +106,14 @@ pub fn audit(profile: &Profile) -> StreamDefinition {
         profile.max_bytes / SIDE_STREAM_FRACTION,
         profile,
     ))
+}
+
+/// Returns the definition of `AUDIT_ANONYMOUS`: audit events that belong to no tenant, 7 days. Unauthenticated clients cause
+/// them, so the newest replace the oldest.
+pub fn anonymous_audit(profile: &Profile) -> StreamDefinition {
+    let max_bytes = profile.max_bytes / ANONYMOUS_AUDIT_FRACTION;
+    let config = base(ANONYMOUS_AUDIT_STREAM, "audit.anonymous.v1.>", 7 * DAY, max_bytes, profile);
+    StreamDefinition(Config { discard: DiscardPolicy::Old, ..config })
 }
 
 fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: &Profile) -> Config {

@@ -12,8 +12,7 @@ pub const PARTITIONS: u8 = 64;
 
 const EVENT_PREFIX: &str = "udm.v1";
 const AUDIT_PREFIX: &str = "audit.v1";
-/// Token for a tenant that does not exist. A tenant id has no underscore.
-const NO_TENANT: &str = "_";
+const ANONYMOUS_AUDIT_PREFIX: &str = "audit.anonymous.v1";
 const HASHED: &str = "h-";
 const MAX_PLAIN_SOURCE: usize = 64;
 const MAX_EVENT_TYPE: usize = 64;
@@ -114,7 +113,8 @@ impl FromStr for EventSubject {
     }
 }
 
-/// Subject of an audit event: `audit.v1.<tenant>.<context>.<event>`, with `_` for a tenant that does not exist.
+/// Subject of an audit event: `audit.v1.<tenant>.<context>.<event>`, or `audit.anonymous.v1.<context>.<event>` for an event of no
+/// tenant. The second form contains nothing that a client chooses, so that the number of subjects is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditSubject {
     tenant: Option<TenantId>,
@@ -129,6 +129,11 @@ impl AuditSubject {
             return Err(InvalidSubject);
         }
         Ok(Self { tenant: tenant.cloned(), context: context.to_owned(), event: event.to_owned() })
+    }
+
+    /// The filter for all audit events of a tenant.
+    pub fn of_tenant(tenant: &TenantId) -> String {
+        format!("{AUDIT_PREFIX}.{tenant}.>")
     }
 
     /// The affected tenant, if it exists.
@@ -150,8 +155,10 @@ impl AuditSubject {
 impl fmt::Display for AuditSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, context, event } = self;
-        let tenant = tenant.as_ref().map_or(NO_TENANT, TenantId::as_str);
-        write!(f, "{AUDIT_PREFIX}.{tenant}.{context}.{event}")
+        match tenant {
+            Some(tenant) => write!(f, "{AUDIT_PREFIX}.{tenant}.{context}.{event}"),
+            None => write!(f, "{ANONYMOUS_AUDIT_PREFIX}.{context}.{event}"),
+        }
     }
 }
 
@@ -159,12 +166,12 @@ impl FromStr for AuditSubject {
     type Err = InvalidSubject;
 
     fn from_str(subject: &str) -> Result<Self, Self::Err> {
+        if let Ok([context, event]) = tokens(subject, ANONYMOUS_AUDIT_PREFIX) {
+            return Self::new(None, context, event);
+        }
         let [tenant, context, event] = tokens(subject, AUDIT_PREFIX)?;
-        let tenant = match tenant {
-            NO_TENANT => None,
-            tenant => Some(tenant.parse().map_err(|_| InvalidSubject)?),
-        };
-        Self::new(tenant.as_ref(), context, event)
+        let tenant = tenant.parse().map_err(|_| InvalidSubject)?;
+        Self::new(Some(&tenant), context, event)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams of a real nats-server: missing ones are created, existing ones are verified and never changed.
 
 use async_nats::jetstream::{self, stream::Config};
-use bus::{Durability, Profile, StreamError, audit, dead_letters, ensure, events, verify};
+use bus::{Durability, Profile, StreamError, anonymous_audit, audit, dead_letters, ensure, events, verify};
 use testkit::nats::NatsServer;
 
 const PROFILE: Profile = Profile { durability: Durability::Dev, replicas: 1, max_bytes: 1 << 30 };
@@ -15,7 +15,7 @@ async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
 #[tokio::test]
 async fn missing_stream_is_reported_and_can_be_created() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
-    for definition in [events(&PROFILE), dead_letters(&PROFILE), audit(&PROFILE)] {
+    for definition in [events(&PROFILE), dead_letters(&PROFILE), audit(&PROFILE), anonymous_audit(&PROFILE)] {
         let missing = verify(&context, &definition).await.unwrap_err();
         assert!(matches!(&missing, StreamError::Missing(name) if name == definition.name()), "{missing}");
         ensure(&context, &definition).await?;

@@ -4,11 +4,13 @@
 //! a lease: a new fencing value and an expiry. Only the holder of the fence can settle the row, so a relay that lost its
 //! lease changes nothing. Attempts are counted at the claim, so that a message that kills the process is dead-lettered too.
 //! Messages are delivered at least once.
+//!
+//! Messages that can repeat often are *folded*: those with the same key that wait for the relay are one row with their number.
 
 mod metrics;
 mod relay;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -18,7 +20,7 @@ use tenancy::{OutboxId, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::metrics::{Families, OutboxMetrics};
+use self::metrics::OutboxMetrics;
 use crate::{Database, Error};
 
 pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
@@ -27,6 +29,9 @@ pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Rel
 const KIND: &str = "kind";
 /// The field of a payload that holds the request that wrote the message.
 const ORIGIN: &str = "origin";
+
+/// The field of a payload that holds the number of folded messages.
+const COUNT: &str = "count";
 
 /// The outbox of one schema. Clones share their state.
 #[derive(Clone)]
@@ -58,6 +63,9 @@ pub(crate) struct NewMessage {
     outbox_id: OutboxId,
     kind: String,
     payload: Value,
+    /// The time from the transaction until the message is due.
+    delay: TimeDelta,
+    fold_key: Option<String>,
 }
 
 impl NewMessage {
@@ -69,7 +77,14 @@ impl NewMessage {
         if let Some(origin) = Origin::current() {
             fields.insert(ORIGIN.to_owned(), json!(origin));
         }
-        Ok(Self { outbox_id: OutboxId::generate(), kind, payload: fields.into() })
+        let (outbox_id, delay) = (OutboxId::generate(), TimeDelta::zero());
+        Ok(Self { outbox_id, kind, payload: fields.into(), delay, fold_key: None })
+    }
+
+    /// The same message, folded with those that have the same key: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
+    pub(crate) fn folded(mut self, key: String, delay: TimeDelta) -> Self {
+        self.payload[COUNT] = json!(1);
+        Self { delay, fold_key: Some(key), ..self }
     }
 }
 
@@ -80,14 +95,12 @@ fn take_kind(mut message: Value) -> (Value, Option<Value>) {
 
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
-        let metrics = OutboxMetrics::new(&Families::default(), schema);
-        Self { schema, wake: watch::Sender::new(()), metrics }
+        Self { schema, wake: watch::Sender::new(()), metrics: OutboxMetrics::default() }
     }
 
     /// The same outbox, with its metrics registered.
     pub(crate) fn measured(self, metrics: &Metrics) -> Self {
-        let families = metrics.shared(Families::register);
-        Self { metrics: OutboxMetrics::new(&families, self.schema), ..self }
+        Self { metrics: metrics.shared(OutboxMetrics::register), ..self }
     }
 
     pub(crate) async fn insert(
@@ -99,20 +112,23 @@ impl Outbox {
     ) -> Result<(), Error> {
         let insert = format!(
             "-- outbox.insert
-            insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
-            select outbox_id, $1, kind, payload, $2, $2
-            from unnest($3::uuid[], $4::text[], $5::jsonb[]) as messages (outbox_id, kind, payload)",
+            insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
+            select outbox_id, $1, kind, payload, $2, due_at, fold_key
+            from unnest($3::uuid[], $4::text[], $5::jsonb[], $6::timestamptz[], $7::text[])
+                as messages (outbox_id, kind, payload, due_at, fold_key)
+            on conflict (fold_key) where attempts = 0 do update
+            set payload = jsonb_set(outbox.payload, '{{{COUNT}}}', to_jsonb((outbox.payload ->> '{COUNT}')::bigint + 1))",
             self.schema
         );
-        let column =
-            |message: &NewMessage| (message.outbox_id, (message.kind.clone(), message.payload.clone()));
-        let (ids, (kinds, payloads)): (Vec<_>, (Vec<_>, Vec<_>)) = messages.iter().map(column).unzip();
+        let all = messages.iter();
         sqlx::query(sqlx::AssertSqlSafe(insert))
             .bind(tenant_id.as_str())
             .bind(now)
-            .bind(ids)
-            .bind(kinds)
-            .bind(payloads)
+            .bind(all.clone().map(|message| message.outbox_id).collect::<Vec<_>>())
+            .bind(all.clone().map(|message| message.kind.clone()).collect::<Vec<_>>())
+            .bind(all.clone().map(|message| message.payload.clone()).collect::<Vec<_>>())
+            .bind(all.clone().map(|message| now + message.delay).collect::<Vec<_>>())
+            .bind(all.map(|message| message.fold_key.clone()).collect::<Vec<_>>())
             .execute(connection)
             .await?;
         Ok(())
@@ -204,7 +220,7 @@ mod tests {
     }
 
     fn row(message: &impl Serialize) -> OutboxMessage {
-        let NewMessage { outbox_id, kind, payload } = NewMessage::new(message).unwrap();
+        let NewMessage { outbox_id, kind, payload, .. } = NewMessage::new(message).unwrap();
         let tenant_id = "acme".parse().unwrap();
         OutboxMessage { outbox_id, tenant_id, kind, payload, attempts: 1, fence: Uuid::nil() }
     }

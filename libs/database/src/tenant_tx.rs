@@ -1,6 +1,6 @@
 //! The unit of work of a use case: one transaction, which row-level security confines to one tenant.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -72,6 +72,13 @@ impl TenantTx {
     /// `#[serde(tag = "kind")]`. The relay continues the trace of the current request.
     pub fn send(&mut self, message: &impl Serialize) {
         self.messages.push(NewMessage::new(message));
+    }
+
+    /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key only increase its field
+    /// `count`, so at most one message per delay is delivered. The first of them is delivered; it has the count from the start.
+    /// Keys of different tenants must be different.
+    pub fn send_folded(&mut self, key: String, delay: TimeDelta, message: &impl Serialize) {
+        self.messages.push(NewMessage::new(message).map(|message| message.folded(key, delay)));
     }
 
     /// Adds an action that runs once the transaction has committed, after those added before.

@@ -230,10 +230,11 @@ impl TestSystem {
         .await
     }
 
-    /// Waits until all outbox messages are delivered or dead-lettered.
+    /// Waits until all outbox messages are delivered or dead-lettered. Does not wait for the delay of folded messages.
     pub async fn wait_for_empty_outbox(&self) {
         const PENDING: &str = "select (select count(*) from identity.outbox where dead_lettered_at is null)
             + (select count(*) from session.outbox where dead_lettered_at is null)";
+        self.run_sql("update identity.outbox set due_at = created_at where fold_key is not null").await;
         let mut connection = self.database.superuser().await.expect("a database connection");
         wait_until("the outbox is empty", async || {
             let pending = sqlx::query_scalar::<_, i64>(PENDING).fetch_one(&mut connection).await;

@@ -101,8 +101,11 @@ create table identity.outbox (
     -- The claim of the relay that delivers the message; null if no relay does.
     fence uuid,
     dead_lettered_at timestamptz,
-    last_error text
+    last_error text,
+    -- Messages with one key become one message with their number, until a relay claims it.
+    fold_key text
 );
+create unique index outbox_fold_key on identity.outbox (fold_key) where attempts = 0;
 -- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.
 create index outbox_turn_idx on identity.outbox (kind, tenant_id, due_at) where dead_lettered_at is null;
 create index outbox_leased_idx on identity.outbox (tenant_id) where fence is not null;
@@ -183,7 +186,7 @@ create policy outbox_tenant on identity.outbox to svc_identity
 create policy outbox_migrator on identity.outbox to svc_identity_migrator using (true);
 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
-grant insert on identity.outbox to svc_identity;
+grant insert, select (fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
 grant select, insert, update, delete on identity.limits, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
 
@@ -334,8 +337,24 @@ language sql volatile security definer set search_path = '' as $$
     where outbox_id = in_outbox_id and fence = in_fence
 $$;
 
+-- The relay postpones the messages of a tenant that cannot be delivered for a while: the claimed message and those that no relay
+-- delivers now.
+create function identity.outbox_postpone(
+    in_outbox_id uuid, in_fence uuid, in_tenant_id text, in_kinds text[], in_due_at timestamptz, in_error text
+)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    update identity.outbox
+    set fence = null, due_at = in_due_at, last_error = in_error
+    where tenant_id = in_tenant_id
+        and kind = any(in_kinds)
+        and due_at < in_due_at
+        and dead_lettered_at is null
+        and (fence is null or (outbox_id = in_outbox_id and fence = in_fence))
+$$;
+
 -- Metrics of the relay. Returns numbers only.
-create function identity.outbox_stats(in_now timestamptz)
+create function identity.outbox_stats(in_now timestamptz, in_kinds text[])
 returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
 language sql stable security definer set search_path = '' as $$
     select
@@ -346,6 +365,7 @@ language sql stable security definer set search_path = '' as $$
         count(*) filter (where dead_lettered_at is null),
         count(*) filter (where dead_lettered_at is not null)
     from identity.outbox
+    where kind = any(in_kinds)
 $$;
 
 -- `svc-identity outbox list`: undelivered messages of all tenants, without their payloads.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use audit::AuditLog;
+use audit::{AuditLog, AuditStream, Publication};
 use authn::{SERVICE_TOKEN_PREVIOUS, SessionClient};
 use chrono::TimeDelta;
 use database::Database;
@@ -132,7 +132,10 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
     // The broker permits subscriptions below an inbox of the user only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
-    audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
+    let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
+    for stream in [AuditStream::OfTenants, AuditStream::Anonymous] {
+        publication.start(stream, metrics, &tasks)?;
+    }
 
     // Includes the time to compose and to settle a mail.
     let mail_timeout = match &config.mail.delivery {
@@ -150,12 +153,12 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let mail = (RetryPolicy::DeadLetter, mail_timeout, connections);
     let status = (RetryPolicy::Unlimited, DELIVERY_TIMEOUT, CONCURRENCY);
     for (name, kinds, (retry_policy, timeout, concurrency)) in [
-        ("outbox: security mail", SECURITY_MAIL, mail),
-        ("outbox: invite mail", INVITE_MAIL, mail),
-        ("outbox: account status", STATUS, status),
+        ("security_mail", SECURITY_MAIL, mail),
+        ("invite_mail", INVITE_MAIL, mail),
+        ("account_status", STATUS, status),
     ] {
         let (database, deliver, clock) = (database.clone(), delivery.clone(), Arc::clone(&clock));
-        let relay = Relay { database, kinds, retry_policy, timeout, concurrency, deliver, clock };
+        let relay = Relay { database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let public = limiter.wrap(config.rate_limits.other, http::public(app));

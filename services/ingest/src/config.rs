@@ -26,7 +26,7 @@ service::variables! {
             .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),
         /// Number of servers that store each event.
         pub(crate) replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
-        /// Maximum size of the event stream. Use at most 80 % of the broker's volume.
+        /// Maximum size of the event stream. Use at most 75 % of the broker's volume.
         pub(crate) max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
         /// Guarantee of a 202 response: `strict` is synced to disk by every replica, `standard` is written by a
         /// majority, `dev` is written by one server.

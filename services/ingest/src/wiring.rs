@@ -118,8 +118,9 @@ async fn check_streams(nats: &bus::Config, mode: StreamMode, profile: &bus::Prof
         match mode {
             StreamMode::Verify => bus::verify(&context, &bus::events(profile)).await,
             StreamMode::Ensure => {
-                for definition in [bus::audit(profile), bus::dead_letters(profile), bus::events(profile)] {
-                    bus::ensure(&context, &definition).await?;
+                // `UDM` is last: publishing is possible when it exists.
+                for definition in [bus::audit, bus::anonymous_audit, bus::dead_letters, bus::events] {
+                    bus::ensure(&context, &definition(profile)).await?;
                 }
                 Ok(())
             }

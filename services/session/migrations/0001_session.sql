@@ -135,8 +135,11 @@ create table session.outbox (
     -- The claim of the relay that delivers the message; null if no relay does.
     fence uuid,
     dead_lettered_at timestamptz,
-    last_error text
+    last_error text,
+    -- Messages with one key become one message with their number, until a relay claims it.
+    fold_key text
 );
+create unique index outbox_fold_key on session.outbox (fold_key) where attempts = 0;
 -- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.
 create index outbox_turn_idx on session.outbox (kind, tenant_id, due_at) where dead_lettered_at is null;
 create index outbox_leased_idx on session.outbox (tenant_id) where fence is not null;
@@ -196,7 +199,7 @@ grant select, insert, update on
 to svc_session;
 grant select, update on session.device_grants to svc_session;
 grant select, insert on session.wrong_user_codes to svc_session;
-grant insert on session.outbox to svc_session;
+grant insert, select (fold_key, attempts, payload), update (payload) on session.outbox to svc_session;
 grant select, insert, update, delete on session.limits to svc_session;
 grant select on session.schema_migrations to svc_session;
 
@@ -455,7 +458,6 @@ begin
             expired.tenant_id,
             'audit',
             jsonb_build_object(
-                'tenant_exists', true,
                 'name', 'session_expired',
                 'occurred_at', expired.expired_at,
                 'event', jsonb_build_object(
@@ -576,8 +578,24 @@ language sql volatile security definer set search_path = '' as $$
     where outbox_id = in_outbox_id and fence = in_fence
 $$;
 
+-- Outbox: the relay postpones the messages of a tenant that cannot be delivered for a while: the claimed message and those that
+-- no relay delivers now.
+create function session.outbox_postpone(
+    in_outbox_id uuid, in_fence uuid, in_tenant_id text, in_kinds text[], in_due_at timestamptz, in_error text
+)
+returns void
+language sql volatile security definer set search_path = '' as $$
+    update session.outbox
+    set fence = null, due_at = in_due_at, last_error = in_error
+    where tenant_id = in_tenant_id
+        and kind = any(in_kinds)
+        and due_at < in_due_at
+        and dead_lettered_at is null
+        and (fence is null or (outbox_id = in_outbox_id and fence = in_fence))
+$$;
+
 -- Outbox: metrics of the relay.
-create function session.outbox_stats(in_now timestamptz)
+create function session.outbox_stats(in_now timestamptz, in_kinds text[])
 returns table (oldest_seconds double precision, pending bigint, dead_lettered bigint)
 language sql stable security definer set search_path = '' as $$
     select
@@ -586,6 +604,7 @@ language sql stable security definer set search_path = '' as $$
         count(*) filter (where dead_lettered_at is null),
         count(*) filter (where dead_lettered_at is not null)
     from session.outbox
+    where kind = any(in_kinds)
 $$;
 
 revoke execute on all functions in schema session from public;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use audit::AuditLog;
+use audit::{AuditLog, AuditStream, Publication};
 use authn::IntrospectionBatcher;
 use bus::InvalidationPublisher;
 use database::Database;
@@ -101,7 +101,8 @@ pub fn build(
     broker.inbox_prefix = Some("_INBOX.session".to_owned());
     let keys = config.service_secret.invalidation_keys();
     let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
-    audit::publish(broker, database.clone(), Arc::clone(&clock), metrics, &tasks)?;
+    let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
+    publication.start(AuditStream::OfTenants, metrics, &tasks)?;
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
         database,

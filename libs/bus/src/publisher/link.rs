@@ -1,5 +1,6 @@
 //! One connection to NATS. Messages in flight fail when it breaks; the next connection starts without any.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ack::{self, Reply};
 use super::pending::{Pending, PendingTable, ReplyToken};
-use super::{PublishError, PublishLimits, Shared};
+use super::{PublishError, PublishLimits, Shared, StreamUsage};
 use crate::connect::{self, Config, ConnectError};
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
@@ -234,17 +235,35 @@ impl Link {
     }
 
     async fn probe_stream(&self, shared: &Shared) -> bool {
-        // A separate inbox: the multiplexer of the client library keeps requests that timed out in its map.
-        let request = Request::new().inbox(self.client.new_inbox()).timeout(Some(PROBE_INTERVAL));
-        let subject = format!("$JS.API.STREAM.INFO.{}", shared.stream);
-        let Ok(reply) = self.client.send_request(subject, request).await else {
-            return false;
-        };
-        let Some(StreamInfo { config, state, .. }) = StreamInfo::with_leader(&reply.payload) else {
+        let Some(StreamInfo { config, state, .. }) = self.stream_info(&shared.stream, String::new()).await
+        else {
             return false;
         };
         shared.metrics.set_size(state.bytes, config.max_bytes);
         true
+    }
+
+    /// Returns the size of the stream and the number of messages with a subject that matches the filter.
+    pub(super) async fn usage(&self, stream: &str, subjects: &str) -> Option<StreamUsage> {
+        let request = serde_json::json!({ "subjects_filter": subjects }).to_string();
+        let StreamInfo { config, state, .. } = self.stream_info(stream, request).await?;
+        Some(StreamUsage {
+            max_bytes: u64::try_from(config.max_bytes).ok(),
+            bytes: state.bytes,
+            messages: state.messages,
+            matching: state.subjects.values().sum(),
+        })
+    }
+
+    async fn stream_info(&self, stream: &str, request: String) -> Option<StreamInfo> {
+        // A separate inbox: the multiplexer of the client library keeps requests that timed out in its map.
+        let request = Request::new()
+            .inbox(self.client.new_inbox())
+            .timeout(Some(PROBE_INTERVAL))
+            .payload(request.into());
+        let subject = format!("$JS.API.STREAM.INFO.{stream}");
+        let reply = self.client.send_request(subject, request).await.ok()?;
+        StreamInfo::with_leader(&reply.payload)
     }
 }
 
@@ -271,6 +290,10 @@ struct StreamConfig {
 #[derive(Deserialize)]
 struct StreamState {
     bytes: u64,
+    messages: u64,
+    /// Number of messages per subject; only in the reply to a request with a filter, and absent if no subject matches.
+    #[serde(default)]
+    subjects: HashMap<String, u64>,
 }
 
 impl StreamInfo {

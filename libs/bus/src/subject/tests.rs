@@ -20,6 +20,19 @@ fn subjects_never_change() {
 }
 
 #[test]
+fn audit_subjects_of_tenants_and_of_no_tenant_have_different_prefixes() {
+    let acme = "acme".parse().unwrap();
+    for (tenant, expected) in [
+        (Some(&acme), "audit.v1.acme.identity.user_updated"),
+        (None, "audit.anonymous.v1.identity.user_updated"),
+    ] {
+        assert_eq!(AuditSubject::new(tenant, "identity", "user_updated").unwrap().to_string(), expected);
+    }
+    assert_eq!(AuditSubject::of_tenant(&acme), "audit.v1.acme.>");
+    assert_eq!("audit.v1._.identity.user_updated".parse::<AuditSubject>(), Err(InvalidSubject));
+}
+
+#[test]
 fn invalid_event_subjects_are_rejected() {
     for bad in [
         "",
@@ -77,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn parsed_subjects_format_to_the_same_text(text in "(udm|audit)[.]v1([.][a-zA-Z0-9_*>-]{0,5}){2,6}") {
+    fn parsed_subjects_format_to_the_same_text(text in "(udm|audit|audit[.]anonymous)[.]v1([.][a-zA-Z0-9_*>-]{0,5}){2,6}") {
         if let Ok(subject) = text.parse::<EventSubject>() {
             prop_assert_eq!(subject.to_string(), text.clone());
         }

@@ -13,6 +13,7 @@ use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::metrics::RelayMetrics;
 use super::{Outbox, OutboxMessage};
 use crate::{Database, Error, decode};
 
@@ -28,6 +29,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const STATS_INTERVAL: Duration = Duration::from_secs(15);
 /// Attempts before a message is dead-lettered.
 const MAX_ATTEMPTS: i32 = 5;
+/// How long the messages of a tenant are postponed.
+const TENANT_PAUSE: TimeDelta = TimeDelta::minutes(5);
 /// The longest back-off of messages that are retried without limit.
 const MAX_UNLIMITED_BACK_OFF: TimeDelta = TimeDelta::seconds(30);
 
@@ -46,6 +49,9 @@ pub enum DeliveryError {
     /// No attempt can succeed: the message is dead-lettered.
     #[error("{0}")]
     Permanent(String),
+    /// No message of the relay for this tenant can be delivered for a while: all of them are postponed.
+    #[error("{0}")]
+    TenantBlocked(String),
 }
 
 /// The handling of a message after a failed delivery.
@@ -63,6 +69,8 @@ pub enum RetryPolicy {
 pub struct Relay<D> {
     /// The database with the outbox.
     pub database: Database,
+    /// The name in metrics: the label `kind`.
+    pub name: &'static str,
     /// The kinds of messages.
     pub kinds: &'static [&'static str],
     /// What happens after a failed delivery.
@@ -113,20 +121,29 @@ impl<D: Deliver> Relay<D> {
         self.database.outbox()
     }
 
+    fn metrics(&self) -> RelayMetrics {
+        let outbox = self.outbox();
+        outbox.metrics.of_relay(outbox.schema, self.name)
+    }
+
     /// Updates the gauges. They keep their values if the database is not available.
     async fn read_stats(&self) {
         let outbox = self.outbox();
-        let stats =
-            format!("select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1)", outbox.schema);
+        let stats = format!(
+            "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2)",
+            outbox.schema
+        );
         let read = sqlx::query_as::<_, (f64, i64, i64)>(sqlx::AssertSqlSafe(stats))
             .bind(self.clock.now())
+            .bind(self.kinds)
             .fetch_one(self.database.pool())
             .await;
         match read {
             Ok((oldest, pending, dead_lettered)) => {
-                outbox.metrics.oldest.set(oldest);
-                outbox.metrics.pending.set(pending);
-                outbox.metrics.dead_lettered.set(dead_lettered);
+                let metrics = self.metrics();
+                metrics.oldest.set(oldest);
+                metrics.pending.set(pending);
+                metrics.dead_lettered_rows.set(dead_lettered);
             }
             Err(error) => {
                 tracing::debug!(
@@ -170,6 +187,9 @@ impl<D: Deliver> Relay<D> {
     }
 
     fn settlement_after(&self, message: &OutboxMessage, error: &DeliveryError) -> Settlement {
+        if let DeliveryError::TenantBlocked(reason) = error {
+            return Settlement::Postponed { due_at: self.clock.now() + TENANT_PAUSE, error: reason.clone() };
+        }
         let (outbox_id, kind, attempts) = (message.outbox_id, &message.kind, message.attempts);
         let exhausted = matches!(error, DeliveryError::Permanent(_)) || attempts >= MAX_ATTEMPTS;
         if exhausted && self.retry_policy == RetryPolicy::DeadLetter {
@@ -214,14 +234,16 @@ impl<D: Deliver> Relay<D> {
     }
 
     async fn settle(&self, message: &OutboxMessage, settlement: Settlement) -> Result<(), Error> {
-        let deliveries = &self.outbox().metrics.deliveries;
+        let metrics = self.metrics();
         let (counter, state, due_at, error) = match settlement {
-            Settlement::Delivered => (&deliveries.delivered, "delivered", None, None),
-            Settlement::Retried { due_at, error } => {
-                (&deliveries.retried, "retried", Some(due_at), Some(error))
-            }
+            Settlement::Delivered => (&metrics.delivered, "delivered", None, None),
+            Settlement::Retried { due_at, error } => (&metrics.retried, "retried", Some(due_at), Some(error)),
             Settlement::DeadLettered { error } => {
-                (&deliveries.dead_lettered, "dead_lettered", None, Some(error))
+                (&metrics.dead_lettered, "dead_lettered", None, Some(error))
+            }
+            Settlement::Postponed { due_at, error } => {
+                metrics.postponed.inc();
+                return self.postpone(message, due_at, error).await;
             }
         };
         counter.inc();
@@ -233,6 +255,26 @@ impl<D: Deliver> Relay<D> {
             .bind(due_at)
             .bind(error)
             .bind(self.clock.now())
+            .execute(self.database.pool())
+            .await?;
+        Ok(())
+    }
+
+    /// Postpones a message, and all messages of its tenant that no relay delivers now.
+    async fn postpone(
+        &self,
+        message: &OutboxMessage,
+        due_at: DateTime<Utc>,
+        error: String,
+    ) -> Result<(), Error> {
+        let postpone = format!("select {}.outbox_postpone($1, $2, $3, $4, $5, $6)", self.outbox().schema);
+        sqlx::query(sqlx::AssertSqlSafe(postpone))
+            .bind(message.outbox_id)
+            .bind(message.fence)
+            .bind(message.tenant_id.as_str())
+            .bind(self.kinds)
+            .bind(due_at)
+            .bind(error)
             .execute(self.database.pool())
             .await?;
         Ok(())
@@ -253,6 +295,7 @@ fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
 enum Settlement {
     Delivered,
     Retried { due_at: DateTime<Utc>, error: String },
+    Postponed { due_at: DateTime<Utc>, error: String },
     DeadLettered { error: String },
 }
 

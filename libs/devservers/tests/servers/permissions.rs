@@ -73,7 +73,12 @@ struct Row {
 const TABLE: [Row; 3] = [
     Row {
         user: NatsUser::Ingest,
-        publishes: &["udm.v1.07.acme.LOGIN.s", "$JS.API.STREAM.INFO.UDM", "$JS.API.STREAM.CREATE.UDM"],
+        publishes: &[
+            "udm.v1.07.acme.LOGIN.s",
+            "$JS.API.STREAM.INFO.UDM",
+            "$JS.API.STREAM.CREATE.UDM",
+            "$JS.API.STREAM.CREATE.AUDIT_ANONYMOUS",
+        ],
         does_not_publish: &[
             "audit.v1.acme.session.x",
             "svc.invalidations.v1",
@@ -88,13 +93,18 @@ const TABLE: [Row; 3] = [
     Row {
         user: NatsUser::Session,
         publishes: &["audit.v1.acme.session.x", "svc.invalidations.v1"],
-        does_not_publish: &["udm.v1.07.acme.LOGIN.s", "$JS.API.STREAM.INFO.UDM", "$JS.API.STREAM.CREATE.UDM"],
+        does_not_publish: &[
+            "udm.v1.07.acme.LOGIN.s",
+            "audit.anonymous.v1.session.x",
+            "$JS.API.STREAM.INFO.UDM",
+            "$JS.API.STREAM.CREATE.UDM",
+        ],
         subscribes: &["_INBOX.session.x"],
         does_not_subscribe: &["svc.invalidations.v1", "udm.v1.>", "_INBOX.ingest.x"],
     },
     Row {
         user: NatsUser::Identity,
-        publishes: &["audit.v1.acme.identity.x"],
+        publishes: &["audit.v1.acme.identity.x", "audit.anonymous.v1.identity.x"],
         does_not_publish: &["svc.invalidations.v1", "udm.v1.07.acme.LOGIN.s", "$JS.API.STREAM.CREATE.AUDIT"],
         subscribes: &["_INBOX.identity.x"],
         does_not_subscribe: &["svc.invalidations.v1", "udm.v1.>", "_INBOX.session.x"],

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use audit::{AuditEvent, EventName};
+use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
 use database::Error;
 use hashing::{Overloaded, Password};
@@ -145,12 +145,15 @@ impl App {
         let locks = !succeeded && throttle.fail(&attempt.permit, now);
         login_attempt::save(&mut tx, &attempt.key, &throttle).await?;
         let tenant_exists = tenant::exists(&mut tx).await?;
-        let mut events = Vec::from_iter(attempt.event(user_id, succeeded));
-        if locks {
-            events.push(attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System));
+        let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
+        if let Some(user_id) = user_id.filter(|_| succeeded) {
+            attempt.success(user_id).into_iter().for_each(|event| tx.audit(event));
+        } else {
+            self.audit.record_failure(&mut tx, failed, attempt.failure(user_id));
         }
-        for event in events {
-            self.audit.record_unverified(&mut tx, tenant_exists, event);
+        if locks {
+            let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
+            self.audit.record_failure(&mut tx, failed, event);
         }
         tx.commit().await?;
         if locks {
@@ -181,19 +184,19 @@ impl Work<'_> {
 }
 
 impl Attempt {
-    /// The audit event of the result. A successful password change records its own event.
-    fn event(&self, user_id: Option<UserId>, succeeded: bool) -> Option<AuditEvent> {
-        match (self.purpose, user_id.filter(|_| succeeded)) {
-            (Purpose::LogIn, Some(user)) => {
-                let event = self.event_named(EventName::AuthnLoginSuccess, user_id);
-                Some(event.by(Actor::User { user_id: user }))
-            }
-            (Purpose::LogIn, None) => Some(self.event_named(EventName::AuthnLoginFail, user_id)),
-            (Purpose::ChangePassword, None) => {
-                Some(self.event_named(EventName::AuthnPasswordChangeFail, user_id))
-            }
-            (Purpose::ChangePassword, Some(_)) => None,
-        }
+    /// The audit event of a success. A successful password change records its own event.
+    fn success(&self, user_id: UserId) -> Option<AuditEvent> {
+        let event = self.event_named(EventName::AuthnLoginSuccess, Some(user_id)).by(Actor::User { user_id });
+        matches!(self.purpose, Purpose::LogIn).then_some(event)
+    }
+
+    /// The audit event of a failure.
+    fn failure(&self, user_id: Option<UserId>) -> AuditEvent {
+        let name = match self.purpose {
+            Purpose::LogIn => EventName::AuthnLoginFail,
+            Purpose::ChangePassword => EventName::AuthnPasswordChangeFail,
+        };
+        self.event_named(name, user_id)
     }
 
     fn event_named(&self, name: EventName, user_id: Option<UserId>) -> AuditEvent {

@@ -5,13 +5,18 @@ use contract::Role;
 use contract::device::DeviceCodes;
 use hashing::TokenDigest;
 use serde_json::{Value, json};
+use testkit::wait_until;
 use testsystem::TestSystem;
 
 /// Returns all audit events with their subjects, oldest first, after the outbox is empty.
 async fn events(system: &TestSystem) -> Vec<(String, Value)> {
     system.wait_for_empty_outbox().await;
+    events_in(system, "AUDIT").await
+}
+
+async fn events_in(system: &TestSystem, stream: &str) -> Vec<(String, Value)> {
     let client = async_nats::connect(&system.nats.url).await.unwrap();
-    let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let mut stream = jetstream::new(client).get_stream(stream).await.unwrap();
     let last = stream.info().await.unwrap().state.last_sequence;
     let mut events = Vec::new();
     for sequence in 1..=last {
@@ -124,12 +129,9 @@ async fn password_attempts_and_revoked_sessions_are_audited() {
     let about: Vec<_> = failed.iter().map(|event| event["user_id"].clone()).collect();
     assert_eq!(about, [user_id.clone(), Value::Null]);
     assert!(failed.iter().all(|event| event["actor"] == json!({ "type": "anonymous" })));
-    let nowhere = of(&system, "audit.v1._.identity.authn_login_fail").await;
-    assert_eq!(
-        (nowhere.len(), &nowhere[0]["tenant_id"]),
-        (1, &Value::Null),
-        "the subject contains no unknown tenant"
-    );
+    let [(subject, nowhere)] = &events_in(&system, "AUDIT_ANONYMOUS").await[..] else { panic!("one event") };
+    assert_eq!(subject, "audit.anonymous.v1.identity.authn_login_fail", "without the unknown tenant");
+    assert_eq!((&nowhere["tenant_id"], &nowhere["count"]), (&Value::Null, &json!(1)));
     let succeeded = of(&system, "audit.v1.acme.identity.authn_login_success").await;
     assert_eq!((succeeded.len(), &succeeded[0]["user_id"]), (1, &user_id));
     let created = of(&system, "audit.v1.acme.identity.user_created").await;
@@ -138,6 +140,84 @@ async fn password_attempts_and_revoked_sessions_are_audited() {
     assert_eq!((changed.len(), &changed[0]["about"]), (1, &json!("change")));
     let ended = of(&system, "audit.v1.acme.session.authn_token_revoked").await;
     assert_eq!((ended.len(), &ended[0]["user_id"]), (1, &user_id), "repeated requests are audited once");
+}
+
+#[tokio::test]
+async fn repeated_failures_are_one_event_per_source_and_account() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let before = events(&system).await.len();
+    let log_in = async |tenant_id: &str, email: &str| {
+        let body = json!({ "email": email, "password": "not-the-password-9" });
+        let client = system.client().header("X-Tenant-ID", tenant_id);
+        client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    };
+    for number in 0..8 {
+        log_in("acme", &admin.user.email).await;
+        log_in("acme", &format!("unknown{number}@acme.example")).await;
+        log_in(&format!("nowhere{}", number % 2), "ada@nowhere.example").await;
+    }
+    let failed = of(&system, "audit.v1.acme.identity.authn_login_fail").await;
+    let summary: Vec<_> =
+        failed.iter().map(|event| (event["user_id"].clone(), event["count"].clone())).collect();
+    assert_eq!(summary, [(json!(admin.user.user_id), json!(8)), (Value::Null, json!(8))]);
+    assert_eq!(
+        events(&system).await.len(),
+        before + 2,
+        "failures at unknown tenants do not use the stream of tenants"
+    );
+    let anonymous = events_in(&system, "AUDIT_ANONYMOUS").await;
+    let counts: Vec<_> = anonymous.iter().map(|(_, event)| event["count"].clone()).collect();
+    assert_eq!(counts, [json!(4), json!(4)]);
+
+    // A failure after the publication starts the next event.
+    log_in("acme", &admin.user.email).await;
+    assert_eq!(of(&system, "audit.v1.acme.identity.authn_login_fail").await[2]["count"], json!(1));
+}
+
+#[tokio::test]
+async fn a_tenant_fills_a_quarter_of_the_stream_and_does_not_delay_other_tenants() {
+    // The stream of audit events has an eighth: 128 KiB. The share of a tenant is 32 KiB.
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "1MiB")]).await.unwrap();
+    let (_, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    events(&system).await;
+    let insert = r#"insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        select gen_random_uuid(), 'acme', 'audit',
+            '{"name": "session_created", "occurred_at": "2026-01-31T12:00:00Z", "event": {}}', now(), now()
+        from generate_series(1, 500)"#;
+    system.run_sql(insert).await;
+    let rows_of_acme = "select count(*), count(*) filter (where last_error like '%share of the stream%')
+        from session.outbox where tenant_id = 'acme'";
+    let mut connection = system.database.superuser().await.unwrap();
+    let mut waiting = async || sqlx::query_as(rows_of_acme).fetch_one(&mut connection).await.unwrap();
+    let blocked = wait_until("the share is used", async || {
+        let (waiting, blocked): (i64, i64) = waiting().await;
+        (waiting > 0 && waiting == blocked).then_some(blocked)
+    })
+    .await;
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let bytes = stream.info().await.unwrap().state.bytes;
+    assert!((30 * 1024..36 * 1024).contains(&bytes), "{bytes}");
+
+    system.log_in("other", &other.user.email).await;
+    let subject = "audit.v1.other.session.session_created";
+    wait_until("the event of the other tenant is published", async || {
+        let events = events_in(&system, "AUDIT").await;
+        (events.iter().filter(|(found, _)| found == subject).count() == 2).then_some(())
+    })
+    .await;
+    assert_eq!(waiting().await, (blocked, blocked));
+
+    // An administrator of the broker makes space.
+    stream.purge().filter("audit.v1.acme.session.session_created").await.unwrap();
+    wait_until("events that waited are published", async || {
+        system
+            .run_sql("update session.outbox set due_at = now() where due_at > now() + interval '1 minute'")
+            .await;
+        (waiting().await.0 < blocked).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

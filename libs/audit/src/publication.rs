@@ -1,0 +1,237 @@
+//! Publication of audit events, and the share of the stream that one tenant can fill.
+//!
+//! NATS has no limit per tenant: its limits apply to a stream or to each subject. So the relay asks the server how many messages
+//! of the tenant the stream has. Only the publication depends on it, so no state is shared between the replicas.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::{
+    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, AuditSubject, ConnectError, Message, PublishLimits, Publisher,
+    StreamUsage,
+};
+use database::Database;
+use database::outbox::{
+    CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy,
+};
+use serde_json::json;
+use service::telemetry::{self, Metrics};
+use service::{Clock, Tasks};
+use tenancy::TenantId;
+use tokio::time::Instant;
+
+use crate::log::{Record, Recorded};
+
+/// A tenant can fill this fraction of the stream.
+const TENANT_FRACTION: u64 = 4;
+/// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes.
+const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
+/// Number of measurements at which outdated ones are deleted.
+const MAX_MEASUREMENTS: usize = 1024;
+
+/// Timeout for the acknowledgement of one event.
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Small, because the relay delivers few messages at the same time.
+const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
+
+/// The streams of audit events. Each has its own relay, so that events of unauthenticated clients do not delay the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditStream {
+    /// Events of tenants: the stream `AUDIT`.
+    OfTenants,
+    /// Events of tenants that do not exist: the stream `AUDIT_ANONYMOUS`.
+    Anonymous,
+}
+
+impl AuditStream {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OfTenants => AUDIT_STREAM,
+            Self::Anonymous => ANONYMOUS_AUDIT_STREAM,
+        }
+    }
+
+    /// The kind of the outbox messages.
+    const fn kinds(self) -> &'static [&'static str; 1] {
+        match self {
+            Self::OfTenants => &["audit"],
+            Self::Anonymous => &["audit_anonymous"],
+        }
+    }
+}
+
+/// Publishes the audit events of a context.
+pub struct Publication {
+    /// The connection to NATS.
+    pub broker: bus::Config,
+    /// The database with the outbox. The name of its schema is the context.
+    pub database: Database,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Publication {
+    /// Starts the relay that publishes to a stream. It retries without limit while the broker is down or the stream is full.
+    ///
+    /// # Errors
+    /// The configuration of the broker is invalid.
+    pub fn start(&self, stream: AuditStream, metrics: &Metrics, tasks: &Tasks) -> Result<(), ConnectError> {
+        let publisher = Publisher::start(self.broker.clone(), stream.name(), IN_FLIGHT, metrics, tasks)?;
+        let shares = (stream == AuditStream::OfTenants).then(Shares::default);
+        let kinds = stream.kinds();
+        let relay = Relay {
+            database: self.database.clone(),
+            name: kinds[0],
+            kinds,
+            retry_policy: RetryPolicy::Unlimited,
+            timeout: DELIVERY_TIMEOUT,
+            concurrency: CONCURRENCY,
+            deliver: PublishAudit { publisher, stream, shares, context: self.database.schema() },
+            clock: Arc::clone(&self.clock),
+        };
+        tasks.spawn(kinds[0], relay.run(tasks.clone()));
+        Ok(())
+    }
+}
+
+struct PublishAudit {
+    publisher: Publisher,
+    stream: AuditStream,
+    /// `None` if tenants have no share.
+    shares: Option<Shares>,
+    context: &'static str,
+}
+
+impl PublishAudit {
+    fn message(&self, row: &OutboxMessage) -> Result<Message, DeliveryError> {
+        let permanent = |error: &dyn std::error::Error| DeliveryError::Permanent(error.to_string());
+        let (tenant_id, record) = match row.decode()? {
+            Recorded::OfTenant(record) => (Some(&row.tenant_id), record),
+            Recorded::Anonymous(record) => (None, record),
+        };
+        let Record { name, occurred_at, mut event, count } = record;
+        let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| permanent(&error))?;
+        event["id"] = json!(row.outbox_id);
+        event["context"] = json!(self.context);
+        event["occurred_at"] = json!(occurred_at);
+        event["tenant_id"] = json!(tenant_id);
+        if let Some(count) = count {
+            event["count"] = json!(count);
+        }
+        let trace = telemetry::traceparent();
+        Message::audit(&subject, &row.outbox_id.to_string(), trace.as_deref(), event.to_string().into())
+            .map_err(|error| permanent(&error))
+    }
+}
+
+impl Deliver for PublishAudit {
+    async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
+        let message = self.message(row)?;
+        if let Some(shares) = &self.shares
+            && shares.is_exhausted(&self.publisher, &row.tenant_id).await
+        {
+            return Err(DeliveryError::TenantBlocked(
+                "the tenant has used its share of the stream".to_owned(),
+            ));
+        }
+        let deadline = Instant::now() + ACK_TIMEOUT;
+        let published = self.publisher.publish(&row.tenant_id, message, deadline).await;
+        let stream = self.stream.name();
+        published.map(drop).map_err(|error| DeliveryError::Transient(format!("stream {stream}: {error}")))
+    }
+}
+
+/// The parts of their shares that tenants have left, as last measured.
+#[derive(Default)]
+struct Shares(Mutex<HashMap<TenantId, Measurement>>);
+
+#[derive(Clone, Copy)]
+struct Measurement {
+    /// Whether nothing was left.
+    exhausted: bool,
+    /// Number of messages that were left, less those that this process published since then.
+    left: u64,
+    measured_at: Instant,
+}
+
+impl Measurement {
+    fn is_recent(&self) -> bool {
+        self.measured_at.elapsed() < MEASUREMENT_TTL
+    }
+}
+
+impl Shares {
+    /// Returns whether the tenant has used its share. If this is unknown, publication decides.
+    async fn is_exhausted(&self, publisher: &Publisher, tenant_id: &TenantId) -> bool {
+        if let Some(exhausted) = self.known(tenant_id) {
+            return exhausted;
+        }
+        let Ok(usage) = publisher.usage(&AuditSubject::of_tenant(tenant_id)).await else { return false };
+        let left = messages_left(&usage);
+        let exhausted = left == 0;
+        let last = self.save(tenant_id, Measurement { exhausted, left, measured_at: Instant::now() });
+        if exhausted && !last.is_some_and(|last| last.exhausted) {
+            tracing::warn!(%tenant_id, "tenant has used its share of the audit stream; its events wait in the outbox");
+        }
+        exhausted
+    }
+
+    /// Returns the result of a recent measurement, and counts the message that is published if there was space.
+    fn known(&self, tenant_id: &TenantId) -> Option<bool> {
+        let mut measurements = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = measurements.get_mut(tenant_id).filter(|measurement| measurement.is_recent())?;
+        if !recent.exhausted {
+            recent.left = recent.left.checked_sub(1)?;
+        }
+        Some(recent.exhausted)
+    }
+
+    /// Saves a measurement. Returns the last one.
+    fn save(&self, tenant_id: &TenantId, measurement: Measurement) -> Option<Measurement> {
+        let mut measurements = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if measurements.len() >= MAX_MEASUREMENTS {
+            measurements.retain(|_, measurement| measurement.is_recent());
+        }
+        measurements.insert(tenant_id.clone(), measurement)
+    }
+}
+
+/// Returns how many messages the tenant can still have in the stream: its share is a quarter of the maximum size. NATS counts the
+/// messages of a tenant, but not their bytes, so each counts as an average message of the stream.
+fn messages_left(usage: &StreamUsage) -> u64 {
+    let (Some(max_bytes), true) = (usage.max_bytes, usage.bytes > 0) else { return u64::MAX };
+    let share =
+        u128::from(max_bytes / TENANT_FRACTION) * u128::from(usage.messages) / u128::from(usage.bytes);
+    u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(usage.matching)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_a_quarter_of_the_maximum_size_at_the_average_message_size() {
+        // 100 messages of 10 bytes are a quarter of 4000 bytes.
+        let usage = |matching| StreamUsage { max_bytes: Some(4000), bytes: 1000, messages: 100, matching };
+        assert_eq!([0, 40, 99, 100, 101].map(|matching| messages_left(&usage(matching))), [100, 60, 1, 0, 0]);
+        assert_eq!(messages_left(&StreamUsage { max_bytes: None, ..usage(100) }), u64::MAX);
+        assert_eq!(messages_left(&StreamUsage { bytes: 0, messages: 0, ..usage(0) }), u64::MAX);
+        let largest = u64::MAX;
+        let full =
+            StreamUsage { max_bytes: Some(largest), bytes: largest, messages: largest, matching: largest };
+        assert_eq!(messages_left(&full), 0);
+    }
+
+    #[test]
+    fn messages_of_this_process_count_until_the_next_measurement() {
+        let (shares, acme) = (Shares::default(), "acme".parse().unwrap());
+        let measure = |left| Measurement { exhausted: left == 0, left, measured_at: Instant::now() };
+        assert_eq!(shares.known(&acme), None);
+        shares.save(&acme, measure(2));
+        assert_eq!([(); 3].map(|()| shares.known(&acme)), [Some(false), Some(false), None]);
+        shares.save(&acme, measure(0));
+        assert_eq!([(); 2].map(|()| shares.known(&acme)), [Some(true); 2]);
+    }
+}
