@@ -2,11 +2,13 @@
 
 pub mod body;
 mod client_address;
+mod connections;
 pub mod edge;
 mod extract;
 pub mod listen;
 mod measure;
 pub mod problem;
+mod stream;
 
 pub use body::JsonBody;
 pub use client_address::{ClientAddress, TrustedProxies};
@@ -14,4 +16,4 @@ pub use edge::{Api, Edge, not_found};
 pub use extract::{
     HeaderError, Id, Paging, RequestId, SessionHeader, TenantHeader, UserHeader, X_REQUEST_ID,
 };
-pub use listen::{PeerAddress, serve};
+pub use listen::{ConnectionSettings, PeerAddress, serve, serve_public};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -61,9 +62,10 @@ impl Tasks {
         });
     }
 
-    /// Spawns a task that ends when its work is done. The shutdown waits for it within the budget.
-    pub fn spawn_short<F: Future<Output = ()> + Send + 'static>(&self, task: F) {
-        self.background.spawn(task);
+    /// Spawns a task that ends when its work is done. The shutdown waits for it within the budget. The handle can abort
+    /// the task.
+    pub fn spawn_short<F: Future<Output = ()> + Send + 'static>(&self, task: F) -> AbortHandle {
+        self.background.spawn(task).abort_handle()
     }
 
     /// Spawns a listener. It must end after its last response once [`draining`](Self::draining) is cancelled.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use axum::Router;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
 use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, Variables, unknown_names};
@@ -58,6 +59,8 @@ pub struct Routers {
     pub public: Router,
     /// Internal API, if the service has one.
     pub internal: Option<Router>,
+    /// Settings of the connections to the public API.
+    pub connections: http::ConnectionSettings,
 }
 
 /// A service that can run as a process.
@@ -147,6 +150,7 @@ async fn run<P: Program>(environment: &Environment) -> ExitCode {
     for warning in unknown_names(environment, &P::variables()) {
         tracing::warn!("{warning}");
     }
+    raise_file_limit();
     let tasks = Tasks::default();
     match serve::<P>(&settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
@@ -186,7 +190,8 @@ async fn serve<P: Program>(
         tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
     }
     tracing::info!(service = P::NAME, address = %public.local_addr()?, "service started");
-    tasks.spawn_listener(http::serve(public, routers.public, tasks.clone(), tasks.draining().clone()));
+    let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
+    tasks.spawn_listener(http::serve_public(public, routers.public, routers.connections, tracked, drain));
     started.open();
     close_when_draining(tasks, started);
     Ok(())
@@ -209,6 +214,16 @@ pub async fn bind(variable: &Variable, address: SocketAddr) -> io::Result<TcpLis
     TcpListener::bind(address)
         .await
         .map_err(|error| io::Error::new(error.kind(), format!("{}={address}: {error}", variable.name)))
+}
+
+/// Raises the soft limit of open files to the hard limit, because each connection needs a file descriptor. Service managers
+/// set a low soft limit for programs that use `select`.
+pub fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
 }
 
 /// Prints the errors of a configuration to standard error and returns the exit code.

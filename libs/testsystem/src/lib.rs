@@ -112,8 +112,15 @@ impl TestSystem {
         let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
         let serve_admin = service::http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone());
         tasks.spawn("admin", serve_admin);
-        let router = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
-        tasks.spawn_listener(service::http::serve(listener, router, tasks.clone(), tasks.draining().clone()));
+        let routers = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
+        let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
+        tasks.spawn_listener(service::http::serve_public(
+            listener,
+            routers.public,
+            routers.connections,
+            tracked,
+            drain,
+        ));
         let system = Self {
             base_url,
             admin_url,

@@ -14,7 +14,7 @@ use database::DATABASE_URL;
 use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
 use service::config::{Reader, Variable, Variables};
-use service::http::TrustedProxies;
+use service::http::ConnectionSettings;
 use service::process::PUBLIC_URL;
 use url::Url;
 
@@ -57,7 +57,7 @@ service::variables! {
             .default("30m")
             .duration(Duration::from_mins(5), Duration::from_hours(1)),
         pub(crate) mail: MailSettings,
-        pub(crate) proxies: TrustedProxies,
+        pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
         /// Key that hashes the e-mail addresses in the table of failed logins. Use the same key in every replica.
         limiter_key: LimiterKey =

@@ -95,7 +95,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
     }
     let edge = Edge::new(config.public_url.as_str(), Identity::NAME, &telemetry)
-        .with_trusted_proxies(&config.proxies);
+        .with_trusted_proxies(&config.connections.proxies);
     let metrics = telemetry.metrics();
     let database = database.measured(metrics, &tasks);
     let hashes = HashPool::start(config.argon2.0, config.pool_size(), &entropy)?;
@@ -162,5 +162,5 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let public = limiter.wrap(config.rate_limits.other, http::public(app));
-    Ok(Routers { public: edge.wrap(public), internal: None })
+    Ok(Routers { public: edge.wrap(public), internal: None, connections: config.connections })
 }

@@ -4,7 +4,7 @@ use authn::{InvalidSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, S
 use bus::{Durability, InvalidationKeys, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Variable, parse_bytes};
-use service::http::TrustedProxies;
+use service::http::ConnectionSettings;
 use service::process::PUBLIC_URL;
 use url::Url;
 
@@ -13,7 +13,7 @@ service::variables! {
     #[derive(Clone)]
     pub struct Config {
         pub(crate) public_url: Url = PUBLIC_URL.required(),
-        pub(crate) proxies: TrustedProxies,
+        pub(crate) connections: ConnectionSettings,
         pub(crate) session_url: Url = SESSION_URL.required(),
         pub(crate) service_token: Secret =
             SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),

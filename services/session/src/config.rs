@@ -10,7 +10,7 @@ use contract::Secret;
 use database::DATABASE_URL;
 use ratelimit::{Limit, Rate};
 use service::config::{Setting, Variable};
-use service::http::TrustedProxies;
+use service::http::ConnectionSettings;
 use service::process::PUBLIC_URL;
 
 use crate::domain::session::Lifetimes;
@@ -38,7 +38,7 @@ service::variables! {
         pub(crate) device_idle: Duration = lifetime("SVC_DEVICE_IDLE", "7d"),
         /// Absolute lifetime of a session from a device login.
         pub(crate) device_max: Duration = lifetime("SVC_DEVICE_MAX", "30d"),
-        pub(crate) proxies: TrustedProxies,
+        pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
     }
 }

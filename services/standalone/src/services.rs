@@ -50,7 +50,7 @@ pub struct NatsUrls {
     pub ingest: String,
 }
 
-/// Starts all three services. Returns the router of the public API, which is usable once `readiness` is open.
+/// Starts all three services. Returns the router of the public API and its settings. It is usable once `readiness` is open.
 ///
 /// # Errors
 /// If the configuration is invalid, with all its errors, or a service does not start.
@@ -60,7 +60,7 @@ pub async fn start(
     tasks: &Tasks,
     readiness: &Readiness,
     telemetry: &Telemetry,
-) -> anyhow::Result<Router> {
+) -> anyhow::Result<Routers> {
     let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let common = environment.clone().with([
         ("SVC_PUBLIC_URL", settings.public_url.clone()),
@@ -90,7 +90,9 @@ pub async fn start(
     }
     let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
     let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
-    Ok(route_by_path(identity.public, session.public, ingest.public))
+    let public = route_by_path(identity.public, session.public, ingest.public);
+    // All services have the same environment, so their settings are equal.
+    Ok(Routers { public, internal: None, connections: identity.connections })
 }
 
 /// Returns whether a mail server sends the mails. If not, they are written to files.

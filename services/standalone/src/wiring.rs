@@ -14,7 +14,7 @@ use ingest::Ingest;
 use service::Tasks;
 use service::config::{Environment, Variable, unknown_names};
 use service::health::{self, Readiness};
-use service::process::{LISTEN_ADMIN, PUBLIC_URL, Program as _};
+use service::process::{LISTEN_ADMIN, PUBLIC_URL, Program as _, Routers};
 use service::telemetry::{Metrics, Telemetry};
 use session::Session;
 use tokio::net::TcpListener;
@@ -81,8 +81,10 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let readiness = Readiness::default();
     telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
-    let router = services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
-    tasks.spawn_listener(service::http::serve(public, router, tasks.clone(), tasks.draining().clone()));
+    let Routers { public: router, connections, .. } =
+        services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
+    let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
+    tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, drain));
     wait_until_ready(&readiness, tasks).await?;
 
     let invite_file = data.secrets().join("first-invite");

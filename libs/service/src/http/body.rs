@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use contract::{Object, ProblemKind};
@@ -35,15 +36,12 @@ pub fn is_json(headers: &HeaderMap) -> bool {
     media_type(headers).is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
 }
 
-/// Returns `Content-Type` without its parameters.
+/// Returns `Content-Type` without its parameters, or `None` if the header is missing or repeated.
 pub fn media_type(headers: &HeaderMap) -> Option<&str> {
-    let text = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let text = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
     Some(text.split(';').next().unwrap_or(text).trim())
 }
-
-/// Number of bytes beyond the limit that are received and discarded before the response. If the connection were closed at
-/// once, a client that is still sending would lose the response. A client that sends more is disconnected.
-const MAX_DISCARDED: usize = 32 * 1024 * 1024;
 
 /// Reads a complete body within a size and a time limit.
 ///
@@ -63,38 +61,35 @@ pub async fn read_into(
     mut reserve: impl FnMut(usize) -> Result<(), Problem>,
 ) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
+    let too_large = || Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes."));
+    // The declared length. The client gets no `100 Continue`, because the body is not read.
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_large());
+    }
     let reading = async {
         let mut received = Received::default();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| incomplete())?;
             if let Ok(data) = frame.into_data() {
                 let total = received.total + data.len();
-                if total <= max {
-                    reserve(total)?;
+                if total > max {
+                    return Err(too_large());
                 }
-                received.push(data, max);
-                if received.total > max + MAX_DISCARDED {
-                    break;
-                }
+                reserve(total)?;
+                received.push(data);
             }
         }
-        Ok(received)
+        Ok(received.bytes())
     };
-    match tokio::time::timeout(BODY_TIMEOUT, reading).await {
-        Ok(Ok(received)) if received.total <= max => Ok(received.bytes()),
-        Ok(Ok(_)) => {
-            Err(Problem::new(ProblemKind::BodyTooLarge).detail(format!("Send at most {max} bytes.")))
-        }
-        Ok(Err(problem)) => Err(problem),
-        Err(_) => Err(Problem::new(ProblemKind::BodyTimeout)),
-    }
+    let read = tokio::time::timeout(BODY_TIMEOUT, reading).await;
+    read.unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)))
 }
 
 fn incomplete() -> Problem {
     Problem::new(ProblemKind::MalformedJson).detail("The body was not received completely.")
 }
 
-/// Received data: stored up to the limit, counted beyond it. Chunks are joined at once, because a client can send chunks of
+/// Received data. Chunks are joined at once, because a client can send chunks of
 /// one byte.
 #[derive(Default)]
 struct Received {
@@ -105,12 +100,10 @@ struct Received {
 }
 
 impl Received {
-    fn push(&mut self, data: Bytes, max: usize) {
+    fn push(&mut self, data: Bytes) {
         let first = self.total == 0;
         self.total += data.len();
-        if self.total > max {
-            (self.only, self.joined) = (None, BytesMut::new());
-        } else if first {
+        if first {
             self.only = Some(data);
         } else {
             self.joined.extend(self.only.take());
@@ -206,6 +199,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_repeated_content_type_is_no_json() {
+        let json = (CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        assert!(is_json(&HeaderMap::from_iter([json.clone()])));
+        let mut repeated = HeaderMap::from_iter([json.clone()]);
+        repeated.append(json.0, json.1);
+        assert!(!is_json(&repeated));
+    }
+
     #[tokio::test]
     async fn reports_the_pointer_of_a_wrong_field() {
         let problem = extract("application/json", "{\"name\":[1,\"x\"]}".into()).await;
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn joins_chunks_and_discards_a_body_that_is_too_large() {
+    async fn joins_chunks_up_to_the_limit() {
         let pieces = |text: &'static str, count: usize| {
             let chunks =
                 (0..count).map(move |_| Ok::<_, std::io::Error>(Bytes::from_static(text.as_bytes())));
@@ -223,10 +225,13 @@ mod tests {
         assert_eq!(read(pieces("ab", 3), 6).await.unwrap(), "ababab");
         assert_eq!(read(pieces("", 2), 6).await.unwrap(), "");
         assert_eq!(read(pieces("ab", 4), 6).await.unwrap_err().kind(), ProblemKind::BodyTooLarge);
-        assert_eq!(
-            read(pieces("abcdefgh", 5_000_000), 6).await.unwrap_err().kind(),
-            ProblemKind::BodyTooLarge
-        );
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_above_the_limit_is_rejected_before_the_body_is_read() {
+        let never = |_| -> Result<(), Problem> { panic!("the body is read") };
+        let error = read_into(Request::new("abcdefg".into()), 6, never).await.unwrap_err();
+        assert_eq!(error.kind(), ProblemKind::BodyTooLarge);
     }
 
     #[tokio::test]

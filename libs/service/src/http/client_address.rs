@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -15,11 +14,15 @@ use super::PeerAddress;
 use crate::LogThrottle;
 use crate::config::{Reader, Variable, Variables};
 
-/// Senders of a trusted `X-Forwarded-For`.
+/// Networks of the proxies.
 const TRUSTED_PROXIES: Variable =
     Variable::new("SVC_TRUSTED_PROXIES", "networks in CIDR notation, separated by commas").meaning(
-        "Reverse proxies in front of the services. The client address is the rightmost entry of X-Forwarded-For that is not one of them. Without it, the client address is the peer of the connection.",
+        "Reverse proxies in front of the services. The client address is the rightmost entry of X-Forwarded-For that is not one of them. Without `SVC_TRUSTED_PROXIES` and `SVC_TRUSTED_PROXY_HOPS`, the client address is the peer of the connection.",
     );
+/// Number of the proxies.
+const TRUSTED_PROXY_HOPS: Variable = Variable::new("SVC_TRUSTED_PROXY_HOPS", "number, 1 to 10").meaning(
+    "Number of reverse proxies between clients and services, instead of `SVC_TRUSTED_PROXIES`. The client address is this entry of X-Forwarded-For, counted from the right. Every sender is trusted, so only the proxies may be able to connect.",
+);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -40,58 +43,102 @@ impl<S: Sync> FromRequestParts<S> for ClientAddress {
 
 /// Reverse proxies in front of the services. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub struct TrustedProxies(Arc<Networks>);
+pub struct TrustedProxies(Arc<Proxies>);
 
 #[derive(Debug, Default)]
-struct Networks {
-    networks: Vec<IpNet>,
+struct Proxies {
+    trust: Trust,
     ignored: LogThrottle,
 }
 
-impl FromStr for TrustedProxies {
-    type Err = ipnet::AddrParseError;
+#[derive(Debug)]
+enum Trust {
+    /// Senders in these networks are proxies.
+    Networks(Vec<IpNet>),
+    /// Every sender is a proxy, and so are the senders of all but the first of this number of entries.
+    Hops(usize),
+}
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let networks = text.split(',').map(|network| network.trim().parse()).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Networks { networks, ignored: LogThrottle::default() })))
+impl Default for Trust {
+    fn default() -> Self {
+        Self::Networks(Vec::new())
+    }
+}
+
+impl Trust {
+    /// Returns whether a sender is a proxy. `entries` is the number of entries to its right.
+    fn is_proxy(&self, sender: IpAddr, entries: usize) -> bool {
+        match self {
+            Self::Networks(networks) => networks.iter().any(|network| network.contains(&sender)),
+            Self::Hops(hops) => entries < *hops,
+        }
+    }
+}
+
+impl From<Trust> for TrustedProxies {
+    fn from(trust: Trust) -> Self {
+        Self(Arc::new(Proxies { trust, ignored: LogThrottle::default() }))
+    }
+}
+
+fn parse_networks(text: &str) -> Result<Trust, ipnet::AddrParseError> {
+    text.split(',').map(|network| network.trim().parse()).collect::<Result<_, _>>().map(Trust::Networks)
+}
+
+fn parse_hops(text: &str) -> Result<Trust, String> {
+    match text.parse() {
+        Ok(hops @ 1..=10) => Ok(Trust::Hops(hops)),
+        _ => Err("must be 1 to 10".to_owned()),
     }
 }
 
 impl Variables for TrustedProxies {
     fn variables() -> Vec<Variable> {
-        vec![TRUSTED_PROXIES]
+        vec![TRUSTED_PROXIES, TRUSTED_PROXY_HOPS]
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        reader.optional(&TRUSTED_PROXIES).map(Option::unwrap_or_default)
+        let networks = reader.optional_with(&TRUSTED_PROXIES, parse_networks);
+        let hops = reader.optional_with(&TRUSTED_PROXY_HOPS, parse_hops);
+        match (networks?, hops?) {
+            (Some(_), Some(_)) => {
+                reader
+                    .error("SVC_TRUSTED_PROXIES and SVC_TRUSTED_PROXY_HOPS are both set; remove one of them");
+                None
+            }
+            (networks, hops) => Some(networks.or(hops).unwrap_or_default().into()),
+        }
     }
 }
 
 impl TrustedProxies {
-    /// Returns the client address: the rightmost entry of `X-Forwarded-For` that is not a trusted proxy.
+    /// Returns the client address: the rightmost entry of `X-Forwarded-For` that was sent by a trusted proxy, but is not
+    /// one itself.
     pub(super) fn client(&self, peer: Option<&PeerAddress>, headers: &HeaderMap) -> ClientAddress {
         let mut client = peer.map_or(UNKNOWN, |PeerAddress(peer)| peer.ip().to_canonical());
         if !headers.contains_key(X_FORWARDED_FOR) {
             return ClientAddress(client);
         }
-        if !self.contains(client) {
+        if !self.is_proxy(client) {
             self.log_untrusted(client);
             return ClientAddress(client);
         }
         let values = headers.get_all(X_FORWARDED_FOR).iter().rev();
-        for entry in values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
+        let entries = values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
+        for (index, entry) in entries.enumerate() {
             // An entry that is not an address ends the search. The trusted entries to its right remain valid.
             let Some(address) = address(entry) else { break };
             client = address;
-            if !self.contains(client) {
+            if !self.0.trust.is_proxy(client, index + 1) {
                 break;
             }
         }
         ClientAddress(client)
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
-        self.0.networks.iter().any(|network| network.contains(&address))
+    /// Returns whether the peer of a connection is a trusted proxy.
+    pub(super) fn is_proxy(&self, peer: IpAddr) -> bool {
+        self.0.trust.is_proxy(peer.to_canonical(), 0)
     }
 
     fn log_untrusted(&self, peer: IpAddr) {
@@ -115,9 +162,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::{ConfigErrors, Environment};
 
+    /// The client address with trusted networks, or a number of hops.
     fn client(trusted: &str, peer: &str, values: &[impl AsRef<[u8]>]) -> String {
-        let proxies: TrustedProxies = trusted.parse().unwrap();
+        let proxies: TrustedProxies =
+            parse_hops(trusted).or_else(|_| parse_networks(trusted)).unwrap().into();
         let peer = PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4000));
         let headers = values
             .iter()
@@ -151,11 +201,39 @@ mod tests {
     }
 
     #[test]
-    fn networks_use_cidr_notation() {
-        assert!("10.0.0.0/8,fd00::/8".parse::<TrustedProxies>().is_ok());
-        for bad in ["", "10.0.0.0/8,", "10.0.0.0", "10.0.0.0/33", "proxy.example"] {
-            assert!(bad.parse::<TrustedProxies>().is_err(), "{bad}");
+    fn takes_the_entry_of_the_outermost_proxy() {
+        for (hops, values, expected) in [
+            ("1", &[][..], "10.0.0.1"),
+            ("1", &["203.0.113.9"], "203.0.113.9"),
+            ("1", &["1.1.1.1, 10.0.0.7"], "10.0.0.7"),
+            ("2", &["1.1.1.1, 203.0.113.9, 198.51.100.7"], "203.0.113.9"),
+            ("2", &["1.1.1.1, 203.0.113.9", "198.51.100.7"], "203.0.113.9"),
+            ("2", &["203.0.113.9"], "203.0.113.9"),
+            ("2", &["nonsense, 198.51.100.7"], "198.51.100.7"),
+            ("1", &["nonsense"], "10.0.0.1"),
+        ] {
+            assert_eq!(client(hops, "10.0.0.1", values), expected, "{hops} {values:?}");
         }
+    }
+
+    fn load(pairs: &[(&str, &str)]) -> Result<TrustedProxies, ConfigErrors> {
+        TrustedProxies::load(&Environment::from_pairs(pairs.iter().copied()))
+    }
+
+    #[test]
+    fn reads_networks_in_cidr_notation_or_a_number_of_hops() {
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        assert!(!load(&[]).unwrap().is_proxy(peer));
+        assert!(load(&[("SVC_TRUSTED_PROXIES", "10.0.0.0/8,fd00::/8")]).unwrap().is_proxy(peer));
+        assert!(load(&[("SVC_TRUSTED_PROXY_HOPS", "1")]).unwrap().is_proxy(peer));
+        for bad in ["10.0.0.0/8,", "10.0.0.0", "10.0.0.0/33", "proxy.example", "1"] {
+            assert!(load(&[("SVC_TRUSTED_PROXIES", bad)]).is_err(), "{bad}");
+        }
+        for bad in ["0", "11", "-1", "one", "10.0.0.0/8"] {
+            assert!(load(&[("SVC_TRUSTED_PROXY_HOPS", bad)]).is_err(), "{bad}");
+        }
+        let both = load(&[("SVC_TRUSTED_PROXIES", "10.0.0.0/8"), ("SVC_TRUSTED_PROXY_HOPS", "1")]);
+        assert!(both.unwrap_err().0[0].contains("both set"));
     }
 
     proptest! {
@@ -167,6 +245,7 @@ mod tests {
             // Nor behind a proxy: the proxy appends the peer, and only that entry counts.
             let said = format!("{said}, {peer}");
             prop_assert_eq!(client("10.0.0.0/8", "10.0.0.1", &[said.as_str()]), peer.to_string());
+            prop_assert_eq!(client("1", "10.0.0.1", &[said.as_str()]), peer.to_string());
         }
     }
 }

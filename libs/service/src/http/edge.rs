@@ -17,17 +17,18 @@ use contract::routes::{Method, Route};
 use contract::{API_PREFIX, ProblemKind, problem};
 use futures::FutureExt as _;
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
 
 use super::measure::{Endpoint, HttpMetrics};
 use super::problem::Problem;
-use super::{PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
+use super::{HeaderError, PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
 use crate::telemetry::{RequestContext, RequestSpan, Telemetry, caller, in_request};
 
@@ -81,9 +82,11 @@ impl Edge {
     async fn handle(&self, request: Request, next: Next, id: RequestId) -> Response {
         // Cheap: the path is shared with the request, not copied.
         let uri = request.uri().clone();
-        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => response,
-            Err(panic) => Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response(),
+        let response = match check_host(&request) {
+            Err(problem) => problem.into_response(),
+            Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
+                Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response()
+            }),
         };
         let mut response = if let Some(problem) = problem_of(&response) {
             let mut rendered = self.render(&problem, uri.path(), &id);
@@ -162,6 +165,23 @@ async fn pass(State(endpoint): State<Arc<EndpointEdge>>, mut request: Request, n
     measurement.record_status(response.status());
     span.record_status(response.status());
     response
+}
+
+/// Checks `Host` (RFC 9112, section 3.2). A request without a connection, which a test sends to the router, needs none.
+fn check_host(request: &Request) -> Result<(), Problem> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let is_valid = |host: &HeaderValue| {
+        host.is_empty() || Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'))
+    };
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_valid(host) => Ok(()),
+        (Some(_), _) => {
+            Err(HeaderError::Invalid(HOST, "send one host with an optional port".to_owned()).into())
+        }
+        (None, _) if request.version() < Version::HTTP_11 => Ok(()),
+        (None, _) if request.extensions().get::<PeerAddress>().is_none() => Ok(()),
+        (None, _) => Err(HeaderError::Missing(HOST).into()),
+    }
 }
 
 /// Returns the problem of an error response: one from a handler, or one for a plain-text response of the framework.
@@ -249,7 +269,6 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::http::HeaderError;
     use crate::telemetry::TraceSettings;
 
     async fn send(request: http::request::Builder) -> (Response<()>, contract::Problem) {
@@ -281,6 +300,28 @@ mod tests {
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
             assert_eq!(problem.instance, path);
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_connection_needs_one_valid_host() {
+        let peer = PeerAddress("192.0.2.1:4000".parse().unwrap());
+        for (hosts, code) in [
+            (&[][..], "header_missing"),
+            (&["svc.example", "svc.example"], "header_invalid"),
+            (&["svc.example/x"], "header_invalid"),
+            (&["user@svc.example"], "header_invalid"),
+            (&["svc.example:8080"], "not_found"),
+            (&["[::1]:8080"], "not_found"),
+            (&[""], "not_found"),
+        ] {
+            let request = hosts.iter().fold(Request::builder().uri("/x").extension(peer), |request, host| {
+                request.header(HOST, *host)
+            });
+            let (_, problem) = send(request).await;
+            assert_eq!(problem.code, code, "{hosts:?}");
+        }
+        let old = Request::builder().uri("/x").extension(peer).version(Version::HTTP_10);
+        assert_eq!(send(old).await.1.code, "not_found");
     }
 
     #[tokio::test]

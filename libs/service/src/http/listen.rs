@@ -1,5 +1,5 @@
-//! Listener with protection against hostile clients: timeouts for headers and unread responses, and a limit of
-//! connections. A drain closes idle connections at once and busy ones after their response.
+//! Listener with protection against hostile clients: limits of connections, timeouts, and limits of request heads. A drain
+//! closes idle connections at once and busy ones after their response.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,30 +9,34 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use super::TrustedProxies;
+use super::connections::{Connection, Connections, Full, Limits, Registration};
+use super::stream::{RequestBody, ResponseBody, Stream};
 use crate::Tasks;
+use crate::config::Variable;
 
-/// Timeout of request headers and of idle connections. It exceeds the 90 s of common proxies, so that the proxy closes an
-/// idle connection and the service never closes one on which a request is in flight.
-const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
-/// Header timeout while half of the connections are in use, so that silent clients cannot occupy all of them. A proxy
-/// opens a new connection after a close.
-const SHORT_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a client that reads no response data. Without it, such a client would occupy a connection and kernel memory
-/// and delay every drain.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connection limit. Further connections wait in the kernel.
-const MAX_CONNECTIONS: usize = 10_000;
+/// Size limit of a request head. A larger one gets 431, except for one of up to twice the size that arrives at once.
+const MAX_HEAD: usize = 32 * 1024;
+/// Limit of the headers of a request. A request with more gets 431.
+const MAX_HEADERS: usize = 64;
+/// Response data that the kernel stores before the client has room for it. This bounds the memory of clients that read
+/// nothing. It is also the amount that a slow client must read within the write timeout.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT: u32 = 16 * 1024;
+/// Interval of the search for expired connections.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failed accept. Without it, the loop would use a whole core while the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,138 +44,159 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// Serves a router until `drain` is cancelled. Returns after the last response.
-pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
-    serve_with_timeout(listener, router, tasks, drain, UNREAD_TIMEOUT).await;
+crate::variables! {
+    /// Settings of the connections of clients.
+    #[derive(Clone, Debug)]
+    pub struct ConnectionSettings {
+        /// Reverse proxies in front of the services.
+        pub proxies: TrustedProxies,
+        /// Maximum number of connections of one client address (IPv6: /64 network) to one process. At the limit, a new
+        /// connection replaces the one that has been idle for the longest time. Trusted proxies have no limit.
+        pub per_address: usize =
+            Variable::new("SVC_CONNECTIONS_PER_ADDRESS", "number, 1 to 10000").default("256").between(1, 10_000),
+    }
 }
 
-async fn serve_with_timeout(
+/// Serves a router to other services until `drain` is cancelled. Returns after the last response.
+pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
+    Server::new(Limits::INTERNAL, TrustedProxies::default(), router, tasks).run(listener, drain).await;
+}
+
+/// Serves a router to clients until `drain` is cancelled. Returns after the last response.
+pub async fn serve_public(
     listener: TcpListener,
     router: Router,
+    settings: ConnectionSettings,
     tasks: Tasks,
     drain: CancellationToken,
-    unread_timeout: Duration,
 ) {
-    let graceful = GracefulShutdown::new();
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &permits, unread_timeout) => accepted,
-            () = drain.cancelled() => break,
+    let limits = Limits::public(settings.per_address);
+    Server::new(limits, settings.proxies, router, tasks).run(listener, drain).await;
+}
+
+struct Server {
+    connections: Arc<Connections>,
+    proxies: TrustedProxies,
+    router: Router,
+    tasks: Tasks,
+    graceful: GracefulShutdown,
+}
+
+impl Server {
+    fn new(limits: Limits, proxies: TrustedProxies, router: Router, tasks: Tasks) -> Self {
+        let connections = Connections::new(limits);
+        Self { connections, proxies, router, tasks, graceful: GracefulShutdown::new() }
+    }
+
+    async fn run(self, listener: TcpListener, drain: CancellationToken) {
+        let connections = Arc::clone(&self.connections);
+        let serve = async {
+            drain.run_until_cancelled(self.accept_all(&listener)).await;
+            drop(listener);
+            self.graceful.shutdown().await;
         };
-        let (stream, peer, permit) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+        tokio::select! { () = serve => {}, never = sweep(&connections) => match never {} }
+    }
+
+    async fn accept_all(&self, listener: &TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => self.admit(stream, peer).await,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept connection");
+                    // Frees a file descriptor.
+                    self.connections.close_idle();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection, or drops it if its address has too many connections. Waits while the listener has too many.
+    async fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+        let is_proxy = self.proxies.is_proxy(peer.ip());
+        let registration = loop {
+            match self.connections.add(peer.ip(), is_proxy) {
+                Ok(registration) => break registration,
+                Err(Full::Address) => return,
+                Err(Full::Listener) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         };
-        let timeout = header_timeout(permits.available_permits());
-        let connection = connection(stream, peer, router.clone(), timeout);
-        let watched = graceful.watch(connection);
-        tasks.spawn_short(async move {
-            if let Err(error) = watched.await {
+        match configure(&stream) {
+            Ok(()) => self.spawn(stream, peer, registration),
+            Err(error) => tracing::debug!(%error, %peer, "connection failed"),
+        }
+    }
+
+    fn spawn<T>(&self, stream: T, peer: SocketAddr, registration: Registration)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connection = Arc::clone(&registration.connection);
+        let serving = serve_connection(stream, peer, Arc::clone(&connection), self.router.clone());
+        let served = self.graceful.watch(serving);
+        let task = self.tasks.spawn_short(async move {
+            if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "connection failed");
             }
-            drop(permit);
+            drop(registration);
         });
+        connection.set_task(task);
     }
-    drop(listener);
-    graceful.shutdown().await;
 }
 
-/// Returns the header timeout of a new connection, given the number of free connections.
-const fn header_timeout(free: usize) -> Duration {
-    if free < MAX_CONNECTIONS / 2 { SHORT_HEADER_TIMEOUT } else { HEADER_TIMEOUT }
+/// Closes connections that wait too long for their client.
+async fn sweep(connections: &Connections) -> Infallible {
+    let mut interval = tokio::time::interval(SWEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => connections.close_expired(),
+            () = connections.too_many_bodies() => connections.close_slow_bodies(),
+        }
+    }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-    unread_timeout: Duration,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, peer) = listener.accept().await?;
+fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    set_unread_timeout(&stream, unread_timeout)?;
-    Ok((stream, peer, permit))
-}
-
-/// Sets the TCP user timeout (RFC 5482). It applies to clients that have disappeared or keep their receive window
-/// closed, also after the service has closed the connection.
-#[cfg(target_os = "linux")]
-fn set_unread_timeout(stream: &TcpStream, after: Duration) -> io::Result<()> {
-    let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
-    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
-}
-
-/// Other systems are for development only, and no safe call sets this timeout there.
-#[cfg(not(target_os = "linux"))]
-fn set_unread_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT)?;
     Ok(())
 }
 
-fn connection(
-    stream: TcpStream,
+fn serve_connection<T>(
+    stream: T,
     peer: SocketAddr,
+    connection: Arc<Connection>,
     router: Router,
-    header_timeout: Duration,
 ) -> http1::Connection<
-    TokioIo<TcpStream>,
-    impl hyper::service::HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send>,
-> {
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    TokioIo<Stream<T>>,
+    impl hyper::service::HttpService<Incoming, ResBody = ResponseBody, Error = Infallible, Future: Send>,
+>
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let stream = Stream::new(stream, Arc::clone(&connection));
+    let service = service_fn(move |request: Request<Incoming>| {
+        connection.request_started();
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&connection))));
         request.extensions_mut().insert(PeerAddress(peer));
-        router.clone().oneshot(request.map(Body::new))
+        let (response, connection) = (router.clone().oneshot(request), Arc::clone(&connection));
+        async move { Ok(finish(response.await?, connection)) }
     });
     http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service)
 }
 
-#[cfg(test)]
-mod tests {
-    use axum::routing::get;
-    use tokio::io::AsyncWriteExt as _;
-    use tokio::net::TcpSocket;
-
-    use super::*;
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn a_client_that_never_reads_is_disconnected_and_does_not_delay_the_drain() {
-        let (started, mut requests) = tokio::sync::mpsc::channel(1);
-        let handler = get(async move || {
-            started.send(()).await.unwrap();
-            vec![b' '; 64 * 1024 * 1024]
-        });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (router, drain) = (Router::new().route("/", handler), CancellationToken::new());
-        let serving =
-            serve_with_timeout(listener, router, Tasks::default(), drain.clone(), Duration::from_millis(200));
-
-        let client = async {
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.set_recv_buffer_size(1024).unwrap();
-            let mut stream = socket.connect(address).await.unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-            requests.recv().await.unwrap();
-            drain.cancel();
-            stream
-        };
-        // The client stays connected until the listener ends.
-        let ended = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(serving, client) });
-        assert!(ended.await.is_ok(), "the drain waits for a client that never reads");
+/// Closes the connection of a client that exceeds a rate limit, so that its requests do not keep the connection open. A
+/// connection of a proxy serves other clients too.
+fn finish(mut response: Response<Body>, connection: Arc<Connection>) -> Response<ResponseBody> {
+    if response.status() == StatusCode::TOO_MANY_REQUESTS && !connection.is_proxy {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-
-    #[test]
-    fn the_header_timeout_is_shorter_when_half_of_the_connections_are_in_use() {
-        assert_eq!(header_timeout(MAX_CONNECTIONS), HEADER_TIMEOUT);
-        assert_eq!(header_timeout(MAX_CONNECTIONS / 2), HEADER_TIMEOUT);
-        assert_eq!(header_timeout(MAX_CONNECTIONS / 2 - 1), SHORT_HEADER_TIMEOUT);
-        assert_eq!(header_timeout(0), SHORT_HEADER_TIMEOUT);
-    }
+    response.map(|body| ResponseBody::new(body, connection))
 }
+
+#[cfg(test)]
+mod tests;

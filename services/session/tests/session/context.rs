@@ -49,7 +49,7 @@ impl Context {
         let environment = environment.with(LIMITS_OFF);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
-        let Routers { public, internal } = build(&config, &database, &clock);
+        let Routers { public, internal, .. } = build(&config, &database, &clock);
         Self { public, internal: internal.unwrap(), clock, database, config }
     }
 

@@ -57,6 +57,7 @@ impl Up {
                 return Ok(ExitCode::SUCCESS);
             }
         };
+        service::process::raise_file_limit();
         let listener = listen(self.port).await?;
         let tasks = Tasks::default();
         stop_on_signal(&tasks)?;

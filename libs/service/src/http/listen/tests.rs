@@ -1,0 +1,358 @@
+//! Connections over loopback addresses, and connections in memory with virtual time.
+
+use std::net::Ipv4Addr;
+
+use axum::routing::{get, post};
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::net::TcpSocket;
+
+use super::*;
+use crate::config::{Environment, Variables as _};
+use crate::http::body;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+const SECOND: Duration = Duration::from_secs(1);
+const SMALL: Limits =
+    Limits { connections: 100, per_address: 2, head_memory: 64 * 1024, awaited_bodies: 100 };
+
+/// A server on all loopback addresses.
+struct TestServer {
+    port: u16,
+    drain: CancellationToken,
+    tasks: Tasks,
+}
+
+impl TestServer {
+    async fn start(limits: Limits, proxies: &str, router: Router) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let (port, drain) = (listener.local_addr().unwrap().port(), CancellationToken::new());
+        let environment = Environment::from_pairs([("SVC_TRUSTED_PROXIES", proxies)]);
+        let proxies = TrustedProxies::load(&environment).unwrap();
+        let tasks = Tasks::default();
+        let server = Server::new(limits, proxies, router, tasks.clone());
+        tasks.spawn_short(server.run(listener, drain.clone()));
+        Self { port, drain, tasks }
+    }
+
+    /// Connects from 127.0.0.`host`.
+    async fn connect(&self, host: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, host), 0).into()).unwrap();
+        socket.connect((Ipv4Addr::LOCALHOST, self.port).into()).await.unwrap()
+    }
+}
+
+async fn send(stream: &mut TcpStream, request: &[u8]) -> String {
+    // The server can close the connection before it has received everything.
+    let _ = stream.write_all(request).await;
+    response(stream).await
+}
+
+/// Reads the head of a response, or what arrives until the connection is closed.
+async fn response(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => text.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(text).unwrap()
+}
+
+async fn expect_ok(stream: &mut TcpStream) {
+    let response = send(stream, GET).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.read_u8().await.is_err()
+}
+
+fn empty() -> Router {
+    Router::new().route("/", get(async || ()))
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_new_connection_of_an_address_at_its_limit_replaces_the_one_idle_for_longest() {
+    let server = TestServer::start(SMALL, "", empty()).await;
+    let mut first = server.connect(1).await;
+    let mut second = server.connect(1).await;
+    let mut other = server.connect(2).await;
+    for stream in [&mut second, &mut other, &mut first] {
+        expect_ok(stream).await;
+    }
+    let mut third = server.connect(1).await;
+    expect_ok(&mut third).await;
+    assert!(is_closed(&mut second).await);
+    for stream in [&mut first, &mut third, &mut other] {
+        expect_ok(stream).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_address_with_requests_in_flight_on_all_connections_gets_no_further_connection() {
+    let (started, mut requests) = tokio::sync::mpsc::channel(2);
+    let handler = get(async move || {
+        started.send(()).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let server = TestServer::start(SMALL, "", Router::new().route("/", handler)).await;
+    let mut busy = Vec::new();
+    for host in [1, 1, 2] {
+        let mut stream = server.connect(host).await;
+        stream.write_all(GET).await.unwrap();
+        requests.recv().await.unwrap();
+        busy.push(stream);
+    }
+    assert!(is_closed(&mut server.connect(1).await).await);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_listener_closes_the_connection_that_is_idle_for_longest() {
+    let limits = Limits { connections: 3, ..SMALL };
+    let server = TestServer::start(limits, "127.0.0.9/32", empty()).await;
+    let mut proxy = server.connect(9).await;
+    expect_ok(&mut proxy).await;
+    let mut silent = server.connect(1).await;
+    let mut active = server.connect(2).await;
+    for host in 3..6 {
+        expect_ok(&mut active).await;
+        expect_ok(&mut server.connect(host).await).await;
+    }
+    assert!(is_closed(&mut silent).await);
+    expect_ok(&mut active).await;
+    expect_ok(&mut proxy).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_trusted_proxy_has_no_limit_of_connections() {
+    let server = TestServer::start(SMALL, "127.0.0.1/32", empty()).await;
+    let mut streams = Vec::new();
+    for _ in 0..10 {
+        streams.push(server.connect(1).await);
+    }
+    for stream in &mut streams {
+        expect_ok(stream).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_rate_limited_client_is_disconnected_but_not_a_proxy() {
+    let router = Router::new().route("/", get(async || StatusCode::TOO_MANY_REQUESTS));
+    let server = TestServer::start(SMALL, "127.0.0.9/32", router).await;
+    let mut client = server.connect(1).await;
+    let response = send(&mut client, GET).await;
+    assert!(response.starts_with("HTTP/1.1 429") && response.contains("connection: close"), "{response}");
+    assert!(is_closed(&mut client).await);
+    let mut proxy = server.connect(9).await;
+    for _ in 0..2 {
+        assert!(send(&mut proxy, GET).await.starts_with("HTTP/1.1 429"));
+    }
+}
+
+#[tokio::test]
+async fn a_request_head_above_its_limits_is_rejected() {
+    let server = TestServer::start(SMALL, "", empty()).await;
+    let head = |headers: usize, bytes: usize| {
+        let head =
+            format!("GET / HTTP/1.1\r\nhost: test\r\n{}b: ", "a: b\r\n".repeat(headers.saturating_sub(2)));
+        format!("{head}{}\r\n\r\n", "x".repeat(bytes - head.len() - 4)).into_bytes()
+    };
+    for (head, status) in
+        [(head(64, 1000), 200), (head(65, 1000), 431), (head(2, 32 * 1024 - 1), 200), (head(2, 70_000), 431)]
+    {
+        let response = send(&mut server.connect(1).await, &head).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {response}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn unfinished_request_heads_share_a_memory_limit() {
+    let server = TestServer::start(Limits { head_memory: 12 * 1024, ..SMALL }, "", empty()).await;
+    let part = [&GET[..GET.len() - 2], b"a: ", &vec![b'x'; 18 * 1024]].concat();
+    let end = b"\r\n\r\n";
+    let mut unfinished = server.connect(1).await;
+    unfinished.write_all(&part).await.unwrap();
+    let mut more = server.connect(2).await;
+    let _ = more.write_all(&part).await;
+    assert!(is_closed(&mut more).await);
+    // A head of the usual size needs no reservation.
+    expect_ok(&mut server.connect(2).await).await;
+    assert!(send(&mut unfinished, end).await.starts_with("HTTP/1.1 200"));
+    // The complete request has released its reservation.
+    let mut later = server.connect(2).await;
+    later.write_all(&part).await.unwrap();
+    assert!(send(&mut later, end).await.starts_with("HTTP/1.1 200"));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_number_of_requests_that_wait_for_their_bodies_is_bounded() {
+    let router = Router::new().route("/", post(async |_: Bytes| ()));
+    let server = TestServer::start(Limits { awaited_bodies: 8, ..SMALL }, "", router).await;
+    let mut streams = Vec::new();
+    for host in 1..=9 {
+        let mut stream = server.connect(host).await;
+        let request = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
+        // The handler waits for the body after this response.
+        assert!(send(&mut stream, request).await.starts_with("HTTP/1.1 100"));
+        streams.push(stream);
+    }
+    assert!(is_closed(&mut streams[0]).await);
+    let last = streams.last_mut().unwrap();
+    assert!(send(last, b"{}").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_client_that_is_still_sending_gets_the_response_to_its_rejected_request() {
+    let router = Router::new().route("/", post(async || StatusCode::UNAUTHORIZED));
+    let server = TestServer::start(SMALL, "", router).await;
+    let mut client = server.connect(1).await;
+    let length = 16 * 1024 * 1024;
+    let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    // Everything is sent before the response is read.
+    client.write_all(&vec![b' '; length]).await.unwrap();
+    let response = response(&mut client).await;
+    assert!(response.starts_with("HTTP/1.1 401"), "{response}");
+}
+
+#[tokio::test]
+async fn a_declared_length_above_the_limit_is_rejected_without_continue() {
+    let handler = post(async |request| body::read(request, 6).await.map(|_| ()));
+    let server = TestServer::start(SMALL, "", Router::new().route("/", handler)).await;
+    let mut client = server.connect(1).await;
+    let head = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 7\r\n\r\n";
+    let response = send(&mut client, head).await;
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
+}
+
+#[tokio::test]
+async fn transfer_encoding_overrides_content_length_and_the_connection_is_closed() {
+    let router = Router::new().route("/", post(async |body: Bytes| body));
+    let server = TestServer::start(SMALL, "", router).await;
+    let (length, chunked) = ("content-length: 3", "transfer-encoding: chunked");
+    for framing in [format!("{length}\r\n{chunked}"), format!("{chunked}\r\n{length}")] {
+        let mut client = server.connect(1).await;
+        let request = format!(
+            "POST / HTTP/1.1\r\nhost: test\r\n{framing}\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("\r\n\r\nhello") && text.contains("connection: close"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_closes_idle_connections() {
+    let server = TestServer::start(SMALL, "", empty()).await;
+    let mut client = server.connect(1).await;
+    expect_ok(&mut client).await;
+    server.drain.cancel();
+    assert!(is_closed(&mut client).await);
+    server.tasks.tracker().close();
+    server.tasks.tracker().wait().await;
+}
+
+/// Connects in memory. The time of the connection is virtual.
+fn connect_in_memory(router: Router) -> (Server, DuplexStream) {
+    let server = Server::new(SMALL, TrustedProxies::default(), router, Tasks::default());
+    let (client, stream) = tokio::io::duplex(1024);
+    let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
+    server.spawn(stream, peer, server.connections.add(peer.ip(), false).unwrap());
+    (server, client)
+}
+
+impl Server {
+    /// Runs a client while expired connections are closed.
+    async fn during<T>(&self, client: impl Future<Output = T>) -> T {
+        tokio::select! { value = client => value, never = sweep(&self.connections) => match never {} }
+    }
+}
+
+fn large() -> Router {
+    Router::new().route("/", get(async || vec![b' '; 16 * 1024]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_receives_the_complete_response() {
+    let (server, mut client) = connect_in_memory(large());
+    let reading = async {
+        client.write_all(GET).await.unwrap();
+        let mut received = 0;
+        while received < 16 * 1024 {
+            tokio::time::sleep(25 * SECOND).await;
+            received += client.read(&mut [0; 1024]).await.unwrap();
+        }
+    };
+    server.during(reading).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_is_disconnected() {
+    let (server, mut client) = connect_in_memory(large());
+    let reading = async {
+        client.write_all(GET).await.unwrap();
+        tokio::time::sleep(35 * SECOND).await;
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        received.len()
+    };
+    assert_eq!(server.during(reading).await, 1024, "the response continued");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_does_not_delay_the_drain_beyond_its_timeout() {
+    let (server, mut client) = connect_in_memory(large());
+    client.write_all(GET).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    let connections = Arc::clone(&server.connections);
+    let drain = tokio::time::timeout(40 * SECOND, server.graceful.shutdown());
+    let drained =
+        tokio::select! { drained = drain => drained, never = sweep(&connections) => match never {} };
+    assert!(drained.is_ok(), "the drain waits for a client that reads nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_can_pause_for_longer_than_all_timeouts() {
+    let events = || {
+        futures::stream::unfold((), async |()| {
+            tokio::time::sleep(3600 * SECOND).await;
+            Some((Ok::<_, Infallible>("event"), ()))
+        })
+    };
+    let router = Router::new().route("/", get(async move || Body::from_stream(events())));
+    let (server, mut client) = connect_in_memory(router);
+    let reading = async {
+        client.write_all(GET).await.unwrap();
+        let mut text = String::new();
+        while text.matches("event").count() < 3 {
+            text.push(client.read_u8().await.unwrap().into());
+        }
+    };
+    server.during(reading).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_connections_and_unfinished_heads_time_out() {
+    for (sent, timeout) in [(&b""[..], 120), (GET, 120), (b"GET / HTTP/1.1\r\n", 10)] {
+        let (server, mut client) = connect_in_memory(empty());
+        let start = tokio::time::Instant::now();
+        let closed = async {
+            client.write_all(sent).await.unwrap();
+            client.read_to_end(&mut Vec::new()).await.unwrap();
+            start.elapsed().as_secs()
+        };
+        let seconds = server.during(closed).await;
+        assert!((timeout..timeout + 2).contains(&seconds), "{timeout}: {seconds}");
+    }
+}
