@@ -151,7 +151,7 @@ Required values:
 ```yaml
 image: {registry: registry.example.com/svc, tag: "0.1.0"}
 publicUrl: https://svc.example.com
-trustedProxies: [10.0.0.0/8]   # the network of the ingress controller's pods
+trustedProxies: [10.244.7.0/24]   # the network of the ingress controller's pods
 ingress: {enabled: true}
 database: {existingSecret: svc-database}
 nats: {existingSecret: svc-nats, stream: {maxBytes: 20GiB}}

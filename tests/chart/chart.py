@@ -21,8 +21,8 @@ LEAST = {
     "nats": {"existingSecret": "svc-nats", "stream": {"maxBytes": "20GiB"}},
     "secrets": {"existingSecret": "svc-tokens"},
 }
-INGRESS = {"ingress": {"enabled": True}, "trustedProxies": ["10.0.0.0/8", "fd00::/8"]}
-GATEWAY = {"gateway": {"enabled": True, "parentRefs": [{"name": "front"}]}, "trustedProxies": ["10.0.0.0/8"]}
+INGRESS = {"ingress": {"enabled": True}, "trustedProxies": ["10.244.7.0/24", "fd00:10:244:7::/64"]}
+GATEWAY = {"gateway": {"enabled": True, "parentRefs": [{"name": "front"}]}, "trustedProxies": ["10.244.7.0/24"]}
 COMPONENTS = ("identity", "session", "ingest")
 
 
@@ -50,7 +50,7 @@ EVERYTHING = {
         "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "10m"},
         "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
     },
-    "trustedProxies": ["10.0.0.0/8"],
+    "trustedProxies": ["10.244.7.0/24"],
     "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "platform-token", "limiter-key"]},
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
     "monitoring": {

@@ -4,6 +4,8 @@ import unittest
 
 import chart
 
+PUBLIC_FROM = {"networkPolicy": {"publicFrom": [{"namespaceSelector": {}}]}}
+
 # Overrides of the required values, and a part of the expected message.
 CONTRADICTIONS = {
     "no image": ({"image": {"registry": ""}}, "--set image.registry="),
@@ -13,8 +15,31 @@ CONTRADICTIONS = {
     "ingress and gateway": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
     "ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
     "gateway without proxies": ({**chart.GATEWAY, "trustedProxies": []}, "--set 'trustedProxies={"),
+    "proxies as networks and as hops": ({**chart.INGRESS, "trustedProxyHops": 1}, "--set trustedProxyHops=0"),
+    "wide IPv4 network": ({**PUBLIC_FROM, "trustedProxies": ["11.0.0.0/8"]}, "contains 11.0.0.0/8, where each sender"),
+    "wide IPv6 network": ({**PUBLIC_FROM, "trustedProxies": ["fd00::/32"]}, "--set allowWideTrustedProxies=true"),
+    "wide network that any pod reaches": (
+        {**chart.INGRESS, "trustedProxies": ["0.0.0.0/0"], "allowWideTrustedProxies": True},
+        "--set 'networkPolicy.publicFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
+    ),
+    "hops that any pod reaches": (
+        {"ingress": {"enabled": True}, "trustedProxyHops": 1},
+        "--set 'networkPolicy.publicFrom[0].",
+    ),
+    "hops without policies": (
+        {
+            "ingress": {"enabled": True},
+            "trustedProxyHops": 1,
+            "networkPolicy": {"enabled": False, "publicFrom": [{"namespaceSelector": {}}]},
+        },
+        "--set networkPolicy.enabled=true",
+    ),
+    "ingress without TLS": (
+        {**chart.INGRESS, "publicUrl": "http://svc.example.com"},
+        "--set publicUrl=https://svc.example.com",
+    ),
     "gateway without a parent": (
-        {"gateway": {"enabled": True}, "trustedProxies": ["10.0.0.0/8"]},
+        {"gateway": {"enabled": True}, "trustedProxies": ["10.244.7.0/24"]},
         "--set 'gateway.parentRefs[0].name=",
     ),
     "different host of the ingress": (
@@ -97,6 +122,7 @@ MALFORMED = {
     "unknown mode": ({"nats": {"stream": {"mode": "create"}}}, "mode"),
     "size without a binary unit": ({"nats": {"stream": {"maxBytes": "20G"}}}, "maxBytes"),
     "too many replicas": ({"nats": {"stream": {"replicas": 6}}}, "replicas"),
+    "too many hops": ({"trustedProxyHops": 11}, "trustedProxyHops"),
     "proxy that is not a network": ({"trustedProxies": ["proxy.example"]}, "trustedProxies"),
     "invalid digest": ({"session": {"image": {"digest": "abc"}}}, "digest"),
     "unknown token in rotation": ({"secrets": {"previous": ["database-url"]}}, "previous"),
@@ -131,10 +157,20 @@ class InvalidValues(unittest.TestCase):
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
-        # Four checks have two cases each: address, proxies, grace period, and duplicate variable.
+        # Five checks have two cases each: address, proxies, wide networks, grace period, and duplicate variable. The check
+        # for `publicFrom` has three.
         self.assertEqual(
-            checks.count("append $errors"), len(CONTRADICTIONS) - 4, "a check has no case, or a case has no check"
+            checks.count("append $errors"), len(CONTRADICTIONS) - 7, "a check has no case, or a case has no check"
         )
+
+    def test_wide_networks_and_hops_are_accepted_if_only_the_proxies_can_connect(self):
+        wide = {"trustedProxies": ["10.0.0.0/8", "fd00::/8"], "allowWideTrustedProxies": True}
+        for proxies in (wide, {"trustedProxyHops": 2}):
+            chart.render({"ingress": {"enabled": True}, **PUBLIC_FROM, **proxies})
+
+    def test_development_hosts_need_no_tls(self):
+        for host in ("svc.localhost:8080", "localhost", "svc.test"):
+            chart.render({**chart.INGRESS, "publicUrl": f"http://{host}"})
 
     def test_global_accepts_any_value(self):
         chart.render({"global": {"anything": {"goes": True}}})

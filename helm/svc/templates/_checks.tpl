@@ -42,9 +42,11 @@
 {{- if and $values.ingress.enabled $values.gateway.enabled -}}
 {{- $errors = append $errors "ingress and gateway are both enabled, but only one is allowed: type --set ingress.enabled=false, or --set gateway.enabled=false" -}}
 {{- end -}}
-{{- if and $routed (not $values.trustedProxies) -}}
-{{- $errors = append $errors "trustedProxies is empty, so all clients would share one rate limit: type --set 'trustedProxies={10.0.0.0/8}' with the network of the ingress controller's pods" -}}
+{{- if and $routed (hasPrefix "http://" $values.publicUrl) (not (regexMatch "(^|[.])(localhost|test)(:|$)" (include "svc.host" .))) -}}
+{{- /* The names of RFC 6761 for development and tests are exempt. */ -}}
+{{- $errors = append $errors (printf "publicUrl is http, so passwords and tokens would be readable on the network: type --set publicUrl=https://%s" (include "svc.host" .)) -}}
 {{- end -}}
+{{- $errors = concat $errors (include "svc.checks.proxies" (dict "values" $values "routed" $routed) | fromJsonArray) -}}
 {{- if and $values.gateway.enabled (not $values.gateway.parentRefs) -}}
 {{- $errors = append $errors "gateway.parentRefs is empty, so no Gateway would serve the route: type --set 'gateway.parentRefs[0].name=<gateway>'" -}}
 {{- end -}}
@@ -54,6 +56,29 @@
 {{- end -}}
 {{- if and $values.gateway.enabled $values.gateway.hostnames (not (has $host $values.gateway.hostnames)) -}}
 {{- $errors = append $errors (printf "gateway.hostnames does not contain the host of publicUrl: remove it, or type --set 'gateway.hostnames={%s}'" $host) -}}
+{{- end -}}
+{{- toJson $errors -}}
+{{- end -}}
+
+{{- define "svc.checks.proxies" -}}
+{{- $errors := list -}}
+{{- $values := .values -}}
+{{- $hops := int $values.trustedProxyHops -}}
+{{- $wide := list -}}
+{{- range $values.trustedProxies -}}
+{{- if le (splitList "/" . | last | int) (ternary 32 8 (contains ":" .)) -}}{{- $wide = append $wide . -}}{{- end -}}
+{{- end -}}
+{{- if and .routed (not $values.trustedProxies) (not $hops) -}}
+{{- $errors = append $errors "trustedProxies is empty, so all clients would share one rate limit: type --set 'trustedProxies={10.244.7.0/24}' with the network of the ingress controller's pods, or --set trustedProxyHops=1" -}}
+{{- end -}}
+{{- if and $values.trustedProxies $hops -}}
+{{- $errors = append $errors "trustedProxies and trustedProxyHops are both set, but only one is allowed: type --set trustedProxyHops=0" -}}
+{{- end -}}
+{{- if and $wide (not $values.allowWideTrustedProxies) -}}
+{{- $errors = append $errors (printf "trustedProxies contains %s, where each sender could choose its client address: use the network of the ingress controller's pods, or confirm with --set allowWideTrustedProxies=true" (join ", " $wide)) -}}
+{{- end -}}
+{{- if and .routed (or $wide $hops) (not (and $values.networkPolicy.enabled $values.networkPolicy.publicFrom)) -}}
+{{- $errors = append $errors "networkPolicy.publicFrom is empty or disabled, so any pod could choose its client address: type --set networkPolicy.enabled=true --set 'networkPolicy.publicFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=<namespace of the ingress controller>'" -}}
 {{- end -}}
 {{- toJson $errors -}}
 {{- end -}}

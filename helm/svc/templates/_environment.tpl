@@ -19,6 +19,7 @@
 {{- $_ := set $settings "SVC_SESSION_URL" (printf "http://%s-internal:8081" (include "svc.name" (dict "root" .root "component" "session"))) -}}
 {{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
+{{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" (toString $values.trustedProxyHops) -}}{{- end -}}
 {{- with $values.monitoring.traces -}}
 {{- if .endpoint -}}{{- $_ := set $settings "SVC_OTLP_ENDPOINT" .endpoint -}}{{- $_ := set $settings "SVC_OTLP_RATIO" (toString .ratio) -}}{{- end -}}
 {{- end -}}
