@@ -5,6 +5,7 @@ mod response;
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io;
 use std::time::Duration;
 
 use contract::routes::{self, Route};
@@ -243,7 +244,32 @@ fn request_error(error: &reqwest::Error, base: &BaseUrl) -> CliError {
     if error.is_builder() {
         return ErrorKind::Usage.with_message(format!("invalid request: {}", root_cause(error)));
     }
+    if base.as_str().starts_with("https:") && causes(error).any(is_not_tls) {
+        return ErrorKind::Unreachable
+            .with_message(format!("{base} does not answer with TLS"))
+            .with_remediation(
+                "If the service has no TLS on this port, use http:// in --base-url (SVC_BASE_URL). Otherwise correct the \
+                 port.",
+            );
+    }
     ErrorKind::Unreachable.with_message(format!("cannot connect to {base}: {}", root_cause(error)))
+}
+
+/// The error and its causes.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source())
+}
+
+/// Whether the server sent something else than TLS records, such as plain HTTP. The error of rustls is wrapped in I/O errors.
+fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
+    use rustls::{Error as TlsError, InvalidMessage};
+
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref().is_some_and(|wrapped| is_not_tls(wrapped)),
+        None => {
+            matches!(error.downcast_ref(), Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)))
+        }
+    }
 }
 
 /// Innermost cause. The outer errors only repeat the address.

@@ -1,12 +1,18 @@
 //! Prompts on the terminal. Secrets are never echoed.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
+use clap::Args;
 use contract::Secret;
+#[cfg(unix)]
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Result};
-use crate::input::{stdin_line, stdin_secret};
+#[cfg(not(unix))]
+use crate::input::run_blocking;
+use crate::input::{file_secret, stdin_line, stdin_secret};
 use crate::output::escape;
 
 /// Prompts, if the session is interactive.
@@ -33,6 +39,11 @@ impl Prompt {
         Self { unavailable, assume_yes }
     }
 
+    /// Returns whether prompting is possible.
+    pub(crate) fn is_available(self) -> bool {
+        self.unavailable.is_none()
+    }
+
     /// Prompts for a line of text. `option` is what to pass if prompting is not possible.
     pub(crate) async fn line(self, question: &'static str, option: &str) -> Result<String> {
         let what = question.to_lowercase();
@@ -47,42 +58,35 @@ impl Prompt {
         }
     }
 
-    /// Prompts for a secret without echo; `what` names it in errors. Blocks the thread: rpassword handles interrupts
-    /// itself because it must restore the terminal.
-    pub(crate) fn secret(self, question: &str, what: &str, option: &str) -> Result<Secret> {
+    /// Prompts for a secret without echo; `what` names it in errors.
+    pub(crate) async fn secret(self, question: &str, what: &'static str, option: &str) -> Result<Secret> {
         self.require_available(what, option)?;
-        match rpassword::prompt_password(format!("{}: ", escape(question))) {
-            Ok(typed) if typed.is_empty() => Err(no_input(what, option)),
-            Ok(typed) => Ok(Secret::new(typed)),
-            Err(error) => Err(match error.kind() {
-                io::ErrorKind::Interrupted => ErrorKind::Interrupted.into(),
-                io::ErrorKind::UnexpectedEof => {
-                    end_line();
-                    no_input(what, option)
-                }
-                _ => ErrorKind::InputUnreadable.with_message(format!("terminal: {error}")),
-            }),
+        match hidden_line(&escape(question), what).await? {
+            Some(typed) if !typed.is_empty() => Ok(Secret::new(typed)),
+            _ => Err(no_input(what, option)),
         }
     }
 
-    /// Prompts for a new password, twice.
-    pub(crate) fn new_password(self, option: &str) -> Result<Secret> {
-        choose_password(|question| self.secret(question, "new password", option), print_line)
+    /// Prompts for a new password of at least `min_characters`, twice.
+    pub(crate) async fn new_password(self, min_characters: usize, option: &str) -> Result<Secret> {
+        let ask = async |question: String| self.secret(&question, "new password", option).await;
+        choose_password(min_characters, ask, print_line).await
     }
 
-    /// Token given as an argument: the argument, the next line of standard input for `-`, or a prompt without one.
-    pub(crate) async fn token(self, argument: Option<&str>, question: &str) -> Result<Secret> {
-        let token = match argument {
-            Some("-") => stdin_secret("token").await?,
-            Some(token) => Secret::new(token),
-            None => self.secret(question, &question.to_lowercase(), "TOKEN (or `-`)")?,
+    /// Reads a single-use token: the next line of standard input for the argument `-`, the first line of a file, or a prompt.
+    pub(crate) async fn token(self, source: TokenSource, question: &'static str) -> Result<Secret> {
+        let token = match (source.token.as_deref(), source.token_file) {
+            (Some("-"), _) => stdin_secret("token").await?,
+            (Some(_), _) => return Err(token_in_argument()),
+            (None, Some(path)) => file_secret("token", path).await?,
+            (None, None) => self.secret(question, "token", "`-` or --token-file").await?,
         };
         Ok(Secret::new(token.expose().trim()))
     }
 
     /// Waits for Enter. Returns false if prompting is not possible or standard input has ended.
     pub(crate) async fn wait_for_enter(self, message: &str) -> Result<bool> {
-        if self.unavailable.is_some() {
+        if !self.is_available() {
             return Ok(false);
         }
         print_line(message);
@@ -110,7 +114,7 @@ impl Prompt {
     /// Asks a question about an optional action. Returns false if prompting is not possible or standard input has ended.
     /// `--yes` only confirms what the command line names, so it does not answer the question.
     pub(crate) async fn ask(self, question: &str) -> Result<bool> {
-        if self.unavailable.is_some() || self.assume_yes {
+        if !self.is_available() || self.assume_yes {
             return Ok(false);
         }
         let open = OpenQuestion::print(&format!("{} [y/N]", escape(question)))?;
@@ -119,13 +123,86 @@ impl Prompt {
         Ok(is_yes(&answer))
     }
 
-    fn require_available(self, what: &str, option: &str) -> Result<()> {
+    /// Requires that prompting is possible. `option` is what to pass if it is not.
+    pub(crate) fn require_available(self, what: &str, option: &str) -> Result<()> {
         match self.unavailable {
             None => Ok(()),
             Some(reason) => Err(ErrorKind::InputNeeded
                 .with_message(format!("cannot prompt for the {what}: {reason}"))
                 .with_remediation(format!("Pass {option}."))),
         }
+    }
+}
+
+/// Where a command reads a single-use token from.
+#[derive(Args)]
+pub(crate) struct TokenSource {
+    /// `-` to read the token from standard input. A token itself is rejected: other users could see it [default: prompt].
+    #[arg(value_name = "TOKEN")]
+    token: Option<String>,
+    /// Read the token from the first line of a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+}
+
+fn token_in_argument() -> CliError {
+    ErrorKind::Usage
+        .with_message(
+            "a token is not accepted as an argument: other users of this machine can read arguments, and the shell \
+             stores them in its history",
+        )
+        .with_remediation(
+            "Run the command without the token and paste it when asked, pass `-` and the token on standard input, or \
+             pass --token-file.",
+        )
+}
+
+/// Prompts for a line without echo. Restores the echo when it returns, and also when the command is stopped by a signal, which
+/// drops the future.
+#[cfg(unix)]
+async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String>> {
+    // Before the question, so that nothing that is typed after it is echoed.
+    let _hidden = HiddenInput::start().map_err(|error| unreadable(&error))?;
+    let open = OpenQuestion::print(question)?;
+    let line = stdin_line(what).await?;
+    if line.is_some() {
+        open.answered();
+    }
+    Ok(line)
+}
+
+#[cfg(not(unix))]
+async fn hidden_line(question: &str, _: &'static str) -> Result<Option<String>> {
+    let question = format!("{question}: ");
+    run_blocking(|| rpassword::prompt_password(question).map(Some).map_err(|error| unreadable(&error))).await
+}
+
+fn unreadable(error: &io::Error) -> CliError {
+    ErrorKind::InputUnreadable.with_message(format!("terminal: {error}"))
+}
+
+/// The terminal does not echo its input until this is dropped.
+#[cfg(unix)]
+struct HiddenInput(Termios);
+
+#[cfg(unix)]
+impl HiddenInput {
+    fn start() -> io::Result<Self> {
+        let echoing = tcgetattr(io::stdin())?;
+        let mut hidden = echoing.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // The end of the line is echoed, so that later output starts on a new line.
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
+        Ok(Self(echoing))
+    }
+}
+
+#[cfg(unix)]
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // A failure cannot be handled: the terminal does not exist any more.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }
 
@@ -176,23 +253,28 @@ fn is_yes(answer: &str) -> bool {
 }
 
 /// Minimum length of a password by default. The service may be configured to require more.
-const MIN_CHARACTERS: usize = 12;
+pub(crate) const MIN_CHARACTERS: usize = 12;
 const MAX_TRIES: usize = 3;
 
-/// Prompts for a new password twice with `ask`, and again if it is too short or the two differ. It reports errors through `report`. The service applies the full policy.
-fn choose_password(ask: impl Fn(&str) -> Result<Secret>, report: impl Fn(&str)) -> Result<Secret> {
+/// Prompts for a new password twice with `ask`, and again if it is too short or the two differ. It reports errors through
+/// `report`. The service applies the full policy.
+async fn choose_password(
+    min_characters: usize,
+    ask: impl AsyncFn(String) -> Result<Secret>,
+    report: impl Fn(&str),
+) -> Result<Secret> {
     let mut error = String::new();
     for attempt in 0..MAX_TRIES {
         if attempt > 0 {
             report(&format!("{error}; try again"));
         }
-        let first = ask(&format!("New password (at least {MIN_CHARACTERS} characters)"))?;
+        let first = ask(format!("New password (at least {min_characters} characters)")).await?;
         // The service does not count leading and trailing white space either.
-        if first.expose().trim().chars().count() < MIN_CHARACTERS {
-            error = format!("the password is shorter than {MIN_CHARACTERS} characters");
+        if first.expose().trim().chars().count() < min_characters {
+            error = format!("the password is shorter than {min_characters} characters");
             continue;
         }
-        if first.expose() == ask("Repeat the new password")?.expose() {
+        if first.expose() == ask("Repeat the password".to_owned()).await?.expose() {
             return Ok(first);
         }
         "the passwords do not match".clone_into(&mut error);
@@ -213,48 +295,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn error_without_a_terminal_names_reason_and_option() {
+    #[tokio::test]
+    async fn error_without_a_terminal_names_reason_and_option() {
         let prompt = Prompt { unavailable: Some("there is no terminal"), assume_yes: true };
-        let error = prompt.secret("Password of x", "password", "--password-stdin").unwrap_err();
+        let error = prompt.secret("Password of x", "password", "--password-stdin").await.unwrap_err();
         assert_eq!((error.code.as_str(), error.exit.code()), ("input_needed", 12));
         assert_eq!(error.message, "cannot prompt for the password: there is no terminal");
         assert_eq!(error.remediation, "Pass --password-stdin.");
     }
 
     /// Returns the chosen password, the reported errors, and the number of lines that were not read.
-    fn choose_from(lines: &[&'static str]) -> (Result<Secret>, Vec<String>, usize) {
+    async fn choose_from(lines: &[&'static str]) -> (Result<Secret>, Vec<String>, usize) {
         let remaining = RefCell::new(lines.iter());
         let reported = RefCell::new(Vec::new());
-        let ask = |_: &str| Ok(Secret::new(*remaining.borrow_mut().next().unwrap()));
-        let chosen = choose_password(ask, |text| reported.borrow_mut().push(text.to_owned()));
+        let ask = async |_: String| Ok(Secret::new(*remaining.borrow_mut().next().unwrap()));
+        let report = |text: &str| reported.borrow_mut().push(text.to_owned());
+        let chosen = choose_password(MIN_CHARACTERS, ask, report).await;
         (chosen, reported.into_inner(), remaining.into_inner().count())
     }
 
-    #[test]
-    fn does_not_ask_to_repeat_a_short_password() {
+    #[tokio::test]
+    async fn does_not_ask_to_repeat_a_short_password() {
         let (chosen, reported, remaining) =
-            choose_from(&["short", "   short    ", "long enough it is", "long enough it is"]);
+            choose_from(&["short", "   short    ", "long enough it is", "long enough it is"]).await;
         assert_eq!((chosen.unwrap().expose(), remaining), ("long enough it is", 0));
         assert_eq!(reported, ["the password is shorter than 12 characters; try again"; 2]);
     }
 
-    #[test]
-    fn asks_again_when_the_passwords_differ() {
+    #[tokio::test]
+    async fn asks_again_when_the_passwords_differ() {
         let (chosen, reported, _) = choose_from(&[
             "long enough it is",
             "long enough it was",
             "long enough it is",
             "long enough it is",
-        ]);
+        ])
+        .await;
         assert!(chosen.is_ok());
         assert_eq!(reported, ["the passwords do not match; try again"]);
     }
 
-    #[test]
-    fn fails_after_three_tries() {
+    #[tokio::test]
+    async fn fails_after_three_tries() {
         let (chosen, reported, remaining) =
-            choose_from(&["a", "b", "long enough it is", "long enough it was", "never read"]);
+            choose_from(&["a", "b", "long enough it is", "long enough it was", "never read"]).await;
         let error = chosen.unwrap_err();
         assert_eq!(
             (error.code.as_str(), error.message.as_str()),

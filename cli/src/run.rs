@@ -40,8 +40,8 @@ fn run_command(line: CommandLine) -> Exit {
     match catch_panic(|| block_on_command(line.command, &context)) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            // The reader closed the pipe and does not expect an error.
-            if error.exit != Exit::BrokenPipe {
+            // The person or program that closed the pipe or sent the signal expects no error.
+            if !matches!(error.exit, Exit::BrokenPipe | Exit::Interrupted | Exit::Terminated) {
                 out.error(&error);
             }
             error.exit

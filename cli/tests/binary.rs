@@ -22,6 +22,9 @@ mod invites;
 mod offline;
 #[path = "binary/passwords.rs"]
 mod passwords;
+#[cfg(target_os = "linux")]
+#[path = "binary/prompts.rs"]
+mod prompts;
 #[path = "binary/sessions.rs"]
 mod sessions;
 #[path = "binary/stub.rs"]

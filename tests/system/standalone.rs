@@ -13,10 +13,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const USER: &str = "user@demo.example";
 
-/// Accepts the first invite and logs in, with the commands that `up` prints and the password on standard input.
+/// Accepts the first invite and logs in, with the commands that `up` prints; token and password come from standard input.
 async fn set_up_admin(svc: &Svc, run_file: &RunFile) {
     let token = run_file.admin_invite_token.as_deref().unwrap();
-    svc.run_ok(&["users", "accept-invite", token, "--password-stdin"], PASSWORD).await;
+    let input = format!("{token}\n{PASSWORD}\n");
+    svc.run_ok(&["users", "accept-invite", "-", "--password-stdin"], &input).await;
     log_in(svc, &run_file.admin_email).await;
 }
 

@@ -1,7 +1,10 @@
 //! `svc invites`, `svc users invite` and `svc users accept-invite`.
 
 use clap::Args;
-use contract::identity::{AcceptInvite, AcceptedInvite, Invite, InviteStatus, InviteUser, ResendInvite};
+use contract::identity::{
+    AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteStatus, InviteUser,
+    ResendInvite,
+};
 use contract::routes;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,6 +17,7 @@ use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
 use crate::input::stdin_secret;
 use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::prompt::TokenSource;
 
 group!(
     /// Manage invites.
@@ -105,9 +109,8 @@ impl Command for InviteCommand {
 /// Prompts for the password twice. A rejected password does not use up the invite.
 #[derive(Args)]
 pub(crate) struct AcceptInviteCommand {
-    /// Invite token (`svc_iv_…`), or `-` to read it from standard input [default: prompt].
-    #[arg(value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenSource,
     /// Read the password from standard input: the first line, or the line after the token.
     #[arg(long)]
     password_stdin: bool,
@@ -128,7 +131,7 @@ impl Command for AcceptInviteCommand {
     type Output = AcceptedInvite;
 
     const REQUIRES: Requirement = Requirement::Service;
-    const ROUTES: Routes = Routes::Only(&[&routes::ACCEPT_INVITE]);
+    const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_INVITE, &routes::ACCEPT_INVITE]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
         ("Accept an invite with prompts", "svc users accept-invite"),
@@ -137,21 +140,27 @@ impl Command for AcceptInviteCommand {
             "svc users accept-invite - --password-stdin",
         ),
     ];
-    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. A password needs \
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass the \
+        token as an argument: it is rejected. A password needs \
         at least 12 characters; common and breached passwords are rejected. An invite works once. Does not \
         log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth login", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        let token = context.prompt().token(self.token.as_deref(), "Invite token").await?;
+        let (prompt, api) = (context.prompt(), context.api()?);
+        let token = prompt.token(self.token, "Invite token").await?;
         let password = if self.password_stdin {
             stdin_secret("password").await?
         } else {
-            context.prompt().new_password("--password-stdin")?
+            prompt.require_available("new password", "--password-stdin")?;
+            let inspect = InspectInvite { token: token.clone() };
+            let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
+            let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
+            context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
+            prompt.new_password(password_min_length, "--password-stdin").await?
         };
         let request = AcceptInvite { token, password };
-        let accepted: AcceptedInvite =
-            context.api()?.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await?;
+        let accepted: AcceptedInvite = api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await?;
         context.out().print(&accepted)?;
         let AcceptedInvite { email, tenant_id, .. } = &accepted;
         context.out().notice(&format!("Next: svc auth login --email {email} --tenant {tenant_id}"));

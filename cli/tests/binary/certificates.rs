@@ -132,3 +132,15 @@ fn invalid_ca_file_is_exit_status_11() {
         }
     }
 }
+
+#[test]
+fn https_to_a_port_without_tls_is_named() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url.replace("http:", "https:")).with_variable("SVC_TOKEN", "svc_st_x");
+    std::fs::write(client.home().join("own.pem"), certificate().cert.pem()).unwrap();
+    let result = client.run(&["auth", "whoami", "--ca-file", "own.pem", "--output", "json"]);
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(9), Some("unreachable")));
+    assert!(error["message"].as_str().unwrap().contains("does not answer with TLS"), "{error}");
+    assert!(error["remediation"].as_str().unwrap().contains("http://"), "{error}");
+}

@@ -95,9 +95,27 @@ fn reads_invite_token_and_password_from_stdin() {
         json!({"token": "svc_iv_raw", "password": "correct horse battery "})
     );
     assert!(result.stderr.contains("svc auth login --email bob@acme.example --tenant acme"), "{result:?}");
-    let silent =
-        client.run_with(&["users", "accept-invite", "svc_iv_raw", "--password-stdin", "--quiet"], "pw\n");
-    assert_eq!(silent.stderr, "");
+    std::fs::write(client.home().join("token"), "svc_iv_raw\n").unwrap();
+    let from_file = ["users", "accept-invite", "--token-file", "token", "--password-stdin", "--quiet"];
+    assert_eq!(client.run_with(&from_file, "pw\n").stderr, "");
+    assert_eq!(stub.requests()[1].json(), json!({"token": "svc_iv_raw", "password": "pw"}));
+}
+
+#[test]
+fn rejects_a_token_in_an_argument_without_repeating_it() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    for command in [&["users", "accept-invite"][..], &["auth", "password", "confirm-reset"]] {
+        let arguments = [command, &["svc_iv_secret", "--password-stdin"]].concat();
+        let result = client.run_with(&arguments, "a new password\n");
+        assert_eq!(result.code, Some(2), "{result:?}");
+        assert!(
+            result.stderr.contains("other users") && result.stderr.contains("--token-file"),
+            "{result:?}"
+        );
+        assert!(!result.stderr.contains("svc_iv_secret"), "{result:?}");
+    }
+    assert!(stub.requests().is_empty());
 }
 
 #[test]

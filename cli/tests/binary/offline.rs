@@ -131,7 +131,7 @@ fn missing_input_without_a_terminal_names_the_option() {
         (&["auth", "login"], "--tenant"),
         (&["auth", "login", "--tenant", "acme"], "--email"),
         (&["auth", "login", "--tenant", "acme", "--email", "a@acme.example"], "--password-stdin"),
-        (&["users", "accept-invite", "svc_iv_x"], "--password-stdin"),
+        (&["users", "accept-invite"], "--token-file"),
     ];
     for (arguments, option) in cases {
         let result = client.run(&[arguments, &["--output", "json"]].concat());

@@ -113,22 +113,29 @@ impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunFile { base_url, tenant, admin_email, .. } = self.run_file;
         writeln!(f, "\nThe system is ready.\n")?;
-        writeln!(f, "  API        {base_url}/api/v1")?;
-        writeln!(f, "  API docs   {base_url}/api/v1/docs")?;
-        writeln!(f, "  readiness  {}/readyz", self.admin_url)?;
-        writeln!(f, "  metrics    {}/metrics", self.admin_url)?;
-        writeln!(f, "  data       {}", self.data.display())?;
+        writeln!(f, "  API             {base_url}/api/v1")?;
+        writeln!(f, "  API docs        {base_url}/api/v1/docs")?;
+        writeln!(f, "  readiness       {}/readyz", self.admin_url)?;
+        writeln!(f, "  metrics         {}/metrics", self.admin_url)?;
+        writeln!(f, "  data            {}", self.data.display())?;
         if self.sends_mails {
-            writeln!(f, "  mails      sent through SVC_SMTP_URL")?;
+            writeln!(f, "  mails           sent through SVC_SMTP_URL")?;
         } else {
-            writeln!(f, "  mails      {}", self.run_file.mail_dir.display())?;
+            writeln!(f, "  mails           {}/*.eml (stored, not sent)", self.run_file.mail_dir.display())?;
         }
-        writeln!(f, "  run file   {}", self.run_file_path.display())?;
+        writeln!(f, "  platform token  {}", self.run_file.platform_token_file.display())?;
+        writeln!(f, "  run file        {}", self.run_file_path.display())?;
+        if let Some(token) = &self.run_file.admin_invite_token {
+            writeln!(f, "  invite token    {token}")?;
+        }
         writeln!(f, "\nPress Ctrl-C to stop it; the data are kept. To try it, run in another terminal:\n")?;
         let svc = shell_word(&self.run_file.svc.to_string_lossy());
         writeln!(f, "  export SVC_BASE_URL={base_url} SVC_TENANT={tenant}")?;
-        if let Some(token) = &self.run_file.admin_invite_token {
-            writeln!(f, "  {svc} users accept-invite {token}")?;
+        if self.run_file.admin_invite_token.is_some() {
+            writeln!(
+                f,
+                "  {svc} users accept-invite   # asks for the invite token above and for a password"
+            )?;
         }
         writeln!(f, "  {svc} auth login --email {admin_email} --tenant {tenant}")?;
         writeln!(f, "  {svc} users invite --email user@{tenant}.example --tenant {tenant}")?;
@@ -193,6 +200,26 @@ mod tests {
 
         drop(files);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_summary_shows_where_things_are_and_passes_no_token_as_an_argument() {
+        let run_file = RunFile { admin_invite_token: Some("svc_iv_x".into()), ..run_file() };
+        let summary = Summary {
+            run_file: &run_file,
+            run_file_path: Path::new("/d/standalone.json"),
+            admin_url: "http://127.0.0.1:9090",
+            sends_mails: false,
+            data: Path::new("/d"),
+        };
+        let text = summary.to_string();
+        for part in ["http://127.0.0.1:8080/api/v1/docs", "/d/secrets/platform-token", "/d/mails/*.eml"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(
+            text.contains("  invite token    svc_iv_x\n") && text.matches("svc_iv_x").count() == 1,
+            "{text}"
+        );
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl Command for Login {
         let service = context.service()?;
         // Check that the session can be stored before it is created.
         CredentialStore::for_current_user()?.load()?;
+        let reads_password = self.password_stdin || self.password_file.is_some();
+        if !self.device && !reads_password && context.prompt().is_available() {
+            // Before the person answers questions for a server that does not answer.
+            context.api()?.call(&routes::GET_VERSION, &[]).send_any().await?;
+        }
         let tenant = context.tenant().await?;
         let (email, issued) = if self.device {
             device_login::log_in(context, &tenant).await?
@@ -143,7 +148,7 @@ impl Login {
             file_secret("password", path).await?
         } else {
             let question = format!("Password of {email} in {tenant}");
-            context.prompt().secret(&question, "password", "--password-stdin or --password-file")?
+            context.prompt().secret(&question, "password", "--password-stdin or --password-file").await?
         };
         let request = identity::Login { email, password };
         let api = context.api()?;

@@ -1,7 +1,7 @@
 //! `svc auth password`: changes and resets of a password.
 
 use clap::Args;
-use contract::identity::{ChangePassword, ConfirmReset, RequestReset};
+use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, RequestReset};
 use contract::{ProblemKind, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
 use crate::input::stdin_secret;
 use crate::output::{CommandOutput, Table};
+use crate::prompt::{MIN_CHARACTERS, TokenSource};
 
 group!(
     /// Change or reset a password.
@@ -91,8 +92,10 @@ impl Change {
         }
         let prompt = context.prompt();
         Ok(ChangePassword {
-            current_password: prompt.secret("Current password", "current password", "--password-stdin")?,
-            new_password: prompt.new_password("--password-stdin")?,
+            current_password: prompt
+                .secret("Current password", "current password", "--password-stdin")
+                .await?,
+            new_password: prompt.new_password(MIN_CHARACTERS, "--password-stdin").await?,
         })
     }
 }
@@ -160,9 +163,8 @@ impl Command for Reset {
 /// created. A rejected password does not use up the token.
 #[derive(Args)]
 pub(crate) struct ConfirmResetCommand {
-    /// Reset token (`svc_pr_…`), or `-` to read it from standard input [default: prompt].
-    #[arg(value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    token: TokenSource,
     /// Read the new password from standard input: the first line, or the line after the token.
     #[arg(long)]
     password_stdin: bool,
@@ -175,7 +177,7 @@ impl Command for ConfirmResetCommand {
     type Output = ChangedPassword;
 
     const REQUIRES: Requirement = Requirement::Service;
-    const ROUTES: Routes = Routes::Only(&[&routes::CONFIRM_PASSWORD_RESET]);
+    const ROUTES: Routes = Routes::Only(&[&routes::INSPECT_PASSWORD_RESET, &routes::CONFIRM_PASSWORD_RESET]);
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
         ("Choose a new password with prompts", "svc auth password confirm-reset"),
@@ -184,22 +186,28 @@ impl Command for ConfirmResetCommand {
             "svc auth password confirm-reset - --password-stdin",
         ),
     ];
-    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. A token works \
-        once, for at most one hour, and until a newer one is sent. Pass --revoke-api-keys only if the user \
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass the \
+        token as an argument: it is rejected. A token works once, for at most one hour, and until a newer one is sent. Pass --revoke-api-keys only if the user \
         asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        let token = context.prompt().token(self.token.as_deref(), "Reset token").await?;
+        let (prompt, api) = (context.prompt(), context.api()?);
+        let token = prompt.token(self.token, "Reset token").await?;
         let new_password = if self.password_stdin {
             stdin_secret("password").await?
         } else {
-            context.prompt().new_password("--password-stdin")?
+            prompt.require_available("new password", "--password-stdin")?;
+            let inspect = InspectReset { token: token.clone() };
+            let call = api.call(&routes::INSPECT_PASSWORD_RESET, &[]).json(&inspect)?;
+            let InspectedReset { email, tenant_id, password_min_length, .. } = call.fetch().await?;
+            context.out().notice(&format!("Password reset of {email} in tenant {tenant_id}."));
+            prompt.new_password(password_min_length, "--password-stdin").await?
         };
         let question = "Revoke the API keys that you created? Programs that use them stop working.";
-        let revoke_api_keys = self.revoke_api_keys || context.prompt().ask(question).await?;
+        let revoke_api_keys = self.revoke_api_keys || prompt.ask(question).await?;
         let request = ConfirmReset { token, new_password, revoke_api_keys };
-        context.api()?.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await?;
+        api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await?;
         context.out().print(&ChangedPassword { changed: true, session_kept: false })?;
         context.out().notice("Next: svc auth login");
         Ok(())

@@ -1,0 +1,133 @@
+//! Prompts for secrets on a terminal.
+
+use std::fs::File;
+use std::io::{Read, Write};
+
+use contract::ProblemKind;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{LocalModes, tcgetattr};
+use serde_json::json;
+
+use crate::client::Client;
+use crate::stub::{Stub, StubRequest, problem};
+use crate::terminal::{run_at_terminal, terminal};
+
+const LOGIN: [&str; 6] = ["auth", "login", "--email", "ada@acme.example", "--tenant", "acme"];
+
+fn service(request: &StubRequest) -> (u16, String) {
+    match request.line.as_str() {
+        "GET /api/v1/version" => (200, json!({"version": "1"}).to_string()),
+        "POST /api/v1/users/accept-invite/inspect" => match request.json()["token"].as_str() {
+            Some("svc_iv_good") => {
+                let invite = json!({
+                    "tenant_id": "acme", "tenant_name": "Acme", "email": "bob@acme.example", "role": "member",
+                    "expires_at": "2030-01-01T00:00:00Z", "password_min_length": 16,
+                });
+                (200, invite.to_string())
+            }
+            _ => problem(ProblemKind::TokenInvalid),
+        },
+        "POST /api/v1/users/accept-invite" => {
+            let accepted = json!({
+                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme", "email": "bob@acme.example",
+                "role": "member",
+            });
+            (201, accepted.to_string())
+        }
+        "POST /api/v1/auth/password/reset/inspect" => problem(ProblemKind::TokenInvalid),
+        _ => problem(ProblemKind::NotFound),
+    }
+}
+
+/// Reads from a terminal until its output ends with a text.
+fn read_until(screen: &mut File, end: &str) {
+    let mut output = Vec::new();
+    while !output.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).unwrap();
+        output.push(byte[0]);
+    }
+}
+
+/// Reads the rest of the output of a terminal that no program uses any more.
+fn rest_of(mut screen: File) -> String {
+    let mut output = Vec::new();
+    // Reading ends with an error because all copies of the terminal are closed.
+    let _ = screen.read_to_end(&mut output);
+    String::from_utf8(output).unwrap()
+}
+
+fn echoes(terminal: &File) -> bool {
+    tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ECHO)
+}
+
+#[test]
+fn a_signal_at_a_secret_prompt_ends_the_command_and_restores_the_echo() {
+    let stub = Stub::new(service);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (mut keyboard, terminal) = terminal();
+        let client = Client::for_url(&stub.url);
+        let mut command = client.command(&LOGIN);
+        let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+        let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
+        drop(command);
+        read_until(&mut keyboard, "in acme: ");
+        assert!(!echoes(&terminal));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(echoes(&terminal));
+        drop(terminal);
+        assert_eq!(rest_of(keyboard), "\r\n", "no error text");
+    }
+}
+
+#[test]
+fn a_typed_password_is_not_echoed() {
+    let stub = Stub::new(service);
+    let (mut keyboard, terminal) = terminal();
+    let client = Client::for_url(&stub.url);
+    let mut command = client.command(&LOGIN);
+    let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
+    let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
+    drop(command);
+    read_until(&mut keyboard, "in acme: ");
+    keyboard.write_all(b"correct horse\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(echoes(&terminal));
+    drop(terminal);
+    let rest = rest_of(keyboard);
+    assert!(!rest.contains("correct horse"), "{rest:?}");
+    assert_eq!(stub.requests()[1].json()["password"], "correct horse");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_reported_before_the_questions() {
+    let client = Client::for_url("http://127.0.0.1:1");
+    let result = run_at_terminal(&client, &["auth", "login"], "");
+    assert_eq!(result.code, Some(9), "{result:?}");
+    assert!(!result.stderr.contains("Tenant:") && !result.stderr.contains("Password"), "{result:?}");
+}
+
+#[test]
+fn an_invalid_token_is_reported_before_a_password() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    for command in [&["users", "accept-invite"][..], &["auth", "password", "confirm-reset"]] {
+        let result = run_at_terminal(&client, command, "svc_iv_used\n");
+        assert_eq!(result.code, Some(7), "{result:?}");
+        assert!(!result.stderr.contains("assword (at least"), "{result:?}");
+    }
+}
+
+#[test]
+fn a_new_password_has_the_minimum_length_of_the_service() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let input = "svc_iv_good\nthirteen long\nsixteen long it is\nsixteen long it is\n";
+    let result = run_at_terminal(&client, &["users", "accept-invite"], input);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    for text in ["bob@acme.example", "at least 16 characters", "Repeat the password: "] {
+        assert!(result.stderr.contains(text), "{result:?}");
+    }
+    assert_eq!(stub.requests()[1].json()["password"], "sixteen long it is");
+}
