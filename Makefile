@@ -16,7 +16,7 @@ BIN = $(TARGET)/debug
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt bench image chart e2e clean help
+.PHONY: up down test lint gen fmt advisories bench image chart e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -58,6 +58,10 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 fmt: ## Format the code
 	cargo fmt --all
 
+advisories: ## Check the dependencies for known vulnerabilities; needs internet access and cargo-deny
+	@cargo deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
+	cargo deny check advisories
+
 bench: ## Compare the running system with the limits of this machine (11 GB of disk, 4 minutes)
 	@$(FETCH)
 	@cargo build --release --package standalone --package bench --bins
@@ -81,4 +85,4 @@ clean: ## Stop the instance, delete its data and .dev (`cargo clean` deletes the
 	rm -rf .dev
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

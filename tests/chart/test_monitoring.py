@@ -2,6 +2,7 @@
 
 import json
 import re
+import re
 import subprocess
 import tempfile
 import unittest
@@ -34,6 +35,19 @@ class Alerts(unittest.TestCase):
                 self.assertEqual(
                     rule["annotations"]["runbook_url"], f"https://docs.example.com/svc/{rule['alert']}.md"
                 )
+
+    def test_documents_alerts_and_dashboards_name_existing_metrics(self):
+        # A test compares the table of docs/metrics.md with the metrics of the running system.
+        table = re.findall(r"^\| `(svc_\w+)` ", (chart.ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+        suffixes = ("", "_bucket", "_count", "_sum")
+        metrics = {name + suffix for name in table for suffix in suffixes}
+        # Metric names have two words or more; tokens begin with one of these.
+        tokens = {"svc_st_", "svc_iv_", "svc_pt_", "svc_ak_", "svc_rt_", "svc_dc_"}
+        pages = [*chart.ROOT.glob("*.md"), *chart.ROOT.glob("docs/**/*.md"), *(chart.CHART / "alerts").iterdir()]
+        for page in [*pages, *(chart.CHART / "dashboards").iterdir()]:
+            named = {name for name in re.findall(r"\bsvc_[a-z]+_[a-z_]*", page.read_text())}
+            with self.subTest(page.name):
+                self.assertFalse({name for name in named - metrics if not name.startswith(tuple(tokens))})
 
     def test_every_runbook_has_the_same_headings(self):
         for page in monitoring.RUNBOOKS.iterdir():
