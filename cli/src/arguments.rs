@@ -1,14 +1,14 @@
 //! Options: the global ones, which every command accepts, and arguments that several commands share.
 
-use std::error::Error;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use contract::Role;
 use contract::identity::Delivery;
+use serde::de::value::Error;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use tenancy::TenantId;
 
 use crate::api::ListLimit;
@@ -133,50 +133,31 @@ impl From<Paging> for ListLimit {
     }
 }
 
-/// Value of `--role` and `ROLE`.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum RoleArgument {
-    /// Own profile, sessions and password; sends events.
-    Member,
-    /// Full access to the tenant.
-    Admin,
+/// Parser of `--role` and `ROLE`.
+pub(crate) fn role_parser() -> impl TypedValueParser<Value = Role> {
+    enum_parser([
+        PossibleValue::new("member").help("Own profile, sessions and password; sends events"),
+        PossibleValue::new("admin").help("Full access to the tenant"),
+    ])
 }
 
-impl From<RoleArgument> for Role {
-    fn from(role: RoleArgument) -> Self {
-        match role {
-            RoleArgument::Member => Self::Member,
-            RoleArgument::Admin => Self::Admin,
-        }
-    }
-}
-
-/// Value of `--delivery`.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum DeliveryArgument {
-    /// Send a mail; the output contains no token.
-    Email,
-    /// Print the token; no mail is sent.
-    Response,
-}
-
-impl From<DeliveryArgument> for Delivery {
-    fn from(delivery: DeliveryArgument) -> Self {
-        match delivery {
-            DeliveryArgument::Email => Self::Email,
-            DeliveryArgument::Response => Self::Response,
-        }
-    }
+/// Parser of `--delivery`.
+pub(crate) fn delivery_parser() -> impl TypedValueParser<Value = Delivery> {
+    enum_parser([
+        PossibleValue::new("email").help("Send a mail; the output contains no token"),
+        PossibleValue::new("response").help("Print the token; no mail is sent"),
+    ])
 }
 
 /// Parser of an option that takes a value of an enumeration of the API.
 pub(crate) fn enum_parser<T>(
-    values: impl IntoIterator<Item = &'static str>,
+    values: impl IntoIterator<Item = impl Into<PossibleValue>>,
 ) -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err: Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(values).try_map(|value| value.parse())
+    PossibleValuesParser::new(values)
+        .try_map(|value| T::deserialize(IntoDeserializer::<Error>::into_deserializer(value)))
 }
 
 #[cfg(test)]

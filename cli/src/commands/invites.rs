@@ -2,15 +2,15 @@
 
 use clap::Args;
 use contract::identity::{
-    AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteStatus, InviteUser,
+    AcceptInvite, AcceptedInvite, Delivery, InspectInvite, InspectedInvite, Invite, InviteStatus, InviteUser,
     ResendInvite,
 };
-use contract::routes;
+use contract::{Role, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::InviteId;
 
-use crate::arguments::{DeliveryArgument, Paging, RoleArgument, enum_parser};
+use crate::arguments::{Paging, delivery_parser, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
@@ -68,11 +68,11 @@ pub(crate) struct InviteCommand {
     #[arg(long, value_name = "EMAIL")]
     email: String,
     /// Role of the user.
-    #[arg(long, value_name = "ROLE", default_value = "member")]
-    role: RoleArgument,
+    #[arg(long, value_name = "ROLE", default_value = "member", value_parser = role_parser())]
+    role: Role,
     /// How to deliver the invite token.
-    #[arg(long, value_name = "HOW", default_value = "email")]
-    delivery: DeliveryArgument,
+    #[arg(long, value_name = "HOW", default_value = "email", value_parser = delivery_parser())]
+    delivery: Delivery,
 }
 
 impl Command for InviteCommand {
@@ -95,8 +95,7 @@ impl Command for InviteCommand {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
-        let request =
-            InviteUser { email: self.email, role: self.role.into(), delivery: self.delivery.into() };
+        let request = InviteUser { email: self.email, role: self.role, delivery: self.delivery };
         let api = context.api()?;
         let call = api.call(&routes::INVITE_USER, &[]).authenticated(&credential)?;
         let invite: Invite = call.json(&request)?.fetch().await?;
@@ -213,8 +212,8 @@ pub(crate) struct Resend {
     #[arg(value_name = "INVITE_ID")]
     invite_id: InviteId,
     /// How to deliver the invite token.
-    #[arg(long, value_name = "HOW", default_value = "email")]
-    delivery: DeliveryArgument,
+    #[arg(long, value_name = "HOW", default_value = "email", value_parser = delivery_parser())]
+    delivery: Delivery,
 }
 
 impl Command for Resend {
@@ -236,7 +235,7 @@ impl Command for Resend {
         let credential = context.credential_or_platform_token().await?;
         let api = context.api()?;
         let call = api.call(&routes::RESEND_INVITE, &[&self.invite_id]).authenticated(&credential)?;
-        let request = ResendInvite { delivery: self.delivery.into() };
+        let request = ResendInvite { delivery: self.delivery };
         let invite: Invite = call.json(&request)?.fetch().await?;
         print_invite(context, &invite)
     }

@@ -1,11 +1,11 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
 use clap::Args;
-use contract::identity::{CreateTenant, PatchTenant, Quota, Tenant};
+use contract::identity::{CreateTenant, Delivery, PatchTenant, Quota, Tenant};
 use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
-use crate::arguments::DeliveryArgument;
+use crate::arguments::delivery_parser;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
@@ -68,8 +68,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "EMAIL")]
     admin_email: Option<String>,
     /// How to deliver the administrator's invite token.
-    #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email")]
-    delivery: DeliveryArgument,
+    #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email", value_parser = delivery_parser())]
+    delivery: Delivery,
     /// Limit of events per second and service replica [default: no limit].
     #[arg(long, value_name = "COUNT")]
     events_per_second: Option<u32>,
@@ -100,7 +100,7 @@ impl Command for Create {
             display_name: self.display_name.unwrap_or_else(|| self.tenant_id.to_string()),
             tenant_id: self.tenant_id,
             admin_email: self.admin_email,
-            delivery: self.delivery.into(),
+            delivery: self.delivery,
             quota: limited.then_some(quota),
         };
         let api = context.api()?;

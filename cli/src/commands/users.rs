@@ -2,11 +2,11 @@
 
 use clap::Args;
 use contract::identity::{PatchUser, User};
-use contract::{UserStatus, routes};
+use contract::{Role, UserStatus, routes};
 use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
-use crate::arguments::{Paging, RoleArgument, enum_parser};
+use crate::arguments::{Paging, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
@@ -195,8 +195,8 @@ pub(crate) struct SetRole {
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
     /// New role.
-    #[arg(value_name = "ROLE")]
-    role: RoleArgument,
+    #[arg(value_name = "ROLE", value_parser = role_parser())]
+    role: Role,
 }
 
 impl Command for SetRole {
@@ -215,7 +215,7 @@ impl Command for SetRole {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.session()?;
-        let patch = PatchUser { role: Some(self.role.into()), ..PatchUser::default() };
+        let patch = PatchUser { role: Some(self.role), ..PatchUser::default() };
         update(context, &credential, self.user_id, &patch).await
     }
 }

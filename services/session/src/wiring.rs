@@ -93,7 +93,8 @@ pub fn build(
     let Parts { database, clock, entropy, tasks } = parts;
     let metrics = telemetry.metrics();
     let database = database.measured(metrics, &tasks);
-    let edge = Edge::new(&config.public_url, Session::NAME, telemetry).with_trusted_proxies(&config.connections.proxies);
+    let edge = Edge::new(&config.public_url, Session::NAME, telemetry)
+        .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
