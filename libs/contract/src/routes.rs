@@ -3,14 +3,12 @@
 //!
 //! The documentation of a route is published in the OpenAPI document: its first line is the summary.
 
-mod about;
 mod access;
 mod auth;
 mod events;
 mod route;
 mod tenants;
 
-pub use about::*;
 pub use access::{Access, Header, RateLimit};
 pub use auth::*;
 pub use events::*;
@@ -18,6 +16,7 @@ pub use route::{Method, RequestBody, ResponseBody, Route, RouteResponse, SchemaR
 pub use tenants::*;
 
 use crate::API_PREFIX;
+use crate::identity::Version;
 
 /// The query parameters of every list.
 const PAGING: SchemaRef = SchemaRef::of::<crate::PageQuery>();
@@ -42,7 +41,7 @@ pub static GROUPS: &[RouteGroup] = &[
     auth::API_KEYS,
     events::EVENTS,
     tenants::TENANTS,
-    about::ABOUT,
+    ABOUT,
 ];
 
 /// Returns every public route.
@@ -61,11 +60,47 @@ macro_rules! routes {
     ($group:ident = $title:literal, $description:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
         $($(#[doc = $doc])+ pub static $name: Route = $route.named($title, stringify!($name), &[$($doc),+]);)+
 
-        pub(super) const $group: super::RouteGroup =
-            super::RouteGroup { name: $title, description: $description, routes: &[$(&$name),+] };
+        pub(super) const $group: crate::routes::RouteGroup =
+            crate::routes::RouteGroup { name: $title, description: $description, routes: &[$(&$name),+] };
     };
 }
 use routes;
+
+routes! {
+    ABOUT = "About the API", "Version, documentation and web pages.":
+
+    /// Get the version of the server
+    GET_VERSION = Route::get("/version")
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::json::<Version>(200, "The version.")]);
+
+    /// Get the OpenAPI document of the API
+    GET_OPENAPI = Route::get("/openapi.json")
+        .access(&[Access::Public])
+        .responses(&[
+            RouteResponse::document("This document: OpenAPI 3.1."),
+            RouteResponse::empty(304, "The document named in `If-None-Match` is current."),
+        ]);
+
+    /// Read the documentation of the API
+    READ_DOCS = Route::get("/docs")
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("A page that renders the OpenAPI document.")]);
+
+    /// Read the description of a problem
+    ///
+    /// The `type` of every problem document links to this page.
+    READ_PROBLEM = Route::get("/problems/{code}")
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("Cause and remedy of the problem.")]);
+
+    /// Open a page, or load one of its style sheets and scripts
+    ///
+    /// The pages `accept-invite`, `reset-password` and `device` read a token or a code from the fragment of the URL.
+    OPEN_PAGE = Route::get("/pages/{name}")
+        .access(&[Access::Public])
+        .responses(&[RouteResponse::page("The page.")]);
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,13 @@
 //! Typed ids, the actor and the tenant of a database transaction, and the names of the request headers that carry ids.
 //!
-//! An id of one kind cannot be used where another kind is expected. The crate has no server dependencies; the feature
-//! `sqlx` adds the database encoding of the ids.
+//! An id of one kind cannot be used where another kind is expected. New ids are UUIDs of version 7 (RFC 9562) and therefore
+//! sort by creation time. The crate has no server dependencies; the feature `sqlx` adds the database encoding of the ids.
 
-mod ids;
+use std::str::FromStr;
 
 use http::HeaderName;
-use serde::Serialize;
-
-pub use ids::{
-    DeviceGrantId, InvalidTenantId, InviteId, KeyId, OutboxId, ResetId, SessionId, TenantId, UserId,
-};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Names the tenant that a request acts on.
 pub const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
@@ -81,4 +78,150 @@ pub enum Actor {
     PlatformAdmin,
     /// The service itself.
     System,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+        )]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// Returns a new id. Ids are not secrets, so their randomness is not injected.
+            pub fn generate() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(s: &str) -> Result<Self, Self::Err> {
+                Uuid::try_parse(s).map(Self)
+            }
+        }
+    };
+}
+
+id!(
+    /// Id of a user. A user belongs to one tenant.
+    UserId
+);
+id!(
+    /// Id of an invite.
+    InviteId
+);
+id!(
+    /// Id of a password reset.
+    ResetId
+);
+id!(
+    /// Public id of a session. The credential is the session token, not this id.
+    SessionId
+);
+id!(
+    /// Public id of an API key. The credential is the key, not this id.
+    KeyId
+);
+id!(
+    /// Id of a device authorization grant (RFC 8628).
+    DeviceGrantId
+);
+id!(
+    /// Id of an outbox message.
+    OutboxId
+);
+
+/// Id of a tenant: a DNS label (RFC 1123) of 1 to 63 characters of `a-z`, `0-9` and `-`, without a leading or trailing hyphen. Chosen at creation,
+/// immutable, and used unchanged in headers, CLI options, NATS subjects and Kubernetes resources.
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
+#[serde(try_from = "String", into = "String")]
+#[schemars(!try_from, !into, transparent)]
+pub struct TenantId(#[schemars(pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))] String);
+
+/// The text is not a valid tenant id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a tenant id has 1 to 63 characters of a-z, 0-9 and '-', without a leading or trailing hyphen")]
+pub struct InvalidTenantId;
+
+impl TenantId {
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = InvalidTenantId;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Self::try_from(s.to_owned())
+    }
+}
+
+impl TryFrom<String> for TenantId {
+    type Error = InvalidTenantId;
+
+    fn try_from(s: String) -> Result<Self, Self::Error> {
+        let label = s.as_bytes();
+        let is_valid = (1..=63).contains(&label.len())
+            && label.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+            && label.first() != Some(&b'-')
+            && label.last() != Some(&b'-');
+        if is_valid { Ok(Self(s)) } else { Err(InvalidTenantId) }
+    }
+}
+
+impl From<TenantId> for String {
+    fn from(id: TenantId) -> Self {
+        id.0
+    }
+}
+
+impl std::fmt::Display for TenantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn accepts_dns_labels_only() {
+        for good in ["a", "acme", "0", "a-b", &"x".repeat(63)] {
+            assert!(good.parse::<TenantId>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a_b", "ä", "a b", &"x".repeat(64)] {
+            assert_eq!(bad.parse::<TenantId>(), Err(InvalidTenantId), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_json_round_trip(s in "[a-z0-9-]{0,70}") {
+            if let Ok(id) = s.parse::<TenantId>() {
+                prop_assert_eq!(id.to_string(), s.clone());
+                prop_assert_eq!(serde_json::from_value::<TenantId>(serde_json::json!(s)).unwrap(), id);
+            } else {
+                prop_assert!(serde_json::from_value::<TenantId>(serde_json::json!(s)).is_err());
+            }
+        }
+    }
 }

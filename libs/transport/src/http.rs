@@ -2,7 +2,6 @@
 
 mod batch;
 mod client;
-mod endpoint;
 mod response;
 mod retry;
 

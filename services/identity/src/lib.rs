@@ -4,7 +4,15 @@ mod app;
 mod breach_set;
 pub mod command;
 mod config;
-mod domain;
+/// States and rules, independent of HTTP, SQL and NATS.
+mod domain {
+    pub(crate) mod account;
+    pub(crate) mod email;
+    pub(crate) mod invite;
+    pub(crate) mod password;
+    pub(crate) mod reset;
+    pub(crate) mod throttle;
+}
 mod http;
 mod mail;
 mod message;

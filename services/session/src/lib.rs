@@ -3,7 +3,14 @@
 
 mod app;
 mod config;
-mod domain;
+/// States and rules, independent of HTTP, SQL and NATS.
+mod domain {
+    pub(crate) mod account_status;
+    pub(crate) mod api_key;
+    pub(crate) mod device_grant;
+    pub(crate) mod session;
+    pub(crate) mod user_code;
+}
 mod http;
 mod store;
 mod tasks;
