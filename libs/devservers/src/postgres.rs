@@ -1,25 +1,58 @@
 //! A private Postgres cluster on loopback with password authentication.
 
 mod cluster;
-mod roles;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-use crate::ServersConfig;
 use crate::data_dir::DataDir;
 use crate::process::{self, StopStep};
-use crate::server::StoredPort;
-use crate::server::{Server, StartError};
+use crate::server::{Instance, Server, StartError, StoredPort};
+use crate::{ServersConfig, secret};
 use cluster::Cluster;
-use roles::Passwords;
-pub use roles::PostgresRole;
+
+const ROLES: &str = include_str!("../../../deploy/postgres/roles.sql");
+const SCHEMAS: &str = include_str!("../../../deploy/postgres/schemas.sql");
+/// The database of the services.
+const DATABASE: &str = "svc";
+
+/// A role of Postgres.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PostgresRole {
+    /// The superuser. No service uses it.
+    Superuser,
+    /// Migrates the schema `identity`.
+    IdentityMigrator,
+    /// The runtime role of identity.
+    Identity,
+    /// Migrates the schema `session`.
+    SessionMigrator,
+    /// The runtime role of session.
+    Session,
+}
+
+impl PostgresRole {
+    const SERVICES: [Self; 4] =
+        [Self::IdentityMigrator, Self::Identity, Self::SessionMigrator, Self::Session];
+
+    /// The name of the role.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Superuser => "postgres",
+            Self::IdentityMigrator => "svc_identity_migrator",
+            Self::Identity => "svc_identity",
+            Self::SessionMigrator => "svc_session_migrator",
+            Self::Session => "svc_session",
+        }
+    }
+}
 
 /// Whether committed data survive a crash of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +79,8 @@ impl Durability {
     }
 }
 
+/// The file of the process id in the directory of the cluster.
+const PID: &str = "postmaster.pid";
 /// Settings for both kinds of durability.
 const SETTINGS: &[&str] = &[
     "listen_addresses=127.0.0.1",
@@ -62,7 +97,7 @@ pub(crate) async fn stop_orphan(data: &DataDir) -> io::Result<()> {
         Ok(directory) => {
             let data_dir = directory.join("cluster");
             let arguments = identifying_arguments(&data_dir);
-            process::stop_orphan(&data_dir.join("postmaster.pid"), &arguments, Postgres::STOP).await
+            process::stop_orphan(&data_dir.join(PID), &arguments, Postgres::STOP).await
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -80,9 +115,7 @@ fn identifying_arguments(data_dir: &Path) -> String {
 pub(crate) struct Postgres {
     cluster: Cluster,
     durability: Durability,
-    port: StoredPort,
-    log: PathBuf,
-    identifying_arguments: String,
+    instance: Instance,
     passwords: Passwords,
 }
 
@@ -92,29 +125,33 @@ impl Postgres {
         config: &ServersConfig,
         cancel: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let passwords = Passwords::load(&config.data.secrets(), config.durability);
+        let passwords = load_passwords(&config.data.secrets(), config.durability);
         let passwords = passwords.map_err(StartError::io("read the passwords of Postgres"))?;
         let cluster = Cluster::open(&link(&config.data), &config.tools, config.account).await?;
         // First, because its port would be taken otherwise.
         let stopped = stop_orphan(&config.data).await;
         stopped.map_err(StartError::io("stop the Postgres of an earlier run"))?;
-        cluster.ensure(passwords.of(PostgresRole::Superuser), config.durability, cancel).await?;
+        cluster.ensure(&passwords[&PostgresRole::Superuser], config.durability, cancel).await?;
         let port = StoredPort::load(config.data.root().join("postgres.port"));
         let port = port.map_err(StartError::io("find a free port"))?;
-        let log = config.data.logs().join("postgres.log");
-        let identifying_arguments = identifying_arguments(&cluster.data_dir());
-        Ok(Self { cluster, durability: config.durability, port, log, identifying_arguments, passwords })
+        let instance = Instance {
+            log: config.data.logs().join("postgres.log"),
+            pid_file: cluster.data_dir().join(PID),
+            identifying_arguments: identifying_arguments(&cluster.data_dir()),
+            port,
+        };
+        Ok(Self { cluster, durability: config.durability, instance, passwords })
     }
 
     /// Creates the roles, the database and the schemas.
     pub(crate) async fn create_roles(&self) -> Result<(), StartError> {
-        roles::create(self).await.map_err(StartError::Roles)
+        create_roles(self).await.map_err(StartError::Roles)
     }
 
     /// The URL of a database for a role.
     pub(crate) fn url(&self, role: PostgresRole, database: &str) -> String {
-        let (name, password) = (role.name(), self.passwords.of(role));
-        format!("postgres://{name}:{password}@127.0.0.1:{}/{database}", self.port.number())
+        let (name, password) = (role.name(), &self.passwords[&role]);
+        format!("postgres://{name}:{password}@127.0.0.1:{}/{database}", self.instance.port.number())
     }
 }
 
@@ -127,27 +164,15 @@ impl Server for Postgres {
     fn command(&self) -> Command {
         let mut command = self.cluster.command("postgres");
         command.arg("-D").arg(self.cluster.data_dir());
-        command.arg("-c").arg(format!("port={}", self.port.number()));
+        command.arg("-c").arg(format!("port={}", self.instance.port.number()));
         for setting in SETTINGS.iter().chain(self.durability.settings()) {
             command.arg("-c").arg(setting);
         }
         command
     }
 
-    fn log(&self) -> &Path {
-        &self.log
-    }
-
-    fn pid_file(&self) -> PathBuf {
-        self.cluster.data_dir().join("postmaster.pid")
-    }
-
-    fn identifying_arguments(&self) -> &str {
-        &self.identifying_arguments
-    }
-
-    fn port(&self) -> &StoredPort {
-        &self.port
+    fn instance(&self) -> &Instance {
+        &self.instance
     }
 
     async fn is_responding(&self) -> bool {
@@ -159,4 +184,42 @@ impl Server for Postgres {
         };
         matches!(tokio::time::timeout(Duration::from_secs(5), ping).await, Ok(Ok(())))
     }
+}
+
+/// The passwords of the roles, in hexadecimal, so that neither SQL nor a URL needs quoting.
+type Passwords = HashMap<PostgresRole, String>;
+
+/// Reads or generates the passwords. All roles of a temporary cluster have the same password: tests derive the URLs of the
+/// other roles from that of the superuser.
+fn load_passwords(secrets: &Path, durability: Durability) -> io::Result<Passwords> {
+    let load =
+        |role: PostgresRole| secret::load_or_generate(&secrets.join(format!("postgres-{}", role.name())));
+    let superuser = load(PostgresRole::Superuser)?;
+    let mut passwords = HashMap::from([(PostgresRole::Superuser, superuser.clone())]);
+    for role in PostgresRole::SERVICES {
+        let is_persistent = durability == Durability::Persistent;
+        passwords.insert(role, if is_persistent { load(role)? } else { superuser.clone() });
+    }
+    Ok(passwords)
+}
+
+/// Creates the roles, the database and the schemas. Idempotent.
+async fn create_roles(postgres: &Postgres) -> Result<(), sqlx::Error> {
+    let mut server = PgConnection::connect(&postgres.url(PostgresRole::Superuser, "postgres")).await?;
+    sqlx::raw_sql(ROLES).execute(&mut server).await?;
+    for role in PostgresRole::SERVICES {
+        let statement = format!("alter role {} password '{}'", role.name(), postgres.passwords[&role]);
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut server).await?;
+    }
+    let existing: Option<i32> = sqlx::query_scalar("select 1 from pg_database where datname = $1")
+        .bind(DATABASE)
+        .fetch_optional(&mut server)
+        .await?;
+    if existing.is_none() {
+        sqlx::raw_sql(AssertSqlSafe(format!("create database {DATABASE}"))).execute(&mut server).await?;
+    }
+    server.close().await?;
+    let mut database = PgConnection::connect(&postgres.url(PostgresRole::Superuser, DATABASE)).await?;
+    sqlx::raw_sql(SCHEMAS).execute(&mut database).await?;
+    database.close().await
 }

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
@@ -83,16 +83,22 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     /// The command that runs it in the foreground.
     fn command(&self) -> Command;
-    /// The file for its output.
-    fn log(&self) -> &Path;
-    /// The file that contains its process id.
-    fn pid_file(&self) -> PathBuf;
-    /// Arguments that no other process has.
-    fn identifying_arguments(&self) -> &str;
-    /// The port that it listens on.
-    fn port(&self) -> &StoredPort;
+    /// The files and the port of this instance.
+    fn instance(&self) -> &Instance;
     /// Returns whether it responds to a request.
     fn is_responding(&self) -> impl Future<Output = bool> + Send;
+}
+
+/// The files and the port of one instance of a server.
+pub(crate) struct Instance {
+    /// The file for its output.
+    pub(crate) log: PathBuf,
+    /// The file that contains its process id.
+    pub(crate) pid_file: PathBuf,
+    /// Arguments that no other process has.
+    pub(crate) identifying_arguments: String,
+    /// The port that it listens on.
+    pub(crate) port: StoredPort,
 }
 
 /// A server that responds, and its process.
@@ -123,8 +129,8 @@ pub(crate) async fn start<S: Server>(
             Ok(process) => {
                 return Ok(RunningServer { server: Arc::new(server), process });
             }
-            Err(StartError::Exited { .. }) if attempts > 0 && server.port().is_taken() => {
-                server.port().change().map_err(StartError::io("find a free port"))?;
+            Err(StartError::Exited { .. }) if attempts > 0 && server.instance().port.is_taken() => {
+                server.instance().port.change().map_err(StartError::io("find a free port"))?;
             }
             Err(error) => return Err(error),
         }
@@ -179,11 +185,12 @@ async fn relaunch<S: Server>(
 
 /// Starts the process and waits until it responds. On an error no process is left running.
 async fn launch<S: Server>(server: &S, cancel: &CancellationToken) -> Result<ServerProcess, StartError> {
-    stop_orphan(&server.pid_file(), server.identifying_arguments(), S::STOP)
+    let Instance { log, pid_file, identifying_arguments, .. } = server.instance();
+    stop_orphan(pid_file, identifying_arguments, S::STOP)
         .await
         .map_err(StartError::io(format!("stop the {} of an earlier run", S::NAME)))?;
-    let mut process = ServerProcess::spawn(server.command(), server.log())
-        .map_err(StartError::io(format!("start {}", S::NAME)))?;
+    let mut process =
+        ServerProcess::spawn(server.command(), log).map_err(StartError::io(format!("start {}", S::NAME)))?;
     let error = tokio::select! {
         () = cancel.cancelled() => StartError::Cancelled,
         status = process.wait() => {
