@@ -8,7 +8,8 @@ use contract::internal::{
 };
 use contract::session::IssuedSession;
 use hashing::TokenDigest;
-use http::StatusCode;
+use http::{Method, StatusCode};
+use reqwest::Response;
 use serde::Serialize;
 use service::config::Variable;
 use service::telemetry::outgoing_headers;
@@ -68,7 +69,7 @@ impl SessionClient {
     /// # Errors
     /// See [`IssueError`].
     pub async fn issue(&self, request: &IssueSession) -> Result<IssuedSession, IssueError> {
-        let response = self.post(ISSUE_SESSION, request).await?;
+        let response = self.send(Method::POST, ISSUE_SESSION, request).await?;
         if response.status() == StatusCode::CONFLICT {
             return Err(IssueError::Outdated);
         }
@@ -93,18 +94,14 @@ impl SessionClient {
     }
 
     async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
-        let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request =
-            self.http.put(url).headers(outgoing_headers()).bearer_auth(&self.service_token).json(body);
-        request.send().await.and_then(reqwest::Response::error_for_status).map_err(unavailable)?;
+        self.send(Method::PUT, path, body).await?.error_for_status().map_err(unavailable)?;
         Ok(())
     }
 
-    async fn post(&self, path: &str, body: &impl Serialize) -> Result<reqwest::Response, Unavailable> {
+    async fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Response, Unavailable> {
         let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request =
-            self.http.post(url).headers(outgoing_headers()).bearer_auth(&self.service_token).json(body);
-        request.send().await.map_err(unavailable)
+        let request = self.http.request(method, url).headers(outgoing_headers());
+        request.bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
     }
 }
 
@@ -112,7 +109,8 @@ impl SessionClient {
 impl Introspector for SessionClient {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let request = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
-        let response = self.post(INTROSPECT, &request).await?.error_for_status().map_err(unavailable)?;
+        let response =
+            self.send(Method::POST, INTROSPECT, &request).await?.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
         Ok(subjects.into_iter().map(|subject| subject.map(Arc::new)).collect())
     }
