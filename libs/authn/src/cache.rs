@@ -79,7 +79,7 @@ impl CredentialCache {
         tasks: &Tasks,
         telemetry: &Telemetry,
     ) -> Self {
-        let cache = Self::new(source, tasks, telemetry.metrics().shared(CacheMetrics::register));
+        let cache = Self::new(source, tasks, CacheMetrics::new(telemetry.metrics()));
         let measured = Arc::clone(&cache.0);
         telemetry.metrics().at_scrape(move || measured.measure());
         let (listening, stop) = (Arc::clone(&cache.0), tasks.stopping().clone());

@@ -28,7 +28,7 @@ use crate::connect::{Config, ConnectError, back_off};
 use crate::message::Message;
 
 use link::{Dialer, Link};
-use metrics::{PublishMetrics, StreamMetrics};
+use metrics::StreamMetrics;
 use pending::{Batch, Pending};
 
 /// Acknowledgement: the stream stores the message.
@@ -136,7 +136,7 @@ impl Publisher {
         let shared = Arc::new(Shared {
             stream: stream.into(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
-            metrics: Arc::new(metrics.shared(PublishMetrics::register).of_stream(stream)),
+            metrics: Arc::new(StreamMetrics::new(metrics, stream)),
             link: watch::Sender::new(None),
         });
         tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));

@@ -20,7 +20,6 @@ use tenancy::{OutboxId, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::metrics::OutboxMetrics;
 use crate::{Database, Error};
 
 pub use self::relay::{CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, Relay, RetryPolicy};
@@ -38,7 +37,7 @@ const COUNT: &str = "count";
 pub(crate) struct Outbox {
     pub(crate) schema: &'static str,
     wake: watch::Sender<()>,
-    metrics: OutboxMetrics,
+    metrics: Metrics,
 }
 
 /// A message that is due.
@@ -95,12 +94,13 @@ fn take_kind(mut message: Value) -> (Value, Option<Value>) {
 
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
-        Self { schema, wake: watch::Sender::new(()), metrics: OutboxMetrics::default() }
+        // Not exported: `measured` replaces them.
+        Self { schema, wake: watch::Sender::new(()), metrics: Metrics::new("outbox") }
     }
 
-    /// The same outbox, with its metrics registered.
+    /// The same outbox, which registers its metrics here.
     pub(crate) fn measured(self, metrics: &Metrics) -> Self {
-        Self { metrics: metrics.shared(OutboxMetrics::register), ..self }
+        Self { metrics: metrics.clone(), ..self }
     }
 
     pub(crate) async fn insert(

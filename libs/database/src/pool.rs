@@ -4,10 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use service::Tasks;
 use service::config::Variable;
 use service::telemetry::Metrics;
@@ -107,40 +104,27 @@ impl Database {
 /// Interval between probes.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ServiceLabel {
-    service: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StateLabels {
-    service: &'static str,
-    state: &'static str,
-}
-
-#[derive(Clone, Default)]
-struct DatabaseMetrics {
-    available: Family<ServiceLabel, Gauge>,
-    connections: Family<StateLabels, Gauge>,
-    max: Family<ServiceLabel, Gauge>,
-}
-
 impl Database {
     /// Registers the metrics of the connections and the outbox, and starts the availability probe.
     #[must_use]
     pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
-        let service = self.schema();
-        let DatabaseMetrics { available, connections, max } = metrics.shared(DatabaseMetrics::register);
-        let available = available.get_or_create_owned(&ServiceLabel { service });
+        let service = ("service", self.schema());
+        let help = "Whether Postgres replied to the last probe: 1 or 0";
+        let available = metrics.metric("database_available", help, &[service]);
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
-        max.get_or_create(&ServiceLabel { service }).set(self.pool().options().get_max_connections().into());
-        let pool = self.pool().clone();
-        let set = move |state, count| connections.get_or_create(&StateLabels { service, state }).set(count);
+        let help = "Maximum number of Postgres connections";
+        let max: Gauge = metrics.metric("database_connections_max", help, &[service]);
+        max.set(self.pool().options().get_max_connections().into());
+        let connections = |state| -> Gauge {
+            let help = "Postgres connections by state: idle or busy";
+            metrics.metric("database_connections", help, &[service, ("state", state)])
+        };
+        let (idle, busy, pool) = (connections("idle"), connections("busy"), self.pool().clone());
         metrics.at_scrape(move || {
-            let idle = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
-            set("idle", idle);
+            let idle_now = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
+            idle.set(idle_now);
             // The pool changes between the two reads.
-            set("busy", (i64::from(pool.size()) - idle).max(0));
+            busy.set((i64::from(pool.size()) - idle_now).max(0));
         });
         self.map_outbox(|outbox| outbox.measured(metrics))
     }
@@ -154,18 +138,5 @@ impl Database {
                 () = tasks.stopping().cancelled() => {}
             }
         }
-    }
-}
-
-impl DatabaseMetrics {
-    fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        let available = "Whether Postgres replied to the last probe: 1 or 0";
-        registry.register("database_available", available, metrics.available.clone());
-        let connections = "Postgres connections by state: idle or busy";
-        registry.register("database_connections", connections, metrics.connections.clone());
-        let max = "Maximum number of Postgres connections";
-        registry.register("database_connections_max", max, metrics.max.clone());
-        metrics
     }
 }

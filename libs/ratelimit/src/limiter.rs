@@ -8,10 +8,9 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
 use database::Database;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use service::telemetry::Metrics;
+use service::telemetry::{Labels, Metrics};
 use service::{Clock, LogThrottle, Problem, Tasks, chain};
 
 use crate::{Limit, Network, Rate, Source};
@@ -60,24 +59,14 @@ impl From<RateLimitError> for Problem {
     }
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct DecisionLabels {
-    limit: &'static str,
-    decision: &'static str,
-}
-
 /// Decisions of all limits of a process.
-#[derive(Clone, Debug, Default)]
-pub struct LimiterMetrics(Family<DecisionLabels, Counter>);
+#[derive(Clone, Debug)]
+pub struct LimiterMetrics(Family<Labels, Counter>);
 
 impl LimiterMetrics {
     /// Returns the counters of a process, and registers them on the first call.
     pub fn of(metrics: &Metrics) -> Self {
-        metrics.shared(|registry| {
-            let decisions = Self::default();
-            registry.register("limiter_decisions", "Rate limit decisions", decisions.0.clone());
-            decisions
-        })
+        Self(metrics.family("limiter_decisions", "Rate limit decisions"))
     }
 
     /// Counts an allowed request.
@@ -96,7 +85,7 @@ impl LimiterMetrics {
     }
 
     fn count(&self, limit: &'static str, decision: &'static str) {
-        self.0.get_or_create(&DecisionLabels { limit, decision }).inc();
+        self.0.get_or_create(&vec![("limit", limit.into()), ("decision", decision.into())]).inc();
     }
 }
 

@@ -11,10 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use crate::telemetry::Metrics;
 
@@ -85,29 +82,16 @@ pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct GateLabels {
-    gate: &'static str,
-}
-
 /// Exports the conditions as metrics. Services of one process can use the same name: the metric is 1 if all of them are
 /// open.
 fn export_gates(readiness: &Readiness, metrics: &Metrics) {
-    let gates: Family<GateLabels, Gauge> = metrics.shared(|registry: &mut Registry| {
-        let gates = Family::default();
-        registry.register(
-            "readiness_gate_open",
-            "State of a readiness condition: 1 is open, 0 is closed",
-            gates.clone(),
-        );
-        gates
-    });
-    let readiness = readiness.clone();
+    let help = "State of a readiness condition: 1 is open, 0 is closed";
+    let (gates, readiness) = (metrics.family::<Gauge>("readiness_gate_open", help), readiness.clone());
     metrics.at_scrape(move || {
         let now = readiness.0.borrow();
         for (gate, _) in now.iter() {
             let closed = now.iter().any(|(other, open)| other == gate && !open);
-            gates.get_or_create(&GateLabels { gate }).set((!closed).into());
+            gates.get_or_create(&vec![("gate", (*gate).into())]).set((!closed).into());
         }
     });
 }

@@ -11,7 +11,6 @@ use database::Database;
 use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
-use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
 use service::config::{Environment, Variable};
@@ -100,11 +99,6 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let database = database.measured(metrics, &tasks);
     let hashes = HashPool::start(config.argon2.0, config.pool_size(), &entropy)?;
     metrics.register(|registry| hashes.register(registry));
-    let resets_dropped = Counter::default();
-    metrics.register(|registry| {
-        let help = "Password reset requests that sent no mail";
-        registry.register("resets_dropped", help, resets_dropped.clone());
-    });
     let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
@@ -125,7 +119,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         limiter: limiter.clone(),
         limiter_keys,
         rate_limits: config.rate_limits,
-        resets_dropped,
+        resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
     };
     tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use service::{Tasks, chain};
 use tenancy::OutboxId;
 
@@ -61,11 +60,6 @@ async fn audit_expired_sessions_once(app: &App) -> Result<(), database::Error> {
             return Ok(());
         }
     }
-}
-
-/// Adds the gauge of active sessions to the registry.
-pub(crate) fn register_active_sessions(gauge: &Gauge, registry: &mut Registry) {
-    registry.register("sessions_active", "Sessions that are neither revoked nor expired", gauge.clone());
 }
 
 /// Updates the gauge of active sessions until the process stops. If the database is unavailable, the gauge keeps its value.

@@ -10,7 +10,6 @@ use bus::InvalidationPublisher;
 use database::Database;
 use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
 use hashing::{Entropy, SystemEntropy};
-use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::Limiter;
 use service::clock::SystemClock;
 use service::config::{Environment, Variable};
@@ -118,8 +117,8 @@ pub fn build(
         invalidations,
         public_url: config.public_url.trim_end_matches('/').into(),
     };
-    let active_sessions = Gauge::default();
-    metrics.register(|registry| periodic::register_active_sessions(&active_sessions, registry));
+    let help = "Sessions that are neither revoked nor expired";
+    let active_sessions = metrics.metric("sessions_active", help, &[]);
     tasks.spawn("purge", periodic::purge(app.clone(), tasks.clone()));
     tasks.spawn("expiry", periodic::audit_expired_sessions(app.clone(), tasks.clone()));
     let count = periodic::count_active_sessions(app.clone(), active_sessions, tasks.clone());

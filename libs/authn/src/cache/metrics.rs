@@ -3,12 +3,10 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use service::telemetry::Metrics;
 
 /// Upper bounds in seconds. A revocation takes effect within 1 s (p99), and never later than 5 s.
 const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 5.0];
@@ -37,21 +35,6 @@ pub(super) enum Rejection {
     Outdated,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct CacheMetrics {
     /// In the order of [`CacheOutcome`].
@@ -65,30 +48,28 @@ pub(super) struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let checks = Family::<OutcomeLabel, Counter>::default();
-        let entries = Family::<KindLabel, Gauge>::default();
-        let rejected = Family::<ReasonLabel, Counter>::default();
-        let metrics = Self {
-            checks: ["hit", "negative", "miss", "bypass"]
-                .map(|outcome| checks.get_or_create_owned(&OutcomeLabel { outcome })),
-            active: entries.get_or_create_owned(&KindLabel { kind: "active" }),
-            negative: entries.get_or_create_owned(&KindLabel { kind: "negative" }),
-            bypassed: Counter::default(),
-            lag: Histogram::new(BUCKETS),
-            rejected: ["unauthenticated", "repeated", "outdated"]
-                .map(|reason| rejected.get_or_create_owned(&ReasonLabel { reason })),
+    /// Registers the metrics.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let checks = |outcome| {
+            metrics.metric("credential_checks", "Credential checks by outcome", &[("outcome", outcome)])
         };
-        registry.register("credential_checks", "Credential checks by outcome", checks);
-        registry.register("credential_cache_entries", "Entries of the credential cache", entries);
+        let entries = |kind| {
+            metrics.metric("credential_cache_entries", "Entries of the credential cache", &[("kind", kind)])
+        };
+        let rejected = |reason| {
+            let help = "Rejected messages of the invalidation feed";
+            metrics.metric("invalidations_rejected", help, &[("reason", reason)])
+        };
         let bypassed = "Time without credential cache, because the invalidation feed was down";
-        let name = "credential_cache_bypassed";
-        registry.register_with_unit(name, bypassed, Unit::Seconds, metrics.bypassed.clone());
         let lag = "Time from the commit of a change until its invalidation was applied";
-        registry.register_with_unit("invalidation_lag", lag, Unit::Seconds, metrics.lag.clone());
-        let help = "Rejected messages of the invalidation feed";
-        registry.register("invalidations_rejected", help, rejected);
-        metrics
+        Self {
+            checks: ["hit", "negative", "miss", "bypass"].map(checks),
+            active: entries("active"),
+            negative: entries("negative"),
+            bypassed: metrics.metric("credential_cache_bypassed_seconds", bypassed, &[]),
+            lag: metrics.histogram("invalidation_lag_seconds", lag, &[], &BUCKETS),
+            rejected: ["unauthenticated", "repeated", "outdated"].map(rejected),
+        }
     }
 
     pub(super) fn count(&self, outcome: CacheOutcome) {

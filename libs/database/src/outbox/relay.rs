@@ -123,7 +123,7 @@ impl<D: Deliver> Relay<D> {
 
     fn metrics(&self) -> RelayMetrics {
         let outbox = self.outbox();
-        outbox.metrics.of_relay(outbox.schema, self.name)
+        RelayMetrics::new(&outbox.metrics, outbox.schema, self.name)
     }
 
     /// Updates the gauges. They keep their values if the database is not available.

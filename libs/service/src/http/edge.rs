@@ -26,23 +26,23 @@ use tower::Layer as _;
 use tower::layer::layer_fn;
 use tracing::Instrument as _;
 
-use super::measure::{Endpoint, HttpMetrics};
+use super::measure::Endpoint;
 use super::problem::Problem;
 use super::{HeaderError, PeerAddress, RequestId, TrustedProxies, X_REQUEST_ID};
 use crate::chain;
-use crate::telemetry::{RequestContext, RequestSpan, Telemetry, caller, in_request};
+use crate::telemetry::{Metrics, RequestContext, RequestSpan, Telemetry, caller, in_request};
 
 /// Browsers use HTTPS only for one year, renewed by every response (RFC 6797). Without `includeSubDomains`, because other hosts
 /// can be below the public one.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// HTTP edge of a service.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Edge {
     /// Public origin of the installation, the base of problem type URIs.
     pub public_url: Arc<str>,
     service: &'static str,
-    metrics: HttpMetrics,
+    metrics: Metrics,
     proxies: TrustedProxies,
 }
 
@@ -57,7 +57,7 @@ impl Edge {
         Self {
             public_url: public_url.trim_end_matches('/').into(),
             service,
-            metrics: telemetry.metrics().shared(HttpMetrics::register),
+            metrics: telemetry.metrics().clone(),
             proxies: TrustedProxies::default(),
         }
     }

@@ -1,19 +1,36 @@
 //! Metrics as `OpenMetrics` text on the admin port. All names start with `svc_`; `docs/metrics.md` lists them.
 //!
-//! A library keeps handles of its metrics, which cost an atomic addition, and registers them at the start. A gauge that
-//! is only needed for a scrape is updated at the scrape.
+//! A library gets handles of its metrics at the start, which cost an atomic addition. Services of one process share a metric
+//! and use different labels. A gauge that is only needed for a scrape is updated at the scrape.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::Clock as _;
 use crate::clock::SystemClock;
+
+/// Names and values of the labels of a metric.
+pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
+
+/// Creates histograms with these upper bounds.
+#[derive(Clone)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
 
 /// Metrics of a process. Clones share the registry.
 #[derive(Clone)]
@@ -21,7 +38,8 @@ pub struct Metrics(Arc<Mutex<State>>);
 
 struct State {
     registry: Registry,
-    shared: HashMap<TypeId, Box<dyn Any + Send>>,
+    /// By name.
+    registered: HashMap<&'static str, Box<dyn Any + Send>>,
     on_scrape: Vec<Box<dyn Fn() + Send>>,
 }
 
@@ -39,23 +57,82 @@ impl Metrics {
             Unit::Seconds,
             started,
         );
-        Self(Arc::new(Mutex::new(State { registry, shared: HashMap::new(), on_scrape: Vec::new() })))
+        Self(Arc::new(Mutex::new(State { registry, registered: HashMap::new(), on_scrape: Vec::new() })))
     }
 
-    /// Registers metrics that exist once per process.
+    /// Registers the metrics of a library that has no other dependency on this crate.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.lock().registry);
     }
 
-    /// Returns the metrics of a type, and registers them on the first call. Services of one process share a metric and use
-    /// different labels.
-    pub fn shared<T: Clone + Send + 'static>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
+    /// Returns the counter or gauge with this name and these labels. The first call registers it. The name ends with the
+    /// unit: `_seconds`, `_bytes` or none.
+    pub fn metric<M: Metric + TypedMetric + Clone + Default>(
+        &self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&'static str, &str)],
+    ) -> M {
+        self.series(name, help, labels, M::default as fn() -> M)
+    }
+
+    /// Returns the histogram with this name and these labels. The first call registers it.
+    pub fn histogram(
+        &self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&'static str, &str)],
+        buckets: &'static [f64],
+    ) -> Histogram {
+        self.series(name, help, labels, Buckets(buckets))
+    }
+
+    /// Returns all counters or gauges with this name, for labels that are not known at the start.
+    pub fn family<M: Metric + TypedMetric + Default>(
+        &self,
+        name: &'static str,
+        help: &str,
+    ) -> Family<Labels, M> {
+        self.find_or_register(name, help, Family::default)
+    }
+
+    fn series<M, C>(&self, name: &'static str, help: &str, labels: &[(&'static str, &str)], new: C) -> M
+    where
+        M: Metric + TypedMetric + Clone,
+        C: MetricConstructor<M> + Clone + Send + Sync + 'static,
+    {
+        if labels.is_empty() {
+            return self.find_or_register(name, help, || new.new_metric());
+        }
+        let family = || Family::<Labels, M, C>::new_with_constructor(new);
+        let labels = labels.iter().map(|(name, value)| (*name, Cow::Owned((*value).to_owned())));
+        self.find_or_register(name, help, family).get_or_create_owned(&labels.collect())
+    }
+
+    fn find_or_register<M: Metric + Clone>(
+        &self,
+        name: &'static str,
+        help: &str,
+        create: impl FnOnce() -> M,
+    ) -> M {
         let mut state = self.lock();
-        let State { registry, shared, .. } = &mut *state;
-        let known = shared.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(register(registry)));
-        match known.downcast_ref::<T>() {
-            Some(metrics) => metrics.clone(),
-            None => unreachable!("the key is the type"),
+        let State { registry, registered, .. } = &mut *state;
+        let known = registered.entry(name).or_insert_with(|| {
+            let metric = create();
+            match name.rsplit_once('_') {
+                Some((name, "seconds")) => {
+                    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+                }
+                Some((name, "bytes")) => {
+                    registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
+                }
+                _ => registry.register(name, help, metric.clone()),
+            }
+            Box::new(metric)
+        });
+        match known.downcast_ref::<M>() {
+            Some(metric) => metric.clone(),
+            None => unreachable!("a name has one type"),
         }
     }
 
@@ -81,6 +158,8 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::metrics::counter::Counter;
+
     use super::*;
 
     #[test]
@@ -97,20 +176,27 @@ mod tests {
 
     #[test]
     fn registers_metrics_once_and_updates_gauges_at_the_scrape() {
-        #[derive(Clone)]
-        struct Rooms(Gauge);
         let metrics = Metrics::new("test");
-        let register = |registry: &mut Registry| {
-            let rooms = Rooms(Gauge::default());
-            registry.register("rooms", "Rooms", rooms.0.clone());
-            rooms
-        };
-        let (one, other) = (metrics.shared(register), metrics.shared(register));
+        let rooms = || metrics.metric::<Gauge>("rooms", "Rooms", &[]);
+        let (one, other) = (rooms(), rooms());
         metrics.at_scrape(move || {
-            one.0.inc();
+            one.inc();
         });
-        other.0.set(40);
+        other.set(40);
         assert!(metrics.text().contains("svc_rooms 41\n"));
         assert_eq!(metrics.text().matches("# TYPE svc_rooms").count(), 1);
+    }
+
+    #[test]
+    fn a_name_has_one_series_for_each_set_of_labels() {
+        let metrics = Metrics::new("test");
+        let count = |service| metrics.metric::<Counter>("waited_seconds", "Wait", &[("service", service)]);
+        count("a").inc();
+        count("a").inc();
+        count("b").inc();
+        let text = metrics.text();
+        assert!(text.contains("svc_waited_seconds_total{service=\"a\"} 2\n"), "{text}");
+        assert!(text.contains("svc_waited_seconds_total{service=\"b\"} 1\n"), "{text}");
+        assert_eq!(text.matches("# UNIT svc_waited_seconds seconds\n").count(), 1, "{text}");
     }
 }

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use futures::FutureExt as _;
 use proptest::prelude::*;
+use service::telemetry::Metrics;
 use tenancy::TenantId;
 
 use super::*;
 use crate::budget::MemoryBudget;
-use crate::publisher::metrics::PublishMetrics;
+use crate::publisher::metrics::StreamMetrics;
 use crate::subject::AuditSubject;
 
 fn budget() -> MemoryBudget {
@@ -20,7 +21,7 @@ fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
     let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
     let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
     let reservation = budget.reserve(&tenant, message.size()).unwrap();
-    let batch = Batch::new(1, &Arc::new(PublishMetrics::default().of_stream("UDM")));
+    let batch = Batch::new(1, &Arc::new(StreamMetrics::new(&Metrics::new("test"), "UDM")));
     (Pending::new(message, reservation, deadline, &batch, 0), batch)
 }
 
