@@ -85,6 +85,7 @@ impl CommandOutput for Whoami {
         let method = self.method.map(|method| match method {
             SessionMethod::Password => "password",
             SessionMethod::Device => "device",
+            SessionMethod::Page => "page",
         });
         Table::fields([
             ("tenant", Some(self.tenant_id.to_string())),

@@ -103,6 +103,15 @@ impl From<Unavailable> for Problem {
 pub struct Caller(Arc<Subject>);
 
 impl Caller {
+    /// Looks up the owner of a token.
+    pub(crate) async fn verify(
+        token: &RawToken,
+        verifier: &Arc<dyn CredentialVerifier>,
+    ) -> Result<Self, Problem> {
+        let subject = verifier.introspect(token.digest()).await?;
+        Ok(Self(subject.ok_or(ProblemKind::CredentialInvalid)?))
+    }
+
     /// The tenant of the credential.
     pub fn tenant_id(&self) -> &TenantId {
         &self.0.tenant_id
@@ -218,12 +227,15 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let token = bearer(&parts.headers, &[TokenKind::Session, TokenKind::ApiKey]).required()?;
         let verifier = <Arc<dyn CredentialVerifier>>::from_ref(state);
-        let subject = verifier.introspect(token.digest()).await?.ok_or(ProblemKind::CredentialInvalid)?;
+        let caller = Self::verify(&token, &verifier).await?;
+        if caller.is_page_session() {
+            return Err(ProblemKind::CredentialInvalid.into());
+        }
         let header = <Option<TenantHeader>>::from_request_parts(parts, state).await?;
-        if header.is_some_and(|TenantHeader(tenant_id)| tenant_id != subject.tenant_id) {
+        if header.is_some_and(|TenantHeader(tenant_id)| tenant_id != *caller.tenant_id()) {
             return Err(ProblemKind::TenantMismatch.into());
         }
-        Ok(Self(subject))
+        Ok(caller)
     }
 }
 

@@ -7,6 +7,7 @@
 mod batcher;
 mod cache;
 mod caller;
+mod page_session;
 mod secret;
 mod session_client;
 
@@ -15,6 +16,7 @@ pub use cache::{CredentialCache, Feed};
 pub use caller::{
     Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
 };
+pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{
     InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret, SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS, ServiceSecret, SharedSecret, internal_only,

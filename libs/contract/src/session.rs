@@ -35,6 +35,20 @@ pub struct IssuedSession {
     pub idle_expires_at: DateTime<Utc>,
 }
 
+/// Response of a login on the page of own sessions. The token is in a cookie.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "user_id": "019c1373-2f00-7000-8000-000000000002", "tenant_id": "acme", "expires_at": "2026-01-31T12:15:00Z",
+}))]
+pub struct PageSession {
+    /// Id of the user.
+    pub user_id: UserId,
+    /// Tenant of the user.
+    pub tenant_id: TenantId,
+    /// Expiry time.
+    pub expires_at: DateTime<Utc>,
+}
+
 /// Token type of an OAuth response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TokenType {
@@ -50,6 +64,8 @@ pub enum SessionMethod {
     Password,
     /// Device code (RFC 8628).
     Device,
+    /// The page of own sessions, with e-mail address and password. The session is valid on that page only.
+    Page,
 }
 
 /// A session.

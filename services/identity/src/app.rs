@@ -21,6 +21,7 @@ use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
 use service::{Clock, Tasks};
 use tenancy::{Actor, TenantScope};
+use url::Url;
 
 use crate::breach_set::BreachSet;
 use crate::config::RateLimits;
@@ -42,6 +43,8 @@ pub(crate) struct App {
     pub(crate) invite_ttl: TimeDelta,
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
+    /// The public origin.
+    pub(crate) public_url: Url,
     pub(crate) platform_secret: PlatformSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,

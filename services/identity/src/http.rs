@@ -34,6 +34,7 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::GET_USER, users::read)
         .on(&routes::UPDATE_USER, users::patch)
         .on(&routes::LOG_IN, auth_password::login)
+        .on(&routes::LOG_IN_ON_PAGE, auth_password::login_on_page)
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
         .on(&routes::REQUEST_PASSWORD_RESET, auth_password::reset)
         .on(&routes::INSPECT_PASSWORD_RESET, auth_password::inspect_reset)

@@ -24,6 +24,8 @@ mod lockout;
 mod login;
 #[path = "http/openapi.rs"]
 mod openapi;
+#[path = "http/page_session.rs"]
+mod page_session;
 #[path = "http/pages.rs"]
 mod pages;
 #[path = "http/password_change.rs"]

@@ -50,7 +50,7 @@ create table session.sessions (
     expires_at timestamptz not null,
     revoked_at timestamptz,
     constraint sessions_digest_key unique (digest),
-    constraint sessions_method_check check (method in ('password', 'device'))
+    constraint sessions_method_check check (method in ('password', 'device', 'page'))
 );
 create index sessions_user_idx on session.sessions (user_id, session_id);
 -- The time from which a session is expired or revoked, for the purge, the expiry sweep and the count of active sessions.

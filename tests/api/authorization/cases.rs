@@ -27,7 +27,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
     let email = "{new}@acme.example";
     let event = json!({ "source_id": "authorization" });
     Some(match route.operation_id().as_str() {
-        "log_in" => {
+        "log_in" | "log_in_on_page" => {
             with(json!({ "email": email, "password": "not the one" })).getting(ProblemKind::LoginFailed)
         }
         "change_password" => with(json!({ "current_password": "not the one", "new_password": "another" }))

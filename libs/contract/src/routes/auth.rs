@@ -7,7 +7,7 @@ use crate::device::{
 };
 use crate::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use crate::session::{ApiKey, CreateApiKey};
-use crate::session::{IssuedSession, RevokeSessions, Session, Whoami};
+use crate::session::{IssuedSession, PageSession, RevokeSessions, Session, Whoami};
 use crate::{Page, ProblemKind};
 
 routes! {
@@ -23,6 +23,18 @@ routes! {
         .headers(&[Header::Tenant])
         .json::<Login>()
         .responses(&[RouteResponse::json::<IssuedSession>(200, "The session. Send `session_id` as `Authorization: Bearer`.")])
+        .problems(&[ProblemKind::LoginFailed, ProblemKind::Overloaded]);
+
+    /// Log in on the page of own sessions
+    ///
+    /// For the page `sessions` only. The response sets a cookie with a session of 15 minutes that can list and revoke sessions
+    /// on that page. It is not a bearer credential.
+    LOG_IN_ON_PAGE = Route::post("/pages/sessions/login")
+        .access(&[Access::RequestSecret])
+        .rate_limit(RateLimit::Login)
+        .headers(&[Header::Tenant])
+        .json::<Login>()
+        .responses(&[RouteResponse::json::<PageSession>(200, "The user of the session.")])
         .problems(&[ProblemKind::LoginFailed, ProblemKind::Overloaded]);
 
     /// Change a password

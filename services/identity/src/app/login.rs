@@ -19,6 +19,8 @@ use crate::store::user;
 
 /// The client of a login.
 pub(crate) struct Client {
+    /// Where the client logs in: through the API, or on a page.
+    pub(crate) method: SessionMethod,
     pub(crate) address: IpAddr,
     pub(crate) user_agent: Option<String>,
 }
@@ -46,7 +48,7 @@ impl App {
         let request = IssueSession {
             subject: account.subject,
             tenant: account.tenant,
-            method: SessionMethod::Password,
+            method: client.method,
             ip: Some(client.address),
             user_agent: client.user_agent,
         };

@@ -1,13 +1,16 @@
 //! `/auth/password`, and the JSON body of routes that verify a password or a single-use token.
 
+use std::net::IpAddr;
+
+use authn::page_session_cookie;
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
 use contract::routes::RateLimit;
-use contract::session::{IssuedSession, MAX_USER_AGENT};
-use http::header::USER_AGENT;
-use http::{HeaderMap, StatusCode};
+use contract::session::{IssuedSession, MAX_USER_AGENT, PageSession, SessionMethod};
+use http::header::{SET_COOKIE, USER_AGENT};
+use http::{HeaderMap, HeaderName, StatusCode};
 use ratelimit::{class_of, source};
 use serde::de::DeserializeOwned;
 use service::Problem;
@@ -25,15 +28,28 @@ pub(super) async fn login(
     headers: HeaderMap,
     LimitedJson(login): LimitedJson<Login>,
 ) -> Result<Json<IssuedSession>, Problem> {
-    let client = Client {
-        address,
-        user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).map(truncated),
-    };
+    let client = client(address, &headers, SessionMethod::Password);
     Ok(Json(app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?))
 }
 
-fn truncated(text: &str) -> String {
-    text.chars().take(MAX_USER_AGENT).collect()
+/// `POST /pages/sessions/login`. The browser keeps the token in a cookie that scripts cannot read.
+pub(super) async fn login_on_page(
+    TenantHeader(tenant_id): TenantHeader,
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    LimitedJson(login): LimitedJson<Login>,
+) -> Result<([(HeaderName, String); 1], Json<PageSession>), Problem> {
+    let client = client(address, &headers, SessionMethod::Page);
+    let session = app.log_in(&tenant_id, &login.email, login.password.expose(), client).await?;
+    let IssuedSession { session_id, user_id, tenant_id, expires_at, .. } = session;
+    let cookie = page_session_cookie(session_id.expose(), &app.public_url);
+    Ok(([(SET_COOKIE, cookie)], Json(PageSession { user_id, tenant_id, expires_at })))
+}
+
+fn client(address: IpAddr, headers: &HeaderMap, method: SessionMethod) -> Client {
+    let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    Client { method, address, user_agent: user_agent.map(|text| text.chars().take(MAX_USER_AGENT).collect()) }
 }
 
 /// `POST /auth/password/change`: requires the current password; a bearer credential must belong to the same user.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use authn::PAGE_SESSION_LIFETIME;
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::session::SessionMethod;
 use tenancy::SessionId;
@@ -77,6 +78,7 @@ impl SessionLifecycle {
         let (idle, max) = match method {
             SessionMethod::Password => (lifetimes.password_idle, lifetimes.password_max),
             SessionMethod::Device => (lifetimes.device_idle, lifetimes.device_max),
+            SessionMethod::Page => (PAGE_SESSION_LIFETIME, PAGE_SESSION_LIFETIME),
         };
         // The configuration limits both to 30 days, so the conversion succeeds.
         let delta = |duration| TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);

@@ -1,12 +1,15 @@
 //! `/auth/session` and `/auth/sessions`: the caller's own credential, and the sessions of a user.
 
-use authn::Caller;
+use std::sync::Arc;
+
+use authn::{Caller, CredentialVerifier};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{FromRef, FromRequestParts, Query, State};
 use contract::Page;
 use contract::internal::Credential;
 use contract::session::{RevokeSessions, Session, SubjectType, Whoami};
 use http::StatusCode;
+use http::request::Parts;
 use service::Problem;
 use service::http::Id;
 use service::http::Paging;
@@ -46,10 +49,25 @@ pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
     })
 }
 
+/// A caller with a bearer credential or with the cookie of the page of own sessions.
+pub(super) struct PageCaller(Caller);
+
+impl FromRequestParts<App> for PageCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let verifier = <Arc<dyn CredentialVerifier>>::from_ref(app);
+        match Caller::of_page(parts, &verifier, &app.public_url).await? {
+            Some(caller) => Ok(Self(caller)),
+            None => Caller::from_request_parts(parts, app).await.map(Self),
+        }
+    }
+}
+
 /// `GET /auth/sessions`: the caller's own sessions, or for an administrator those of any user of the tenant.
 pub(super) async fn list(
     State(app): State<App>,
-    caller: Caller,
+    PageCaller(caller): PageCaller,
     UserHeader(user_id): UserHeader,
     paging: Paging<SessionId>,
 ) -> Result<Json<Page<Session>>, Problem> {
@@ -68,7 +86,7 @@ pub(super) async fn log_out(
 /// `DELETE /auth/sessions/{session_id}`: requires the owner of the session or an administrator.
 pub(super) async fn revoke(
     State(app): State<App>,
-    caller: Caller,
+    PageCaller(caller): PageCaller,
     Id(session_id): Id<SessionId>,
 ) -> Result<StatusCode, Problem> {
     app.revoke_session(&caller, session_id).await?;

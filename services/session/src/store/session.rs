@@ -288,6 +288,7 @@ pub(crate) const fn method_as_str(method: SessionMethod) -> &'static str {
     match method {
         SessionMethod::Password => "password",
         SessionMethod::Device => "device",
+        SessionMethod::Page => "page",
     }
 }
 
@@ -296,6 +297,7 @@ pub(super) fn parse_method(text: &str) -> Result<SessionMethod, Error> {
     match text {
         "password" => Ok(SessionMethod::Password),
         "device" => Ok(SessionMethod::Device),
+        "page" => Ok(SessionMethod::Page),
         _ => Err(Error::corrupt("sessions.method", format!("unknown login method {text:?}"))),
     }
 }
