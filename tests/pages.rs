@@ -8,5 +8,7 @@ mod pages {
     mod browser;
     mod device;
     mod docs;
+    mod home;
     mod reset_password;
+    mod sessions;
 }

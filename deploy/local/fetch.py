@@ -199,6 +199,11 @@ def chromedriver(tools, _):
     return usable(home / "usr/bin/chromedriver", "install chromium-driver") if home else without_browser("chromedriver")
 
 
+def axe(tools, _):
+    """Returns the directory of axe.min.js, a script that checks web pages for accessibility."""
+    return fetch(tools, "axe-playwright-python") / "axe_playwright_python"
+
+
 def without_browser(program):
     print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
@@ -208,7 +213,7 @@ FINDERS = {
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "prometheus": prometheus, "promtool": promtool, "chromium": chromium,
-    "chromedriver": chromedriver,
+    "chromedriver": chromedriver, "axe_path": axe,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

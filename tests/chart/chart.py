@@ -53,6 +53,10 @@ EVERYTHING = {
     "trustedProxies": ["10.244.7.0/24"],
     "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "platform-token", "limiter-key"]},
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
+    "branding": {
+        "productName": "Acme Cloud", "accentColor": "#7a1f5c", "supportAddress": "help@acme.example", "language": "de",
+        "logo": {"configMap": "branding", "key": "logo.png"},
+    },
     "monitoring": {
         "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
         "alerts": {"enabled": True, "labels": {"release": "prometheus"}, "runbookUrl": "https://docs.example.com/svc/"},

@@ -303,6 +303,24 @@ class Variables(unittest.TestCase):
             self.assertEqual(actual, expected if component == "identity" else (None, None, False), component)
             self.assertEqual("svc-mail" in json.dumps(spec), component == "identity", component)
 
+    def test_only_identity_gets_the_branding_and_only_configured_values(self):
+        names = {"SVC_PRODUCT_NAME", "SVC_ACCENT_COLOR", "SVC_SUPPORT_ADDRESS", "SVC_LANGUAGE", "SVC_LOGO_FILE"}
+        configured = {
+            "SVC_PRODUCT_NAME": "Acme Cloud", "SVC_ACCENT_COLOR": "#7a1f5c", "SVC_SUPPORT_ADDRESS": "help@acme.example",
+            "SVC_LANGUAGE": "de", "SVC_LOGO_FILE": "/etc/svc/branding/logo.png",
+        }  # fmt: skip
+        for case, component, expected in (
+            ("all features", "identity", configured),
+            ("all features", "session", {}),
+            ("required values only", "identity", {}),
+        ):
+            spec = chart.named(chart.case(case), "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"] if "value" in variable}
+            self.assertEqual({name: env[name] for name in names & env.keys()}, expected, (case, component))
+            volumes = [volume for volume in spec["volumes"] if volume["name"] == "branding"]
+            expected_volumes = [{"name": "branding", "configMap": {"name": "branding"}}] if expected else []
+            self.assertEqual(volumes, expected_volumes, (case, component))
+
     def test_every_file_of_a_variable_is_mounted(self):
         for name in chart.MATRIX:
             for owner, _, pod in chart.pods(chart.case(name)):

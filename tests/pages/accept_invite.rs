@@ -1,6 +1,7 @@
 //! `/pages/accept-invite`
 
-use contract::identity::{CreateTenant, Delivery, Tenant};
+use contract::Secret;
+use contract::identity::{AcceptInvite, CreateTenant, Delivery, Tenant};
 use testkit::PASSWORD;
 
 use super::browser::{Browser, ENTER, TAB};
@@ -10,7 +11,7 @@ const EMAIL: &str = "admin@acme.example";
 async fn create_invite(browser: &Browser) -> String {
     let create = CreateTenant {
         tenant_id: "acme".parse().unwrap(),
-        display_name: "Acme".to_owned(),
+        display_name: "Acme Ltd".to_owned(),
         admin_email: Some(EMAIL.to_owned()),
         delivery: Delivery::Response,
         quota: None,
@@ -22,10 +23,12 @@ async fn create_invite(browser: &Browser) -> String {
 #[tokio::test]
 async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
     let Some(browser) = Browser::start().await else { return };
-    let page = format!("{}/api/v1/pages/accept-invite", browser.system.base_url);
+    let page = browser.page("accept-invite");
     let token = create_invite(&browser).await;
-    let link = format!("{page}#token={token}");
-    browser.open(&link).await;
+    browser.open(&format!("{page}#token={token}")).await;
+    let shown = browser.wait_for_text("Link valid until").await;
+    assert!(shown.contains("Acme Ltd (acme)"), "the page does not name the tenant: {shown}");
+    assert_eq!(browser.value("email").await, EMAIL, "the page does not name the account");
     assert_eq!(browser.address().await, page, "the address bar still contains the token");
     assert_eq!(
         browser.execute("return history.length").await,
@@ -33,25 +36,54 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
         "the history contains the link with the token"
     );
 
-    browser.press(&format!("{TAB}{PASSWORD}{TAB}another{ENTER}")).await;
-    browser.wait_for_text("The passwords do not match.").await;
-    assert_eq!(browser.focus().await, "again");
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}another{ENTER}")).await;
+    browser.expect_field_error("again", "The passwords do not match.").await;
 
-    browser.open(&link).await;
-    browser.press(&format!("{TAB}short{TAB}short{ENTER}")).await;
-    browser.wait_for_text("The password is too short").await;
-    assert_eq!(browser.focus().await, "password");
+    // A phone can drop the page while the person opens a password manager.
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("Link valid until").await;
+    browser.press(&format!("password1234{TAB}{TAB}password1234{ENTER}")).await;
+    let error = "The password is too common. Use a password that is not on lists";
+    let shown = browser.expect_field_error("password", error).await;
+    assert_eq!(shown.matches("too common").count(), 1, "{shown}");
 
     // The rejected password did not consume the token.
-    browser.open(&link).await;
-    browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
-    let page_text = browser.wait_for_text("Your account is ready. You can log in now.").await;
-    assert!(!page_text.contains("New password"), "{page_text}");
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("Link valid until").await;
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    let shown = browser.wait_for_text("Your account is ready").await;
+    assert!(!shown.contains("Choose a password"), "the instruction is still shown: {shown}");
+    let command =
+        format!("svc auth login --base-url {} --tenant acme --email {EMAIL}", browser.system.base_url);
+    assert!(shown.contains(&command), "{shown}");
     browser.system.log_in("acme", EMAIL).await;
+    assert_eq!(browser.execute("return sessionStorage.length").await, 0, "the page kept the token");
+    browser.close().await;
+}
 
-    browser.open(&link).await;
-    browser.press(&format!("{TAB}{PASSWORD}{TAB}{PASSWORD}{ENTER}")).await;
-    browser.wait_for_text("The token is not valid").await;
+#[tokio::test]
+async fn a_used_link_is_reported_before_a_password_is_typed() {
+    let Some(browser) = Browser::start().await else { return };
+    let token = create_invite(&browser).await;
+    let accept = AcceptInvite { token: Secret::new(&token), password: Secret::new(PASSWORD) };
+    browser.system.client().post("/users/accept-invite", &accept).await.expect::<serde_json::Value>(201);
+    browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+    let shown = browser.wait_for_text("The link was already used").await;
+    assert!(!shown.contains("New password"), "{shown}");
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_link_that_cannot_be_checked_now_can_be_checked_again() {
+    let Some(browser) = Browser::start().await else { return };
+    let token = create_invite(&browser).await;
+    browser.system.run_sql("alter table identity.invites rename to unavailable").await;
+    browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+    let shown = browser.wait_for_text("An internal error occurred.").await;
+    assert!(!shown.contains("ask the person who invited you"), "{shown}");
+    browser.system.run_sql("alter table identity.unavailable rename to invites").await;
+    browser.execute("document.getElementById('retry').click()").await;
+    browser.wait_for_text("Link valid until").await;
     browser.close().await;
 }
 
@@ -59,9 +91,27 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
 async fn a_link_without_a_token_shows_an_error() {
     let Some(browser) = Browser::start().await else { return };
     for page in ["accept-invite", "reset-password"] {
-        browser.open(&format!("{}/api/v1/pages/{page}", browser.system.base_url)).await;
-        let page_text = browser.wait_for_text("The link is incomplete.").await;
-        assert!(!page_text.contains("New password"), "{page_text}");
+        browser.open(&browser.page(page)).await;
+        let shown = browser.wait_for_text("The link is incomplete.").await;
+        assert!(!shown.contains("New password"), "{shown}");
     }
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_form_shows_passwords_on_request_and_the_configured_minimum_length() {
+    let Some(browser) = Browser::start_with(&[("SVC_PASSWORD_MIN_LENGTH", "15")]).await else { return };
+    let token = create_invite(&browser).await;
+    browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+    browser.wait_for_text("At least 15 characters.").await;
+    browser.press(&format!("fourteen-chars{TAB}{ENTER}")).await;
+    let types = "return ['password', 'again'].map((id) => document.getElementById(id).type).join()";
+    assert_eq!(browser.execute(types).await, "text,text");
+    browser.wait_for_text("Hide password").await;
+    browser.press(&format!("{TAB}fourteen-chars{ENTER}")).await;
+    browser.expect_field_error("password", "Use at least 15 characters").await;
+    let autocomplete =
+        "return [...document.querySelectorAll('form input')].map((input) => input.autocomplete).join()";
+    assert_eq!(browser.execute(autocomplete).await, "username,new-password,new-password");
     browser.close().await;
 }

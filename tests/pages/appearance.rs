@@ -1,7 +1,10 @@
-//! Contrast and layout of the pages: light and dark, wide and narrow. Screenshots are in `target/pages` after the test.
+//! Contrast, layout and accessibility of the pages in both languages: light and dark, wide and narrow. Screenshots are in
+//! `target/pages` after the test.
 
 use std::path::Path;
 
+use contract::identity::{Delivery, Invite, InviteUser};
+use contract::{ProblemKind, Role};
 use serde_json::json;
 use testkit::PASSWORD;
 
@@ -16,51 +19,140 @@ const behind = (element) => {
     const color = getComputedStyle(element).backgroundColor;
     return /, 0\)$/.test(color) ? behind(element.parentElement) : color;
 };
-const ratios = [...document.querySelectorAll("h1, p, label, input, button, dt, dd, code")]
+const ratios = [...document.querySelectorAll("h1, h2, p, a, label, input, button, dt, dd, code, span")]
     .filter((element) => element.checkVisibility() && (element.textContent.trim() || element.value))
     .map((element) => [getComputedStyle(element).color, behind(element)].map(luminance).sort((a, b) => b - a))
     .map(([lighter, darker]) => (lighter + 0.05) / (darker + 0.05));
 return Math.min(...ratios);
 "#;
 
-async fn expect_readable(browser: &Browser, screenshot: &str) {
-    let overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-    assert_eq!(browser.execute(overflow).await, 0, "{screenshot} is wider than its window");
-    let contrast = browser.execute(CONTRAST).await.as_f64().unwrap();
-    assert!(contrast >= 4.5, "{screenshot}: a text has a contrast of {contrast}");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages");
-    std::fs::create_dir_all(&directory).unwrap();
-    std::fs::write(directory.join(format!("{screenshot}.png")), browser.screenshot().await).unwrap();
+const LOGO: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1d4ed8"/><circle cx="16" cy="16" r="7" fill="#fff"/></svg>"##;
+
+/// A browser with one appearance.
+struct Look<'a> {
+    browser: &'a Browser,
+    name: String,
+}
+
+impl Look<'_> {
+    /// Expects that the page fits the window, that its text has enough contrast, and that axe has no findings.
+    async fn expect_readable(&self, state: &str) {
+        let name = format!("{state}-{}", self.name);
+        let overflow =
+            "const root = document.documentElement; return Math.max(0, root.scrollWidth - root.clientWidth)";
+        assert_eq!(self.browser.execute(overflow).await, 0, "{name} is wider than its window");
+        let contrast = self.browser.execute(CONTRAST).await.as_f64().unwrap();
+        assert!(contrast >= 4.5, "{name}: a text has a contrast of {contrast}");
+        self.browser.expect_accessible(&name).await;
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(format!("{name}.png")), self.browser.screenshot().await).unwrap();
+    }
+
+    async fn open(&self, address: &str) {
+        self.browser.open(address).await;
+    }
+
+    /// Waits until an element of the current section is visible.
+    async fn wait_for(&self, selector: &str) {
+        let visible = format!("return document.querySelector('{selector}')?.checkVisibility() ?? false");
+        testkit::wait_until(selector, async || (self.browser.execute(&visible).await == true).then_some(()))
+            .await;
+    }
+}
+
+/// Creates an invite and returns its link.
+async fn invite(browser: &Browser, email: &str) -> String {
+    let invite = InviteUser { email: email.to_owned(), role: Role::Member, delivery: Delivery::Response };
+    let admin = browser.system.platform_admin().header("X-Tenant-ID", "acme");
+    let invite: Invite = admin.post("/users/invite", &invite).await.expect(201);
+    format!("{}#token={}", browser.page("accept-invite"), invite.token.unwrap().expose())
+}
+
+async fn show_token_form(look: &Look<'_>, email: &str) {
+    look.open(&invite(look.browser, email).await).await;
+    look.wait_for("form").await;
+    look.expect_readable("accept-invite").await;
+    look.browser.press(&format!("short{TAB}{TAB}other{ENTER}")).await;
+    look.wait_for("#again-error").await;
+    look.expect_readable("accept-invite-errors").await;
+    look.browser.execute("document.querySelector('form').reset()").await;
+    look.browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    look.wait_for("#command").await;
+    look.expect_readable("accept-invite-done").await;
+    look.open(&look.browser.page("reset-password")).await;
+    look.wait_for("#failure").await;
+    look.expect_readable("reset-password-failed").await;
+}
+
+async fn show_request(look: &Look<'_>) {
+    look.open(&look.browser.page("request-reset")).await;
+    look.expect_readable("request-reset").await;
+    look.browser.press(&format!("acme{TAB}ada@acme.example{ENTER}")).await;
+    look.wait_for("#done").await;
+    look.expect_readable("request-reset-done").await;
+}
+
+async fn show_device(look: &Look<'_>) {
+    let device = look.browser.system.client().header("X-Tenant-ID", "acme");
+    let request = json!({ "client_name": format!("svc on {}", "a-machine-with-a-long-name.".repeat(2)) });
+    let codes = device.post("/auth/device/code", &request).await.json();
+    look.open(codes["verification_uri_complete"].as_str().unwrap()).await;
+    look.expect_readable("device").await;
+    look.browser.press(&format!("admin@acme.example{TAB}{PASSWORD}{ENTER}")).await;
+    look.wait_for("#request").await;
+    look.expect_readable("device-request").await;
+    look.browser.press(&format!("{TAB}{ENTER}")).await;
+    look.wait_for("#approved").await;
+    look.expect_readable("device-approved").await;
+}
+
+async fn show_sessions(look: &Look<'_>) {
+    look.open(&format!("{}#tenant=acme&email=admin@acme.example", look.browser.page("sessions"))).await;
+    look.wait_for("form").await;
+    look.browser.press(ENTER).await;
+    look.wait_for("#password-error").await;
+    look.expect_readable("sessions-error").await;
+    look.browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    look.wait_for("#log-out").await;
+    look.expect_readable("sessions").await;
+    look.browser.execute("document.getElementById('log-out').click()").await;
+    look.wait_for("#done").await;
 }
 
 #[tokio::test]
-async fn each_page_is_readable_in_light_and_dark_wide_and_narrow() {
-    let Some(browser) = Browser::start().await else { return };
+async fn every_page_is_readable_and_accessible_in_both_languages_light_and_dark_wide_and_narrow() {
+    let logo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logo.svg");
+    std::fs::write(&logo, LOGO).unwrap();
+    let branding = [
+        ("SVC_PRODUCT_NAME", "Acme Cloud"),
+        ("SVC_SUPPORT_ADDRESS", "help@acme.example"),
+        ("SVC_LOGO_FILE", logo.to_str().unwrap()),
+    ];
+    let Some(browser) = Browser::start_with(&branding).await else { return };
     browser.system.create_tenant("acme").await;
-    let device = browser.system.client().header("X-Tenant-ID", "acme");
-    let request = json!({ "client_name": format!("svc on {}", "a-machine-with-a-long-name.".repeat(2)) });
-    let base = format!("{}/api/v1/pages", browser.system.base_url);
-    for scheme in ["light", "dark"] {
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        browser.dev_tools("Emulation.setEmulatedMedia", media).await;
-        for (size, width, height) in [("wide", 1280, 800), ("narrow", 320, 640)] {
-            let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "narrow" });
-            browser.dev_tools("Emulation.setDeviceMetricsOverride", metrics).await;
-            for page in ["accept-invite", "reset-password"] {
-                browser.open(&format!("{base}/{page}#token=x")).await;
-                browser.press(&format!("{TAB}one{TAB}two{ENTER}")).await;
-                browser.wait_for_text("The passwords do not match.").await;
-                expect_readable(&browser, &format!("{page}-{scheme}-{size}")).await;
+    for language in ["en", "de"] {
+        browser.set_language(language).await;
+        for scheme in ["light", "dark"] {
+            for width in [1280, 390] {
+                browser.set_appearance(scheme, width).await;
+                let name = format!("{language}-{scheme}-{width}");
+                let email = format!("user-{name}@acme.example");
+                let look = Look { browser: &browser, name };
+                look.open(&browser.system.base_url).await;
+                look.expect_readable("home").await;
+                show_token_form(&look, &email).await;
+                show_request(&look).await;
+                show_device(&look).await;
+                show_sessions(&look).await;
+                look.open(&format!(
+                    "{}/api/v1/problems/{}",
+                    browser.system.base_url,
+                    ProblemKind::HeaderMissing.code()
+                ))
+                .await;
+                look.expect_readable("problem").await;
             }
-            let codes = device.post("/auth/device/code", &request).await.json();
-            browser.open(codes["verification_uri_complete"].as_str().unwrap()).await;
-            expect_readable(&browser, &format!("device-{scheme}-{size}")).await;
-            browser.press(&format!("admin@acme.example{TAB}{PASSWORD}{ENTER}")).await;
-            browser.wait_for_text("Allow only if").await;
-            expect_readable(&browser, &format!("device-pending-{scheme}-{size}")).await;
-            browser.press(&format!("{TAB}{ENTER}")).await;
-            browser.wait_for_text("The device is connected.").await;
-            expect_readable(&browser, &format!("device-done-{scheme}-{size}")).await;
         }
     }
     browser.close().await;

@@ -31,6 +31,11 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts both. `None` if the machine has no browser.
     pub(crate) async fn start() -> Option<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts both, the system with additional variables.
+    pub(crate) async fn start_with(variables: &[(&str, &str)]) -> Option<Self> {
         let (chromium, driver) = programs()?;
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(driver);
@@ -46,8 +51,13 @@ impl Browser {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         let client = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
         let client = client.unwrap_or_else(|error| panic!("{error}: {}", driver.output()));
-        let system = TestSystem::start().await.unwrap();
+        let system = TestSystem::start_with(variables).await.unwrap();
         Some(Self { system, client, _driver: driver, _home: home })
+    }
+
+    /// The address of a page.
+    pub(crate) fn page(&self, name: &str) -> String {
+        format!("{}/api/v1/pages/{name}", self.system.base_url)
     }
 
     /// Opens an address.
@@ -87,6 +97,66 @@ impl Browser {
         .await
     }
 
+    /// The value of an input.
+    pub(crate) async fn value(&self, id: &str) -> String {
+        let value = self.execute(&format!("return document.getElementById('{id}').value")).await;
+        value.as_str().unwrap().to_owned()
+    }
+
+    /// The text of the first link in the content to a page.
+    pub(crate) async fn link_to(&self, page: &str) -> String {
+        let link = format!(
+            "return [...document.querySelectorAll('main a[href$=\"/{page}\"]')].find((a) => a.checkVisibility())?.innerText ?? ''"
+        );
+        self.execute(&link).await.as_str().unwrap().to_owned()
+    }
+
+    /// Waits for an error at a field. Expects that it is marked as invalid, described by the error, the only invalid field, and
+    /// focused. Returns all text of the page.
+    pub(crate) async fn expect_field_error(&self, id: &str, error: &str) -> String {
+        let page = self.wait_for_text(error).await;
+        let state = format!(
+            "const field = document.getElementById('{id}');
+            const descriptions = field.getAttribute('aria-describedby').split(' ').map((id) => document.getElementById(id).innerText);
+            const invalid = [...document.querySelectorAll('[aria-invalid=true]')].map((field) => field.id);
+            return {{ invalid, description: descriptions.join(' '), focus: document.activeElement.id }}"
+        );
+        let state = wait_until("the field is focused", async || {
+            let state = self.execute(&state).await;
+            (state["focus"] == id).then_some(state)
+        })
+        .await;
+        assert_eq!(state["invalid"], json!([id]));
+        assert!(state["description"].as_str().unwrap().contains(error), "{state}");
+        page
+    }
+
+    /// Sets `Accept-Language`.
+    pub(crate) async fn set_language(&self, ranges: &str) {
+        self.dev_tools("Network.enable", json!({})).await;
+        let headers = json!({ "headers": { "Accept-Language": ranges } });
+        self.dev_tools("Network.setExtraHTTPHeaders", headers).await;
+    }
+
+    /// Sets color scheme and size of the window.
+    pub(crate) async fn set_appearance(&self, scheme: &str, width: u32) {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.dev_tools("Emulation.setEmulatedMedia", media).await;
+        let metrics = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 400 });
+        self.dev_tools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// Checks the page with axe, in its current state. Expects no finding.
+    pub(crate) async fn expect_accessible(&self, name: &str) {
+        let script = Path::new(e2e::tools()["axe_path"].as_str().unwrap()).join("axe.min.js");
+        let script = std::fs::read_to_string(script).unwrap();
+        let run = "const done = arguments[0];
+            axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
+                done(violations.map(({ id, impact, nodes }) => [id, impact, nodes.map(({ html }) => html)])));";
+        let findings = self.client.execute_async(&format!("{script}\n{run}"), Vec::new()).await.unwrap();
+        assert_eq!(findings, json!([]), "{name}");
+    }
+
     /// A screenshot of the page in PNG.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         self.client.screenshot().await.unwrap()
@@ -100,9 +170,8 @@ impl Browser {
     /// Closes the browser. Expects no console errors and no requests except to the system.
     pub(crate) async fn close(self) {
         let mut errors = self.log("browser").await;
-        // `network` reports expected 4xx responses. `recommendation` asks for a user name field in password forms; the page does
-        // not know the user name.
-        errors.retain(|entry| entry["source"] != "network" && entry["source"] != "recommendation");
+        // `network` reports expected 4xx responses.
+        errors.retain(|entry| entry["source"] != "network");
         assert!(errors.is_empty(), "{errors:#?}");
         for entry in self.log("performance").await {
             let message: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();

@@ -49,7 +49,8 @@ impl DeviceLogin {
         // Code and tenant are filled in, so the next field has the focus.
         assert_eq!(self.browser.focus().await, "email");
         self.browser.press(&format!("{EMAIL}{TAB}{PASSWORD}{ENTER}")).await;
-        self.browser.wait_for_text("Allow only if you started this login").await;
+        let page = self.browser.wait_for_text("Allow only if you started this login").await;
+        assert!(page.contains(&format!("{EMAIL} (acme)")), "the page does not name the account: {page}");
     }
 }
 
@@ -68,7 +69,7 @@ async fn a_user_sees_the_device_and_approves_it_with_the_keyboard() {
     assert_eq!(login.session_methods().await.len(), 2);
 
     login.browser.press(&format!("{TAB}{ENTER}")).await;
-    login.browser.wait_for_text("The device is connected.").await;
+    login.browser.wait_for_text("The device is connected").await;
     let session: DeviceSession = login.poll().await.expect(200);
     assert_eq!(session.session.user_id, login.user.user.user_id);
     // The session of the page is revoked.
@@ -81,7 +82,7 @@ async fn a_user_can_deny_a_device() {
     let Some(login) = DeviceLogin::start().await else { return };
     login.open_and_log_in().await;
     login.browser.press(&format!("{TAB}{TAB}{ENTER}")).await;
-    login.browser.wait_for_text("The device was denied.").await;
+    login.browser.wait_for_text("The device was denied").await;
     let denied: DeviceErrorResponse = login.poll().await.expect(400);
     assert_eq!(denied.error, contract::device::DeviceError::AccessDenied);
     assert_eq!(login.session_methods().await.len(), 1);
@@ -94,14 +95,28 @@ async fn an_error_focuses_its_field_and_leaves_no_session() {
     login.browser.open(&login.codes.verification_uri).await;
     assert_eq!(login.browser.focus().await, "code");
     login.browser.press(&format!("bcdf ghjk{TAB}acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
-    login.browser.wait_for_text("Login failed.").await;
-    assert_eq!(login.browser.focus().await, "password");
+    login
+        .browser
+        .expect_field_error("password", "Login failed. Check tenant, e-mail address and password.")
+        .await;
 
     login.browser.execute("document.activeElement.select()").await;
     login.browser.press(&format!("{PASSWORD}{ENTER}")).await;
-    login.browser.wait_for_text("No pending device has this code. Check the code and enter it again.").await;
-    assert_eq!(login.browser.focus().await, "code");
+    let error = "No pending device has this code. Check the code and enter it again.";
+    login.browser.expect_field_error("code", error).await;
     assert_eq!(login.session_methods().await.len(), 1);
+    login.browser.close().await;
+}
+
+#[tokio::test]
+async fn the_link_to_a_password_reset_contains_the_account() {
+    let Some(login) = DeviceLogin::start().await else { return };
+    login.browser.open(&login.codes.verification_uri_complete).await;
+    login.browser.press(EMAIL).await;
+    login.browser.execute("document.getElementById('reset-link').click()").await;
+    login.browser.wait_for_text("You receive a link").await;
+    assert_eq!(login.browser.value("tenant").await, "acme");
+    assert_eq!(login.browser.value("email").await, EMAIL);
     login.browser.close().await;
 }
 

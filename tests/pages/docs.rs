@@ -1,19 +1,13 @@
 //! `/docs`
 
-use serde_json::json;
-
 use super::browser::Browser;
 
 #[tokio::test]
 async fn swagger_ui_renders_the_api_within_the_content_security_policy() {
     let Some(browser) = Browser::start().await else { return };
     for scheme in ["light", "dark"] {
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        browser.dev_tools("Emulation.setEmulatedMedia", media).await;
         for width in [1280, 390] {
-            let metrics =
-                json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 400 });
-            browser.dev_tools("Emulation.setDeviceMetricsOverride", metrics).await;
+            browser.set_appearance(scheme, width).await;
             browser.open(&format!("{}/api/v1/docs", browser.system.base_url)).await;
             browser.wait_for_text("Log in with e-mail and password").await;
             let overflow =

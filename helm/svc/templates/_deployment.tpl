@@ -3,6 +3,7 @@
 {{- $own := index .root.Values .component -}}
 {{- $secrets := include "svc.secrets" . | fromJsonArray -}}
 {{- $hasDatabase := ne .component "ingest" -}}
+{{- $logo := ternary .root.Values.branding.logo.configMap "" (eq .component "identity") -}}
 {{- $mails := and .root.Values.mail.toFiles (eq .component "identity") -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -79,6 +80,11 @@ spec:
             - name: secrets
               mountPath: /etc/svc/secrets
               readOnly: true
+            {{- if $logo }}
+            - name: branding
+              mountPath: /etc/svc/branding
+              readOnly: true
+            {{- end }}
             {{- if $mails }}
             - name: mail
               mountPath: /var/lib/svc/mail
@@ -89,6 +95,11 @@ spec:
       {{- include "svc.pod.placement" . | nindent 6 }}
       volumes:
         - {{ include "svc.secretVolume" $secrets | nindent 10 | trim }}
+        {{- if $logo }}
+        - name: branding
+          configMap:
+            name: {{ $logo }}
+        {{- end }}
         {{- if $mails }}
         - name: mail
           emptyDir:

@@ -96,7 +96,8 @@ routes! {
 
     /// Open a page, or load one of its style sheets and scripts
     ///
-    /// The pages `accept-invite`, `reset-password` and `device` read a token or a code from the fragment of the URL.
+    /// The pages `accept-invite`, `reset-password`, `request-reset`, `device` and `sessions` read a token, a code or an account
+    /// from the fragment of the URL. They are in the language that the client prefers.
     OPEN_PAGE = Route::get("/pages/{name}")
         .access(&[Access::Public])
         .responses(&[RouteResponse::page("The page.")]);

@@ -18,6 +18,7 @@ use service::http::ConnectionSettings;
 use service::process::PUBLIC_URL;
 use url::Url;
 
+use crate::branding::Branding;
 use crate::breach_set::BreachSet;
 use crate::domain::account::{LimiterKey, LimiterKeys};
 use crate::mail::MailSettings;
@@ -57,6 +58,7 @@ service::variables! {
             .default("30m")
             .duration(Duration::from_mins(5), Duration::from_hours(1)),
         pub(crate) mail: MailSettings,
+        pub(crate) branding: Branding,
         pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
         /// Key that hashes the e-mail addresses in the table of failed logins. Use the same key in every replica.

@@ -10,15 +10,17 @@ mod users;
 use std::sync::Arc;
 
 use authn::{CredentialVerifier, PlatformSecret};
-use axum::Router;
 use axum::extract::FromRef;
-use contract::routes;
+use axum::routing::get;
+use axum::{Extension, Router};
+use contract::{API_PREFIX, routes};
 use service::http::Api;
 
+pub(crate) use self::pages::Pages;
 use crate::app::App;
 
-/// Returns the router of the public API.
-pub(crate) fn public(app: App) -> Router {
+/// Returns the router of the public API and of the pages.
+pub(crate) fn public(app: App, pages: Pages) -> Router {
     Api::default()
         .on(&routes::CREATE_TENANT, tenants::create)
         .on(&routes::LIST_TENANTS, tenants::list)
@@ -45,6 +47,11 @@ pub(crate) fn public(app: App) -> Router {
         .on(&routes::READ_PROBLEM, pages::problem)
         .on(&routes::GET_VERSION, pages::version)
         .with_state(app)
+        // Outside the API: for a person who opens the address of the installation.
+        .route("/", get(pages::home))
+        .route("/docs", get(pages::redirect_to_docs))
+        .route(API_PREFIX, get(pages::redirect_to_docs))
+        .layer(Extension(Arc::new(pages)))
 }
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {

@@ -1,6 +1,7 @@
 //! The identity context: tenants, users, invites, passwords, password resets and their mail.
 
 mod app;
+mod branding;
 mod breach_set;
 pub mod command;
 mod config;
@@ -18,6 +19,7 @@ mod mail;
 mod message;
 mod store;
 mod tasks;
+mod texts;
 mod wiring;
 
 pub use config::Config;

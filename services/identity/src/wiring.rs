@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
-use crate::http;
+use crate::http::{self, Pages};
 use crate::mail::Delivery as MailDelivery;
 use crate::message::{INVITE_MAIL, SECURITY_MAIL, STATUS};
 use crate::tasks::{self, Delivery};
@@ -156,6 +156,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         let relay = Relay { database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let public = limiter.wrap(config.rate_limits.other, http::public(app));
+    let pages = Pages::new(config.branding, config.min_length)?;
+    let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
     Ok(Routers { public: edge.wrap(public), internal: None, connections: config.connections })
 }

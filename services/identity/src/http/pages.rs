@@ -1,25 +1,33 @@
-//! `/pages`, `/docs` and `/problems`: static pages for browsers. Tokens are in the fragment of the URL, which browsers do
-//! not send, so they reach neither servers nor logs. Also `/openapi.json` and `/version`.
+//! `/pages`, `/docs`, `/problems` and `/`: pages for browsers, rendered once per language at startup. Tokens are in the
+//! fragment of the URL, which browsers do not send, so they reach neither servers nor logs. Also `/openapi.json` and `/version`.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::{Arc, LazyLock};
 
-use axum::Json;
+use askama::Template;
 use axum::extract::Path;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::{Extension, Json};
 use contract::ProblemKind;
 use contract::identity::Version;
 use data_encoding::HEXLOWER;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
-    REFERRER_POLICY,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, REFERRER_POLICY, VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
 use sha1::{Digest as _, Sha1};
 
-/// Pages load scripts and styles from this service only. `data:` images are the icons of Swagger UI.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+use crate::branding::{Branding, Logo, Support};
+use crate::texts::{Language, Texts};
+
+/// Pages load scripts, styles and images from this service only. `data:` images are the icons of Swagger UI.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// A logo that is opened as a document runs no scripts and loads nothing.
+const LOGO_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -30,32 +38,199 @@ const DOCUMENT: &str = include_str!("../../../../catalog/openapi.json");
 static TAG: LazyLock<String> =
     LazyLock::new(|| format!("\"{}\"", HEXLOWER.encode(&Sha1::digest(DOCUMENT.as_bytes()))));
 
+/// What every page shows.
+struct PageContext {
+    texts: Texts,
+    product: String,
+    support: Option<Support>,
+    has_logo: bool,
+    min_length: usize,
+    /// The texts that scripts use, as JSON.
+    script_texts: String,
+}
+
+/// Prefixes of the keys of texts that scripts use.
+const SCRIPT_TEXTS: &[&str] = &[
+    "device.unknown",
+    "error.",
+    "password.",
+    "problem.",
+    "sessions.",
+    "token.incomplete",
+    "unknown",
+    "wait",
+];
+
+impl PageContext {
+    fn new(language: Language, branding: &Branding, min_length: usize) -> Result<Self, serde_json::Error> {
+        let values = [("product", branding.product.as_str()), ("min_length", &min_length.to_string())];
+        let texts = Texts::load(language, &values)?;
+        let script_texts = serde_json::to_string(&texts.with_prefixes(SCRIPT_TEXTS))?;
+        Ok(Self {
+            texts,
+            product: branding.product.clone(),
+            support: branding.support.clone(),
+            has_logo: branding.logo.is_some(),
+            min_length,
+            script_texts,
+        })
+    }
+
+    fn language(&self) -> &'static str {
+        self.texts.language.tag()
+    }
+
+    fn text<'a>(&'a self, key: &'a str) -> &'a str {
+        self.texts.get(key)
+    }
+}
+
+macro_rules! templates {
+    ($($name:ident = $path:literal,)+) => {
+        $(
+            #[derive(Template)]
+            #[template(path = $path)]
+            struct $name<'a> { page: &'a PageContext }
+        )+
+    };
+}
+
+templates! {
+    AcceptInvite = "pages/accept-invite.html",
+    ResetPassword = "pages/reset-password.html",
+    RequestReset = "pages/request-reset.html",
+    Device = "pages/device.html",
+    Sessions = "pages/sessions.html",
+    Home = "pages/home.html",
+    Docs = "pages/docs.html",
+}
+
+#[derive(Template)]
+#[template(path = "pages/problem.html")]
+struct ProblemPage<'a> {
+    page: &'a PageContext,
+    kind: ProblemKind,
+    /// The remedy. Parts in backticks are code.
+    remedy: Vec<(bool, &'static str)>,
+}
+
+/// The pages of the installation with their texts and branding.
+pub(crate) struct Pages {
+    languages: BTreeMap<Language, PageContext>,
+    default_language: Language,
+    rendered: BTreeMap<(&'static str, Language), String>,
+    style: String,
+    logo: Option<Logo>,
+}
+
+impl Pages {
+    /// Renders the pages.
+    ///
+    /// # Errors
+    /// A template or a file of texts is damaged.
+    pub(crate) fn new(branding: Branding, min_length: usize) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let (mut languages, mut rendered) = (BTreeMap::new(), BTreeMap::new());
+        for language in Language::ALL.iter().copied() {
+            let context = PageContext::new(language, &branding, min_length)?;
+            let page = &context;
+            for (name, html) in [
+                ("accept-invite", AcceptInvite { page }.render()?),
+                ("reset-password", ResetPassword { page }.render()?),
+                ("request-reset", RequestReset { page }.render()?),
+                ("device", Device { page }.render()?),
+                ("sessions", Sessions { page }.render()?),
+                (HOME, Home { page }.render()?),
+                (DOCS, Docs { page }.render()?),
+            ] {
+                rendered.insert((name, language), html);
+            }
+            languages.insert(language, context);
+        }
+        let (light, dark) = (branding.accent.light, branding.accent.dark);
+        let style = format!(
+            ":root {{ --accent: {light}; }}\n@media (prefers-color-scheme: dark) {{ :root {{ --accent: {dark}; }} }}\n{}",
+            include_str!("pages/style.css")
+        );
+        Ok(Self { languages, default_language: branding.language, rendered, style, logo: branding.logo })
+    }
+
+    /// Returns a rendered page in the language of the client.
+    fn page(&self, name: &str, headers: &HeaderMap) -> Result<Response, Problem> {
+        let language = Language::of_client(headers, self.default_language);
+        let found = self.rendered.iter().find(|((known, of), _)| *known == name && *of == language);
+        let (_, html) = found.ok_or(ProblemKind::NotFound)?;
+        let negotiated = [
+            (VARY, HeaderValue::from_static("accept-language")),
+            (CONTENT_LANGUAGE, HeaderValue::from_static(language.tag())),
+        ];
+        Ok((negotiated, file(HTML, html.clone())).into_response())
+    }
+
+    fn logo(&self) -> Result<Response, Problem> {
+        let logo = self.logo.as_ref().ok_or(ProblemKind::NotFound)?;
+        let mut response = file(logo.media_type, logo.content.clone());
+        response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(LOGO_POLICY));
+        Ok(response)
+    }
+}
+
+/// Names of pages that are not below `/pages`.
+const HOME: &str = "/";
+const DOCS: &str = "/docs";
+
 /// `GET /pages/{name}`: public.
-pub(super) async fn page(Path(name): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn page(
+    Path(name): Path<String>,
+    Extension(pages): Extension<Arc<Pages>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     Ok(match name.as_str() {
-        "accept-invite" => file(HTML, include_str!("pages/accept-invite.html")),
-        "reset-password" => file(HTML, include_str!("pages/reset-password.html")),
-        "device" => file(HTML, include_str!("pages/device.html")),
-        "style.css" => file(CSS, include_str!("pages/style.css")),
+        "style.css" => file(CSS, pages.style.clone()),
+        "logo" => pages.logo()?,
         "page.js" => file(SCRIPT, include_str!("pages/page.js")),
-        "device.js" => file(SCRIPT, include_str!("pages/device.js")),
         "token-form.js" => file(SCRIPT, include_str!("pages/token-form.js")),
+        "request-reset.js" => file(SCRIPT, include_str!("pages/request-reset.js")),
+        "device.js" => file(SCRIPT, include_str!("pages/device.js")),
+        "sessions.js" => file(SCRIPT, include_str!("pages/sessions.js")),
         "docs.js" => file(SCRIPT, include_str!("pages/docs.js")),
         "swagger-ui.css" => gzip(CSS, include_bytes!("../../swagger-ui/swagger-ui.css.gz")),
         "swagger-ui.js" => gzip(SCRIPT, include_bytes!("../../swagger-ui/swagger-ui.js.gz")),
-        _ => return Err(ProblemKind::NotFound.into()),
+        HOME | DOCS => return Err(ProblemKind::NotFound.into()),
+        name => pages.page(name, &headers)?,
     })
 }
 
-/// `GET /docs`: public. Renders `/openapi.json` with Swagger UI.
-pub(super) async fn docs() -> Response {
-    file(HTML, include_str!("pages/docs.html"))
+/// `GET /`: links to the other pages.
+pub(super) async fn home(
+    Extension(pages): Extension<Arc<Pages>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    pages.page(HOME, &headers)
 }
 
-/// `GET /problems/{code}`: public.
-pub(super) async fn problem(Path(code): Path<String>) -> Result<Response, Problem> {
+/// `GET /docs`: public. Renders `/openapi.json` with Swagger UI.
+pub(super) async fn docs(
+    Extension(pages): Extension<Arc<Pages>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    pages.page(DOCS, &headers)
+}
+
+/// Other paths at which people look for the documentation.
+pub(super) async fn redirect_to_docs() -> Redirect {
+    Redirect::temporary("/api/v1/docs")
+}
+
+/// `GET /problems/{code}`: public. The page contains texts of the problem table only, nothing from the request.
+pub(super) async fn problem(
+    Path(code): Path<String>,
+    Extension(pages): Extension<Arc<Pages>>,
+) -> Result<Response, Problem> {
     let kind = ProblemKind::from_code(&code).ok_or(ProblemKind::NotFound)?;
-    Ok(file(HTML, problem_page(kind)))
+    let page = pages.languages.get(&Language::English).ok_or(ProblemKind::NotFound)?;
+    let remedy = kind.remedy().split('`').enumerate().map(|(part, text)| (part % 2 == 1, text)).collect();
+    let html = ProblemPage { page, kind, remedy }.render();
+    Ok(file(HTML, html.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?))
 }
 
 fn file(content_type: &'static str, content: impl IntoResponse) -> Response {
@@ -73,23 +248,6 @@ fn gzip(content_type: &'static str, content: &'static [u8]) -> Response {
     let mut response = file(content_type, content);
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response
-}
-
-/// The page contains texts of the problem table only, nothing from the request.
-fn problem_page(kind: ProblemKind) -> String {
-    let (code, status, title, remedy) = (kind.code(), kind.status(), kind.title(), kind.remedy());
-    let temporary = if kind.is_retryable() {
-        "<p>This problem is temporary: the same request can succeed later.</p>"
-    } else {
-        ""
-    };
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
-         <link rel=\"stylesheet\" href=\"../pages/style.css\"></head>\
-         <body><main><h1>{title}</h1><p><code>{code}</code>, status {status}</p><p>{remedy}</p>{temporary}</main></body></html>\n",
-        remedy = remedy.replace('&', "&amp;").replace('<', "&lt;"),
-    )
 }
 
 /// `GET /openapi.json`: public.

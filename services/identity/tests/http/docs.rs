@@ -25,7 +25,7 @@ async fn every_resource_of_the_page_is_served() {
     let links: HashSet<_> =
         attributes.into_iter().flatten().filter_map(|rest| rest.split('"').next()).collect();
     assert!(links.contains("openapi.json") && links.contains("pages/swagger-ui.js"), "{links:?}");
-    for link in links {
+    for link in links.into_iter().filter(|link| !link.starts_with("data:")) {
         assert_eq!(system.client().get(&format!("/{link}")).await.status, 200, "{link}");
     }
 }

@@ -9,11 +9,15 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
     for (name, content_type) in [
         ("accept-invite", "text/html; charset=utf-8"),
         ("reset-password", "text/html; charset=utf-8"),
+        ("request-reset", "text/html; charset=utf-8"),
+        ("sessions", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
         ("style.css", "text/css; charset=utf-8"),
         ("page.js", "text/javascript; charset=utf-8"),
         ("device.js", "text/javascript; charset=utf-8"),
         ("token-form.js", "text/javascript; charset=utf-8"),
+        ("request-reset.js", "text/javascript; charset=utf-8"),
+        ("sessions.js", "text/javascript; charset=utf-8"),
         ("docs.js", "text/javascript; charset=utf-8"),
     ] {
         let page = system.client().get(&format!("/pages/{name}")).await;
@@ -27,8 +31,85 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         );
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
         assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
+        assert!(!page.body.contains("<script>") && !page.body.contains("style=\""), "{name}");
     }
-    system.client().get("/pages/nowhere").await.expect_problem(404, "not_found");
+    for missing in ["nowhere", "logo", "%2F"] {
+        system.client().get(&format!("/pages/{missing}")).await.expect_problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_in_the_language_that_the_client_accepts_or_in_the_configured_one() {
+    let system = TestSystem::start_with(&[("SVC_LANGUAGE", "de")]).await.unwrap();
+    for (accepted, language, title) in [
+        ("en", "en", "<h1>Reset your password</h1>"),
+        ("de-CH", "de", "<h1>Passwort zurücksetzen</h1>"),
+        ("fr", "de", "<h1>Passwort zurücksetzen</h1>"),
+    ] {
+        let client = system.client().header("Accept-Language", accepted);
+        let page = client.get("/pages/request-reset").await;
+        assert!(page.body.contains(title), "{accepted}: {page}");
+        assert!(page.body.contains(&format!("<html lang=\"{language}\">")), "{accepted}: {page}");
+        assert_eq!(page.headers["content-language"], language);
+        assert_eq!(page.headers["vary"], "accept-language");
+    }
+}
+
+#[tokio::test]
+async fn pages_show_the_configured_branding() {
+    let logo = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(logo.path(), "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
+    let system = TestSystem::start_with(&[
+        ("SVC_PRODUCT_NAME", "Acme <Cloud>"),
+        ("SVC_LOGO_FILE", logo.path().to_str().unwrap()),
+        ("SVC_ACCENT_COLOR", "#7a1f5c"),
+        ("SVC_SUPPORT_ADDRESS", "help@acme.example"),
+        ("SVC_PASSWORD_MIN_LENGTH", "15"),
+    ])
+    .await
+    .unwrap();
+    let page = system.client().get("/pages/accept-invite").await.body;
+    for part in [
+        "<title>Accept your invite · Acme &#60;Cloud&#62;</title>",
+        "<img src=\"/api/v1/pages/logo\"",
+        "<a href=\"mailto:help@acme.example\">help@acme.example</a>",
+        "At least 15 characters.",
+        "minlength=\"15\"",
+    ] {
+        assert!(page.contains(part), "{part} is missing: {page}");
+    }
+    assert!(system.client().get("/pages/style.css").await.body.starts_with(":root { --accent: #7a1f5c; }"));
+    let logo = system.client().get("/pages/logo").await;
+    assert_eq!(logo.headers["content-type"], "image/svg+xml");
+    assert_eq!(
+        logo.headers["content-security-policy"],
+        "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    );
+    let problem = system.client().get("/problems/not_found").await.body;
+    assert!(problem.contains("Acme &#60;Cloud&#62;"), "{problem}");
+}
+
+#[tokio::test]
+async fn problem_pages_render_code_as_code() {
+    let system = TestSystem::start().await.unwrap();
+    let page = system.client().get("/problems/header_missing").await.body;
+    assert!(page.contains("<code>detail</code>") && !page.contains('`'), "{page}");
+}
+
+#[tokio::test]
+async fn paths_outside_the_api_lead_to_the_pages() {
+    let system = TestSystem::start().await.unwrap();
+    let http =
+        reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let get = async |path: &str| http.get(format!("{}{path}", system.base_url)).send().await.unwrap();
+    let home = get("/").await;
+    assert_eq!((home.status().as_u16(), &home.headers()["content-language"]), (200, &"en".parse().unwrap()));
+    for path in ["/docs", "/api/v1"] {
+        let redirect = get(path).await;
+        assert_eq!(redirect.status(), 307, "{path}");
+        assert_eq!(redirect.headers()["location"], "/api/v1/docs", "{path}");
+    }
+    assert_eq!(get("/other").await.status(), 404);
 }
 
 #[tokio::test]

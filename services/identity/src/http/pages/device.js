@@ -1,11 +1,10 @@
 // Shows the device request of a code, and allows or denies it. The page logs in for this and logs out after the decision,
 // after an error, and when it is closed.
 
-import { finish, parameters, post, run, show } from "./page.js";
+import * as page from "./page.js";
 
-const login = document.getElementById("login");
-const { code, tenant, email, password } = login.elements;
-const request = document.getElementById("request");
+const form = document.querySelector("form");
+const { code, tenant, email, password } = form.elements;
 let session = null;
 
 const bearer = () => ({ authorization: `Bearer ${session}` });
@@ -15,55 +14,56 @@ async function logOut() {
   const headers = { "x-session-id": session };
   session = null;
   // If this fails, the idle timeout ends the session.
-  await fetch("../auth/sessions/logout", { method: "POST", headers, keepalive: true }).catch(() => {});
+  await page.send("POST", "auth/sessions/logout", { headers, keepalive: true }).catch(() => {});
 }
 
 function showRequest(device) {
-  document.getElementById("name").textContent = device.client_name ?? "unknown";
-  document.getElementById("address").textContent = device.ip ?? "unknown";
-  document.getElementById("time").textContent = new Date(device.created_at).toLocaleString();
-  document.getElementById("shown").textContent = code.value.toUpperCase();
+  page.element("name").textContent = device.client_name ?? page.text("unknown");
+  page.element("address").textContent = device.ip ?? page.text("unknown");
+  page.element("time").textContent = page.time(device.created_at);
+  page.fill({ code: code.value.toUpperCase(), tenant: tenant.value, email: email.value });
   password.value = "";
-  login.hidden = true;
-  request.hidden = false;
-  show("");
-  request.focus();
+  page.showSection("request");
+}
+
+async function device(path, body) {
+  try {
+    return await page.post(`auth/device/${path}`, { user_code: code.value, ...body }, bearer());
+  } catch (error) {
+    if (error.code === "not_found") error.message = page.text("device.unknown");
+    throw error;
+  }
 }
 
 async function inspect() {
   const credentials = { email: email.value, password: password.value };
-  session = (await post("../auth/password/login", credentials, { "x-tenant-id": tenant.value })).session_id;
+  session = (await page.post("auth/password/login", credentials, { "x-tenant-id": tenant.value })).session_id;
   try {
-    showRequest(await post("../auth/device/inspect", { user_code: code.value }, bearer()));
+    showRequest(await device("inspect"));
   } catch (error) {
     await logOut();
-    error.field = code;
     throw error;
   }
 }
 
 async function decide(decision) {
   try {
-    await post("../auth/device/decide", { user_code: code.value, decision }, bearer());
+    await page.busy(() => device("decide", { decision }));
+    page.forget();
+    page.showSection(decision === "approve" ? "approved" : "denied");
   } catch (error) {
-    login.hidden = false;
-    throw error;
+    page.showSection("task");
+    page.showError(fieldOf(error.code), page.message(error));
+    page.focusError(form);
   } finally {
-    request.hidden = true;
     await logOut();
   }
-  finish(request.dataset[decision]);
 }
 
-login.addEventListener("submit", (event) => {
-  event.preventDefault();
-  run(inspect, password);
-});
-for (const decision of ["approve", "deny"]) {
-  document.getElementById(decision).addEventListener("click", () => run(() => decide(decision), code));
-}
+const fieldOf = (problem) => ({ login_failed: password, not_found: code })[problem];
+
+page.onSubmit(form, { action: inspect, fieldOf });
+page.element("approve").addEventListener("click", () => decide("approve"));
+page.element("deny").addEventListener("click", () => decide("deny"));
 addEventListener("pagehide", logOut);
-
-code.value = parameters.get("user_code") ?? "";
-tenant.value = parameters.get("tenant") ?? "";
-[code, tenant, email].find((field) => !field.value)?.focus();
+page.prefill(code, tenant, email, password);

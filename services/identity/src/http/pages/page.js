@@ -1,54 +1,136 @@
-// Shared by the pages: parameters of the URL fragment, the status line, and requests to the API.
+// Shared by the pages: texts, parameters of the URL fragment, requests to the API, forms with errors at their fields.
 
+const api = new URL("..", import.meta.url);
+const texts = JSON.parse(document.body.dataset.texts);
 const status = document.getElementById("status");
 
-// The fragment is never sent to a server. It is removed from the address bar and the history.
-export const parameters = new URLSearchParams(location.hash.slice(1));
+export const text = (key) => texts[key];
+export const element = (id) => document.getElementById(id);
+
+// The fragment is never sent to a server. It is removed from the address bar and the history, and kept for this tab until
+// `forget`, so that a reload loses nothing.
+const storage = `svc:${location.pathname}`;
+if (location.hash.length > 1) sessionStorage.setItem(storage, location.hash.slice(1));
 history.replaceState(null, "", location.pathname);
 // A link to the page that is already open changes only the fragment.
 addEventListener("hashchange", () => location.reload());
+export const parameters = new URLSearchParams(sessionStorage.getItem(storage) ?? "");
+export const forget = () => sessionStorage.removeItem(storage);
 
-export function show(text, kind = "") {
-  status.textContent = text;
-  status.className = kind;
+// Fills the fields that the fragment names and focuses the first empty one.
+export function prefill(...inputs) {
+  for (const input of inputs) input.value ||= parameters.get(input.id === "code" ? "user_code" : input.id) ?? "";
+  inputs.find((input) => !input.value)?.focus();
 }
 
-export function showError(text, field) {
-  show(text, "bad");
-  field?.focus();
+// A link to another page with the account filled in.
+export function link(anchor, values) {
+  anchor.href = `${anchor.pathname}#${new URLSearchParams(values)}`;
 }
 
-// Shows the result and moves the focus to it, for keyboard users and screen readers.
-export function finish(text) {
-  show(text, "good");
-  status.tabIndex = -1;
-  status.focus();
+export const time = (value) =>
+  new Date(value).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+
+// Shows values in the elements that name them.
+export function fill(values) {
+  for (const [name, value] of Object.entries(values)) {
+    for (const target of document.querySelectorAll(`[data-value=${name}]`)) target.textContent = value;
+  }
+}
+
+// Shows one section instead of the current one, and moves the focus to its heading, for keyboard users and screen readers.
+export function showSection(id) {
+  status.textContent = "";
+  for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== id;
+  element(id).querySelector("h1[tabindex]")?.focus();
 }
 
 // A problem document of the service. Other errors mean that the service was not reached.
-class Problem extends Error {}
-
-export async function post(path, body, headers = {}) {
-  const response = await fetch(path, {
-    method: "POST",
-    headers: { "content-type": "application/json", ...headers },
-    body: JSON.stringify(body),
-  });
-  if (!response.ok) {
-    const problem = await response.json();
-    throw new Problem(`${problem.title}. ${problem.errors?.[0]?.message ?? problem.detail}`);
+export class Problem extends Error {
+  constructor({ code, title }) {
+    super(texts[`problem.${code}`] ?? title);
+    this.code = code;
   }
+}
+
+export const message = (error) => (error instanceof Problem ? error.message : text("error.unreachable"));
+
+export async function send(method, path, { body, headers, keepalive } = {}) {
+  const json = body && { "content-type": "application/json" };
+  const response = await fetch(new URL(path, api), {
+    method,
+    keepalive,
+    headers: { ...json, ...headers },
+    body: body && JSON.stringify(body),
+  });
+  if (!response.ok) throw new Problem(await response.json());
   return response.status === 204 ? null : response.json();
 }
 
-// Runs an action with all buttons disabled. On an error, shows it and focuses the field to correct.
-export async function run(action, field) {
-  const buttons = document.querySelectorAll("button");
+export const post = (path, body, headers) => send("POST", path, { body, headers });
+
+// Shows an error once: at its field, or below the form.
+export function showError(input, content) {
+  const target = element(`${input?.id ?? "form"}-error`);
+  target.textContent = content;
+  target.hidden = false;
+  input?.setAttribute("aria-invalid", "true");
+}
+
+function clearErrors(form) {
+  for (const target of form.querySelectorAll(".error")) target.hidden = true;
+  for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+}
+
+function validate(form) {
+  for (const input of form.querySelectorAll("input:not([readonly])")) {
+    if (input.validity.valid) continue;
+    showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
+  }
+}
+
+// Runs an action with all buttons disabled. Rethrows its error.
+export async function busy(action) {
+  const buttons = [...document.querySelectorAll("button:enabled")];
   buttons.forEach((button) => (button.disabled = true));
-  show("Please wait …");
-  const error = await action().catch((error) => error);
-  buttons.forEach((button) => (button.disabled = false));
-  if (!error) return;
-  const unreachable = "The service is not reachable. Try again later.";
-  showError(error instanceof Problem ? error.message : unreachable, error.field ?? field);
+  status.textContent = text("wait");
+  try {
+    return await action();
+  } finally {
+    buttons.forEach((button) => (button.disabled = false));
+    status.textContent = "";
+  }
+}
+
+// Moves the focus to the first error of a form.
+export function focusError(form) {
+  form.querySelector("[aria-invalid], #form-error:not([hidden])")?.focus();
+}
+
+// Validates a form when it is submitted and runs the action. `fieldOf` returns the field of a problem code, if it has one.
+export function onSubmit(form, { check = () => {}, action, fieldOf = () => undefined }) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    clearErrors(form);
+    validate(form);
+    check();
+    if (!form.querySelector("[aria-invalid]")) {
+      await busy(action).catch((error) => showError(fieldOf(error.code), message(error)));
+    }
+    focusError(form);
+  });
+}
+
+// The link of a login form to the page that requests a reset, with the account filled in.
+element("reset-link")?.addEventListener("click", ({ currentTarget }) => {
+  link(currentTarget, { tenant: element("tenant").value, email: element("email").value });
+});
+
+for (const button of document.querySelectorAll(".reveal")) {
+  button.addEventListener("click", () => {
+    const inputs = button.getAttribute("aria-controls").split(" ").map(element);
+    const isHidden = inputs[0].type === "password";
+    for (const input of inputs) input.type = isHidden ? "text" : "password";
+    button.textContent = text(isHidden ? "password.hide" : "password.show");
+  });
 }

@@ -1,24 +1,76 @@
-// Posts a new password with the token of the URL fragment (`#token=`).
+// Sets a password with the token of the URL fragment (`#token=`), after the link was checked.
 
-import { finish, parameters, post, run, showError } from "./page.js";
+import * as page from "./page.js";
 
 const form = document.querySelector("form");
-const [password, again] = form.querySelectorAll("input");
-const token = parameters.get("token");
+const { action, field, inspect } = form.dataset;
+const password = page.element("password");
+const again = page.element("again");
+const token = page.parameters.get("token");
 
-async function send() {
-  await post(form.dataset.path, { token, [form.dataset.field]: password.value });
-  form.hidden = true;
-  finish(form.dataset.done);
+function fail(content, canRetry) {
+  page.element("failure").textContent = content;
+  page.element("retry").hidden = !canRetry;
+  page.element("remedy").hidden = canRetry;
+  page.showSection("failed");
 }
 
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (password.value === again.value) run(send, password);
-  else showError("The passwords do not match.", again);
-});
-
-if (!token) {
-  form.hidden = true;
-  showError("The link is incomplete. Open the complete link from the e-mail, or request a new one.");
+function rejectToken(error) {
+  page.forget();
+  fail(page.message(error), false);
 }
+
+// Quotes a word for a POSIX shell.
+const quoted = (word) => (/^[\w@.:\/+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+
+function finish({ tenant_id, email }) {
+  page.forget();
+  form.reset();
+  const words = ["--base-url", location.origin, "--tenant", tenant_id, "--email", email];
+  page.element("command").textContent = `svc auth login ${words.map(quoted).join(" ")}`;
+  page.link(page.element("sessions-link"), { tenant: tenant_id, email });
+  page.showSection("done");
+}
+
+function showAccount(account) {
+  const { tenant_id, tenant_name, email, invited_by, expires_at } = account;
+  const tenant_text = tenant_name === tenant_id ? tenant_id : `${tenant_name} (${tenant_id})`;
+  page.fill({ tenant_text, email, expires_at: page.time(expires_at) });
+  page.element("email").value = email;
+  if (!invited_by) return;
+  page.fill({ invited_by });
+  page.element("inviter").hidden = false;
+  page.element("inviter").nextElementSibling.hidden = false;
+}
+
+async function checkLink() {
+  if (!token) return fail(page.text("token.incomplete"), false);
+  let account;
+  try {
+    account = await page.busy(() => page.post(inspect, { token }));
+  } catch (error) {
+    return error.code === "token_invalid" ? rejectToken(error) : fail(page.message(error), true);
+  }
+  showAccount(account);
+  page.onSubmit(form, {
+    check: () => {
+      if (again.value && again.value !== password.value) page.showError(again, page.text("error.again"));
+    },
+    action: async () => {
+      try {
+        const options = [...form.querySelectorAll("[type=checkbox]")].map(({ id, checked }) => [id, checked]);
+        await page.post(action, { token, [field]: password.value, ...Object.fromEntries(options) });
+      } catch (error) {
+        if (error.code === "token_invalid") return rejectToken(error);
+        throw error;
+      }
+      finish(account);
+    },
+    fieldOf: (code) => (code?.startsWith("password_") ? password : undefined),
+  });
+  form.hidden = false;
+  password.focus();
+}
+
+page.element("retry").addEventListener("click", () => location.reload());
+checkLink();

@@ -1,0 +1,106 @@
+// Lists and revokes the sessions of the user. The session of this page is in a cookie that scripts cannot read.
+
+import * as page from "./page.js";
+
+const form = document.querySelector("form");
+const { tenant, email, password } = form.elements;
+const rows = page.element("sessions");
+// Names the account on the page. It is not a credential.
+const STORAGE = "svc:account";
+
+// The id of the session of this page.
+let current;
+
+const account = () => JSON.parse(sessionStorage.getItem(STORAGE) ?? "null");
+const headers = () => ({ "x-user-id": account().user_id });
+const isExpired = (error) => ["unauthenticated", "credential_invalid"].includes(error.code);
+
+function showLogin(notice) {
+  sessionStorage.removeItem(STORAGE);
+  page.element("notice").textContent = notice ?? "";
+  page.element("notice").hidden = !notice;
+  page.showSection("task");
+  page.prefill(tenant, email, password);
+}
+
+// A short name of a browser. Other clients name themselves briefly.
+function clientName(agent) {
+  if (!agent) return page.text("unknown");
+  if (!agent.startsWith("Mozilla/")) return agent;
+  const first = (names) => names.find(([part]) => agent.includes(part))?.at(-1);
+  const browser = first([["Edg", "Edge"], ["OPR", "Opera"], ["Firefox"], ["Chrome"], ["Safari"]]);
+  const system = first([["Windows"], ["Android"], ["iPhone"], ["iPad"], ["Mac OS X", "macOS"], ["Linux"]]);
+  return [browser, system].filter(Boolean).join(", ") || agent;
+}
+
+function row(session) {
+  const item = page.element("session").content.cloneNode(true).firstElementChild;
+  const show = (name, value) => (item.querySelector(`[data-field=${name}]`).textContent = value);
+  const agent = clientName(session.user_agent);
+  item.querySelector("bdi").textContent = agent;
+  show("method", page.text(`sessions.method.${session.method}`));
+  show("ip", session.ip ?? page.text("unknown"));
+  show("created_at", page.time(session.created_at));
+  show("last_seen_at", page.time(session.last_seen_at));
+  const button = item.querySelector("button");
+  button.setAttribute("aria-label", `${button.textContent}: ${agent}, ${page.time(session.created_at)}`);
+  button.addEventListener("click", () => run(() => revoke(session, item), page.text("sessions.revoked")));
+  return item;
+}
+
+async function list() {
+  const { items } = await page.send("GET", "auth/sessions", { headers: headers() });
+  current = items.find((session) => session.current).id;
+  const others = items.filter((session) => !session.current);
+  rows.replaceChildren(...others.map(row));
+  page.element("only").hidden = others.length > 0;
+}
+
+async function revoke(session, item) {
+  await page.send("DELETE", `auth/sessions/${session.id}`);
+  item.remove();
+  page.element("only").hidden = rows.children.length > 0;
+  page.showSection("list");
+}
+
+async function logOut() {
+  await page.send("DELETE", `auth/sessions/${current}`);
+  sessionStorage.removeItem(STORAGE);
+  page.showSection("done");
+}
+
+// Runs an action of the list and announces its result. An expired page session shows the login again.
+async function run(action, result = "") {
+  page.element("list-error").hidden = true;
+  try {
+    await page.busy(action);
+    page.element("status").textContent = result;
+  } catch (error) {
+    if (isExpired(error)) return showLogin(page.text("sessions.expired"));
+    page.element("list-error").textContent = page.message(error);
+    page.element("list-error").hidden = false;
+    page.element("list-error").focus();
+  }
+}
+
+async function open() {
+  page.fill({ tenant: account().tenant, email: account().email });
+  await run(async () => {
+    await list();
+    page.showSection("list");
+  });
+}
+
+async function logIn() {
+  const credentials = { email: email.value, password: password.value };
+  const { user_id, tenant_id } = await page.post("pages/sessions/login", credentials, { "x-tenant-id": tenant.value });
+  sessionStorage.setItem(STORAGE, JSON.stringify({ user_id, tenant: tenant_id, email: email.value }));
+  page.forget();
+  password.value = "";
+  await open();
+}
+
+page.onSubmit(form, { action: logIn, fieldOf: (code) => (code === "login_failed" ? password : undefined) });
+page.element("log-out").addEventListener("click", () => run(logOut));
+if (account()) open();
+else showLogin();

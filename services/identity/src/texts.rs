@@ -1,0 +1,203 @@
+//! Texts of pages and mails: one JSON file per language in `texts/`. A translation is a copy of `texts/en.json` and a line in
+//! [`languages!`].
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use http::HeaderMap;
+use http::header::ACCEPT_LANGUAGE;
+
+macro_rules! languages {
+    ($($variant:ident = $tag:literal,)+) => {
+        /// A shipped language.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Language { $($variant),+ }
+
+        impl Language {
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Returns the language tag (RFC 5646).
+            pub(crate) const fn tag(self) -> &'static str {
+                match self { $(Self::$variant => $tag),+ }
+            }
+
+            const fn file(self) -> &'static str {
+                match self { $(Self::$variant => include_str!(concat!("../texts/", $tag, ".json"))),+ }
+            }
+        }
+    };
+}
+
+languages! {
+    English = "en",
+    German = "de",
+}
+
+impl FromStr for Language {
+    type Err = &'static str;
+
+    fn from_str(tag: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.iter().copied().find(|language| language.tag().eq_ignore_ascii_case(tag));
+        known.ok_or("unknown language")
+    }
+}
+
+impl Language {
+    /// Returns the language that the client prefers (RFC 9110, section 12.5.4), or the default if it accepts no shipped one.
+    /// Compares primary tags only: `de-AT` selects German.
+    pub(crate) fn of_client(headers: &HeaderMap, default: Self) -> Self {
+        let values = headers.get_all(ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
+        let ranges = values.flat_map(|value| value.split(',')).filter_map(|range| {
+            let (tag, weight) = range.split_once(';').unwrap_or((range, "q=1"));
+            let weight: f32 =
+                weight.trim().strip_prefix("q=")?.parse().ok().filter(|weight| *weight > 0.0)?;
+            let primary = tag.trim().split('-').next()?;
+            let language = if primary == "*" { default } else { primary.parse().ok()? };
+            Some((language, weight))
+        });
+        // The first one of equal weights.
+        let best = ranges.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        best.map_or(default, |(language, _)| language)
+    }
+}
+
+/// The texts of a language.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    pub(crate) language: Language,
+    by_key: BTreeMap<String, String>,
+}
+
+impl Texts {
+    /// Loads the texts and replaces placeholders such as `{product}` in all of them.
+    ///
+    /// # Errors
+    /// The file is not a JSON object of strings. A test reads every file.
+    pub(crate) fn load(language: Language, values: &[(&str, &str)]) -> Result<Self, serde_json::Error> {
+        let mut by_key: BTreeMap<String, String> = serde_json::from_str(language.file())?;
+        for text in by_key.values_mut() {
+            *text = filled(text, values);
+        }
+        Ok(Self { language, by_key })
+    }
+
+    /// Returns a text. A test checks that no key is missing; if one is, the key is shown.
+    pub(crate) fn get<'a>(&'a self, key: &'a str) -> &'a str {
+        self.by_key.get(key).map_or(key, String::as_str)
+    }
+
+    /// Returns the texts with one of the prefixes.
+    pub(crate) fn with_prefixes(&self, prefixes: &[&str]) -> BTreeMap<&str, &str> {
+        let texts = self.by_key.iter().map(|(key, text)| (key.as_str(), text.as_str()));
+        texts.filter(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix))).collect()
+    }
+}
+
+/// Replaces placeholders such as `{tenant}` by their values.
+pub(crate) fn filled(text: &str, values: &[(&str, &str)]) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    // One pass, so that a value that contains a placeholder is not replaced.
+    while let Some((before, after)) = rest.split_once('{') {
+        result.push_str(before);
+        let known = after.split_once('}').and_then(|(name, tail)| {
+            let (_, value) = values.iter().find(|(known, _)| *known == name)?;
+            Some((value, tail))
+        });
+        if let Some((value, tail)) = known {
+            result.push_str(value);
+            rest = tail;
+        } else {
+            result.push('{');
+            rest = after;
+        }
+    }
+    result.push_str(rest);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn keys(language: Language) -> BTreeSet<String> {
+        Texts::load(language, &[]).unwrap().by_key.into_keys().collect()
+    }
+
+    /// The content of the files that use texts: templates, scripts and Rust.
+    fn sources(directory: &Path) -> String {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        entries.map(|path| if path.is_dir() { sources(&path) } else { read(&path) }).collect()
+    }
+
+    #[test]
+    fn every_language_has_the_same_texts_with_the_same_placeholders() {
+        let placeholders = |text: &str| -> BTreeSet<String> {
+            text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned())).collect()
+        };
+        let english = Texts::load(Language::English, &[]).unwrap();
+        for language in Language::ALL {
+            let texts = Texts::load(*language, &[]).unwrap();
+            assert_eq!(keys(*language), keys(Language::English), "{language:?}");
+            for (key, text) in &texts.by_key {
+                assert!(!text.trim().is_empty(), "{language:?}: {key}");
+                assert_eq!(placeholders(text), placeholders(english.get(key)), "{language:?}: {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_text_is_used_and_every_used_text_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let sources: String =
+            ["src/http", "src/mail", "templates"].map(|path| sources(&root.join(path))).concat();
+        // Codes of problems and login methods are part of the key.
+        let is_derived = |key: &str| key.starts_with("problem.") || key.starts_with("sessions.method.");
+        let known = keys(Language::English);
+        for key in known.iter().filter(|key| !is_derived(key)) {
+            assert!(sources.contains(&format!("\"{key}\"")), "no page or mail uses {key}");
+        }
+        let used = ["text(\"", ": \"mail."].into_iter().flat_map(|start| {
+            let prefix = start.rsplit('"').next().unwrap();
+            sources
+                .split(start)
+                .skip(1)
+                .map(move |rest| format!("{prefix}{}", rest.split('"').next().unwrap()))
+        });
+        for key in used {
+            assert!(known.contains(&key), "{key} is not defined");
+        }
+        for code in known.iter().filter_map(|key| key.strip_prefix("problem.")) {
+            assert!(contract::ProblemKind::from_code(code).is_some(), "no problem has the code {code}");
+        }
+    }
+
+    #[test]
+    fn the_client_selects_the_language() {
+        for (accepted, expected) in [
+            ("de-AT,de;q=0.9,en;q=0.8", Language::German),
+            ("en-US,en;q=0.9,de;q=0.8", Language::English),
+            ("fr, en; q=0.5, de;q=0.4", Language::English),
+            ("de;q=0, en;q=0.1", Language::English),
+            ("en;q=0.2, *;q=0.5", Language::German),
+            ("fr", Language::German),
+            ("de;q=x", Language::German),
+            ("", Language::German),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT_LANGUAGE, accepted.parse().unwrap())]);
+            assert_eq!(Language::of_client(&headers, Language::German), expected, "{accepted}");
+        }
+        assert_eq!(Language::of_client(&HeaderMap::new(), Language::English), Language::English);
+    }
+
+    #[test]
+    fn replaces_known_placeholders_once() {
+        let values = [("a", "{b}"), ("b", "x")];
+        assert_eq!(filled("{a} {b} {c} {", &values), "{b} x {c} {");
+    }
+}

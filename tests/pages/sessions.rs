@@ -1,0 +1,73 @@
+//! `/pages/sessions`
+
+use contract::Page;
+use contract::session::{Session, SessionMethod};
+use testkit::{PASSWORD, wait_until};
+use testsystem::TestUser;
+
+use super::browser::{Browser, ENTER, TAB};
+
+const EMAIL: &str = "admin@acme.example";
+
+/// Opens the page and logs in.
+async fn log_in(browser: &Browser) {
+    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Log out on this page").await;
+}
+
+async fn methods(user: &TestUser) -> Vec<SessionMethod> {
+    let client = user.client.clone().header("X-User-ID", &user.user.user_id.to_string());
+    let sessions: Page<Session> = client.get("/auth/sessions").await.expect(200);
+    sessions.items.into_iter().map(|session| session.method).collect()
+}
+
+#[tokio::test]
+async fn a_user_lists_and_revokes_sessions_and_logs_out() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    log_in(&browser).await;
+    let shown = browser.wait_for_text("127.0.0.1").await;
+    assert!(shown.contains("acme") && shown.contains(EMAIL), "the page does not name the account: {shown}");
+    assert_eq!(browser.execute("return document.cookie").await, "", "scripts can read the cookie");
+    assert_eq!(methods(&user).await, [SessionMethod::Password, SessionMethod::Page]);
+
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("127.0.0.1").await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Your account has no other sessions.").await;
+    user.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+
+    let session = browser.system.log_in("acme", EMAIL).await;
+    let client = browser.system.client().bearer(session.session_id.expose());
+    let user = TestUser { session, client, ..user };
+    browser.execute("document.getElementById('log-out').click()").await;
+    browser.wait_for_text("You are logged out on this page").await;
+    assert_eq!(methods(&user).await, [SessionMethod::Password]);
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_failed_login_shows_its_error_at_the_password() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    browser.open(&browser.page("sessions")).await;
+    wait_until("the form is shown", async || (browser.focus().await == "tenant").then_some(())).await;
+    browser.press(&format!("acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
+    browser.expect_field_error("password", "Login failed.").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn an_expired_page_session_shows_the_login_again() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    log_in(&browser).await;
+    let expire = "update session.sessions set expires_at = created_at, idle_expires_at = created_at where method = 'page'";
+    browser.system.run_sql(expire).await;
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Your login on this page has expired. Log in again.").await;
+    assert_eq!(methods(&user).await, [SessionMethod::Password]);
+    browser.close().await;
+}
