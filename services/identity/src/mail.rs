@@ -2,7 +2,6 @@
 
 mod letter;
 pub(crate) mod smtp;
-mod texts;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,9 +13,8 @@ use lettre::message::{Body, Mailbox, MultiPart, SinglePart};
 use lettre::{Address, Message};
 use tenancy::OutboxId;
 
-pub(crate) use self::letter::Letter;
+pub(crate) use self::letter::{Letter, Letterhead, Values};
 use self::smtp::Smtp;
-pub(crate) use self::texts::Values;
 
 /// A mail to one recipient. It can contain a token.
 pub(crate) struct Mail {
@@ -87,7 +85,7 @@ pub(crate) fn message(from: &Mailbox, mail: &Mail, stamp: Stamp) -> Result<Messa
     let message = Message::builder()
         .from(from.clone())
         .to(Mailbox::new(None, address(&mail.to)?))
-        .subject(&mail.letter.subject)
+        .subject(mail.letter.subject())
         .message_id(Some(message_id))
         .date(date.into())
         .raw_header(automatic)
@@ -141,32 +139,53 @@ fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use contract::TenantStatus;
     use contract::identity::{Quota, Tenant};
     use hashing::{RawToken, SystemEntropy, TokenKind};
+    use service::config::{Environment, Variables as _};
 
-    use super::texts::{ENGLISH, Texts};
     use super::*;
+    use crate::branding::Branding;
+    use crate::texts::Language;
 
-    /// One mail of every kind. The name of the tenant is not ASCII.
+    /// One mail of every kind in every language. The name of the tenant is not ASCII.
     fn mails() -> Vec<Mail> {
-        // A new kind does not compile until it is listed here and below.
-        let Texts { language: _, command: _, token: _, invite: _, reset: _, password_changed: _ } = ENGLISH;
-        let tenant = Tenant {
+        let tenant = tenant("Söhne\r\nBcc: eve@evil.example".repeat(7));
+        let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
+        let by_ada = Values { inviter: Some("ada@acme.example"), ..values };
+        let token = RawToken::generate(TokenKind::Invite, &SystemEntropy);
+        let mut mails = Vec::new();
+        for language in Language::ALL {
+            let head = letterhead(&[("SVC_LANGUAGE", language.tag())]);
+            let with_token =
+                [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
+            let with_token = with_token.map(|letter| (letter, Some(token.digest())));
+            let letters = with_token.into_iter().chain([(head.password_changed(&values), None)]);
+            mails.extend(letters.map(|(letter, token)| Mail {
+                to: "ada@bücher.example".to_owned(),
+                letter,
+                token,
+            }));
+        }
+        mails
+    }
+
+    fn tenant(display_name: String) -> Tenant {
+        Tenant {
             tenant_id: "acme".parse().unwrap(),
-            display_name: "Söhne\r\nBcc: eve@evil.example".repeat(7),
+            display_name,
             status: TenantStatus::Active,
             quota: Quota::default(),
             created_at: DateTime::UNIX_EPOCH,
             invite: None,
-        };
-        let url = "https://svc.example".parse().unwrap();
-        let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
-        let token = RawToken::generate(TokenKind::Invite, &SystemEntropy);
-        let with_token = [Letter::invite(&url, &values, &token), Letter::reset(&url, &values, &token)];
-        let with_token = with_token.map(|letter| (letter, Some(token.digest())));
-        let mail = |(letter, token)| Mail { to: "ada@bücher.example".to_owned(), letter, token };
-        with_token.into_iter().chain([(Letter::password_changed(&values), None)]).map(mail).collect()
+        }
+    }
+
+    fn letterhead(variables: &[(&'static str, &str)]) -> Arc<Letterhead> {
+        let branding = Branding::load(&Environment::from_pairs(variables.iter().copied())).unwrap();
+        Arc::new(Letterhead::new(&branding, &"https://svc.example".parse().unwrap()).unwrap())
     }
 
     /// The header fields of a message by name, unfolded.
@@ -234,16 +253,35 @@ mod tests {
     }
 
     #[test]
+    fn mails_show_the_configured_branding() {
+        let head = letterhead(&[
+            ("SVC_PRODUCT_NAME", "Acme <Cloud>"),
+            ("SVC_ACCENT_COLOR", "#7a1f5c"),
+            ("SVC_SUPPORT_ADDRESS", "https://help.acme.example"),
+        ]);
+        let tenant = tenant("Acme {account}".to_owned());
+        let letter = head.password_changed(&Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH));
+        assert_eq!(letter.subject(), "Acme <Cloud>: Your password was changed");
+        let (text, html) = (letter.text().unwrap(), letter.html().unwrap());
+        assert!(text.contains("https://svc.example/api/v1/pages/request-reset#tenant=acme\n"), "{text}");
+        let german = letterhead(&[("SVC_LANGUAGE", "de")]);
+        let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
+        assert_eq!(german.password_changed(&values).subject(), "svc: Ihr Passwort wurde geändert");
+        assert!(text.contains("in Acme {account} (tenant acme)"), "a value was replaced: {text}");
+        assert!(text.ends_with("Need help? help.acme.example\n"), "{text}");
+        for part in ["Acme &#60;Cloud&#62;", "background: #7a1f5c; color: #ffffff;", "help.acme.example"] {
+            assert!(html.contains(part), "{part} is missing: {html}");
+        }
+    }
+
+    #[test]
     fn a_command_in_a_mail_does_not_contain_the_token() {
         for mail in mails().into_iter().filter(|mail| mail.token.is_some()) {
             let (text, html) = (mail.letter.text().unwrap(), mail.letter.html().unwrap());
-            let commands = text.lines().chain(html.lines()).filter(|line| line.contains("svc ")).count();
-            assert_eq!(commands, 2, "{text}{html}");
-            assert!(
-                text.lines()
-                    .chain(html.lines())
-                    .all(|line| !line.contains("svc ") || !line.contains("svc_iv_"))
-            );
+            let is_command = |line: &&str| line.contains("svc users ") || line.contains("svc auth ");
+            let commands: Vec<_> = text.lines().chain(html.lines()).filter(is_command).collect();
+            assert_eq!(commands.len(), 2, "{text}{html}");
+            assert!(commands.iter().all(|line| !line.contains("svc_iv_")), "{commands:?}");
             assert!(text.lines().any(|line| line.starts_with("Token: svc_iv_")), "{text}");
         }
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use service::{Clock, Tasks, chain};
 use tenancy::{OutboxId, ResetId};
-use url::Url;
 
 use crate::app::App;
 use crate::domain::email::EmailKey;
-use crate::mail::{Delivery as MailDelivery, Mail, MailSettings, Stamp, message, write_file};
+use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
 use crate::store::login_attempt;
 
@@ -23,28 +22,28 @@ const PURGE_BATCH: i64 = 500;
 #[derive(Clone)]
 pub(crate) struct Delivery {
     pub(crate) app: App,
-    pub(crate) public_url: Url,
+    pub(crate) head: Arc<Letterhead>,
     pub(crate) mail: MailSettings,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Deliver for Delivery {
     async fn deliver(&self, row: &OutboxMessage) -> Result<(), DeliveryError> {
-        let (app, url, tenant_id) = (&self.app, &self.public_url, &row.tenant_id);
+        let (app, head, tenant_id) = (&self.app, &self.head, &row.tenant_id);
         let mail = match row.decode()? {
             Message::PushUserStatus { user_id } => {
                 return app.push_user_status(tenant_id, user_id).await.map_err(transient);
             }
             Message::PushTenantStatus => return app.push_tenant_status(tenant_id).await.map_err(transient),
             Message::MailInvite { invite_id, expires_at } => {
-                app.compose_invite(url, tenant_id, invite_id, expires_at).await.map_err(transient)?
+                app.compose_invite(head, tenant_id, invite_id, expires_at).await.map_err(transient)?
             }
             Message::MailReset { email_key } => {
                 let (reset_id, email) = (ResetId(row.outbox_id.0), EmailKey::from_stored(email_key));
-                app.compose_reset(url, tenant_id, reset_id, &email).await.map_err(transient)?
+                app.compose_reset(head, tenant_id, reset_id, &email).await.map_err(transient)?
             }
             Message::MailNotice { user_id, changed_at } => {
-                app.compose_notice(tenant_id, user_id, changed_at).await.map_err(transient)?
+                app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }
         };
         match mail {

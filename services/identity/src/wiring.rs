@@ -25,7 +25,7 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
 use crate::http::{self, Pages};
-use crate::mail::Delivery as MailDelivery;
+use crate::mail::{Delivery as MailDelivery, Letterhead};
 use crate::message::{INVITE_MAIL, SECURITY_MAIL, STATUS};
 use crate::tasks::{self, Delivery};
 
@@ -140,7 +140,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     let connections = config.mail.connections;
     let delivery = Delivery {
         app: app.clone(),
-        public_url: config.public_url,
+        head: Arc::new(Letterhead::new(&config.branding, &config.public_url)?),
         mail: config.mail,
         clock: Arc::clone(&clock),
     };

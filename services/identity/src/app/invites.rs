@@ -1,5 +1,7 @@
 //! Invites: create, list, resend, revoke, mail and accept.
 
+use std::sync::Arc;
+
 use audit::{AuditEvent, EventName};
 use chrono::{DateTime, Utc};
 use contract::identity::{AcceptedInvite, Delivery, InspectedInvite, Invite as InviteBody, InviteStatus};
@@ -9,12 +11,11 @@ use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
-use url::Url;
 
 use super::{App, Work};
 use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
-use crate::mail::{Letter, Mail, Values};
+use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::{invite, tenant, user};
 
@@ -163,7 +164,7 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_invite(
         &self,
-        public_url: &Url,
+        head: &Arc<Letterhead>,
         tenant_id: &TenantId,
         invite_id: InviteId,
         term: DateTime<Utc>,
@@ -177,9 +178,10 @@ impl App {
         let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
         let Some(mailed) = found.mail(token.digest(), term, tx.now()) else { return Ok(None) };
         invite::save(&mut tx, &mailed).await?;
+        let inviter = invite::find_inviter(&mut tx, invite_id).await?;
         tx.commit().await?;
         let values = Values::new(&mailed.email, &tenant, mailed.expires_at);
-        let letter = Letter::invite(public_url, &values, &token);
+        let letter = head.invite(&Values { inviter: inviter.as_deref(), ..values }, &token);
         Ok(Some(Mail { to: mailed.email, letter, token: Some(token.digest()) }))
     }
 

@@ -20,7 +20,7 @@ use crate::breach_set::Entry;
 use crate::domain::account::AccountRef;
 use crate::domain::email::EmailKey;
 use crate::domain::password::PolicyViolation;
-use crate::mail::{Letter, Mail, Values};
+use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::{reset, tenant, user};
 
@@ -117,6 +117,7 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_notice(
         &self,
+        head: &Arc<Letterhead>,
         tenant_id: &TenantId,
         user_id: UserId,
         changed_at: DateTime<Utc>,
@@ -125,7 +126,7 @@ impl App {
         let (user, tenant) = (user::find(&mut tx, user_id).await?, tenant::find(&mut tx).await?);
         let (Some(user), Some(tenant)) = (user, tenant) else { return Ok(None) };
         let values = Values::new(&user.email, &tenant, changed_at);
-        let letter = Letter::password_changed(&values);
+        let letter = head.password_changed(&values);
         Ok(Some(Mail { to: user.email, letter, token: None }))
     }
 }

@@ -1,5 +1,7 @@
 //! Password resets: request, mail and confirmation.
 
+use std::sync::Arc;
+
 use audit::{AuditEvent, EventName};
 use contract::ProblemKind;
 use contract::identity::{ConfirmReset, InspectedReset};
@@ -7,12 +9,11 @@ use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
 use service::Problem;
 use tenancy::{Actor, ResetId, TenantId, TenantScope};
-use url::Url;
 
 use super::{App, Work};
 use crate::domain::email::{Email, EmailKey};
 use crate::domain::reset::{Reset, hour_before, keeps_active_token};
-use crate::mail::{Letter, Mail, Values};
+use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
@@ -36,7 +37,7 @@ impl App {
     #[tracing::instrument(skip_all)]
     pub(crate) async fn compose_reset(
         &self,
-        public_url: &Url,
+        head: &Arc<Letterhead>,
         tenant_id: &TenantId,
         reset_id: ResetId,
         email: &EmailKey,
@@ -66,7 +67,7 @@ impl App {
         reset::mark_replaced(&mut tx, user.user_id, Some(reset_id)).await?;
         reset::save(&mut tx, &reset).await?;
         tx.commit().await?;
-        let letter = Letter::reset(public_url, &Values::new(&user.email, &tenant, expires_at), &token);
+        let letter = head.reset(&Values::new(&user.email, &tenant, expires_at), &token);
         Ok(Some(Mail { to: user.email, letter, token: Some(digest) }))
     }
 

@@ -1,104 +1,229 @@
-//! The content of a mail, rendered as plain text and as HTML (responsive, light and dark).
+//! The content of a mail, rendered as plain text and as HTML (responsive, light and dark). The texts are in the files of
+//! [`crate::texts`]: a paragraph ends with an empty line, and `{tenant}` is a value of [`Values`].
+
+use std::sync::Arc;
 
 use askama::Template;
+use chrono::{DateTime, Utc};
 use contract::API_PREFIX;
+use contract::identity::Tenant;
 use hashing::RawToken;
 use url::Url;
 
-use super::texts::{ENGLISH, LetterText, Texts, Values};
+use crate::branding::{Accent, Branding, Support};
+use crate::texts::{Texts, filled};
+
+/// What every mail of the installation has in common: language, branding and the address of the pages.
+pub(crate) struct Letterhead {
+    texts: Texts,
+    product: String,
+    accent: Accent,
+    support: Option<Support>,
+    /// The public origin, without a trailing slash.
+    origin: String,
+}
 
 /// The content of a mail.
 pub(crate) struct Letter {
-    /// The subject and heading.
-    pub(crate) subject: String,
-    texts: &'static Texts,
+    head: Arc<Letterhead>,
+    /// The heading, and the subject without the name of the product.
+    title: String,
     lead: Vec<String>,
-    action: Option<Action>,
+    action: Action,
     closing: Vec<String>,
 }
 
-/// What the recipient can do with the token of the mail.
+/// What the recipient can do.
 struct Action {
     /// Introduces the link.
-    open: &'static str,
+    open: String,
     /// The text of the button.
-    label: &'static str,
-    /// The link. The token is in the fragment, which clients do not send to a server.
+    label: String,
     link: String,
-    /// The equivalent `svc` command, without the token.
+    token: Option<TokenAction>,
+}
+
+/// The equivalent of a link with a token.
+struct TokenAction {
+    /// The `svc` command, without the token: other users of a machine can read the arguments of its processes.
     command: String,
     token: String,
 }
 
-/// Where a token is used.
-struct Use {
-    page: &'static str,
-    command: &'static str,
+/// The keys of the texts of one kind of mail.
+struct Keys {
+    title: &'static str,
+    lead: &'static str,
+    open: &'static str,
+    label: &'static str,
+    closing: &'static str,
 }
 
-const ACCEPT_INVITE: Use = Use { page: "accept-invite", command: "users accept-invite" };
-const RESET_PASSWORD: Use = Use { page: "reset-password", command: "auth password confirm-reset" };
+const INVITE: Keys = Keys {
+    title: "mail.invite.title",
+    lead: "mail.invite.lead",
+    open: "mail.invite.open",
+    label: "mail.invite.label",
+    closing: "mail.invite.closing",
+};
+/// The first paragraph of an invite if the inviting person is known.
+const INVITED_BY: &str = "mail.invite.lead_by";
+const RESET: Keys = Keys {
+    title: "mail.reset.title",
+    lead: "mail.reset.lead",
+    open: "mail.reset.open",
+    label: "mail.reset.label",
+    closing: "mail.reset.closing",
+};
+const PASSWORD_CHANGED: Keys = Keys {
+    title: "mail.changed.title",
+    lead: "mail.changed.lead",
+    open: "mail.changed.open",
+    label: "mail.changed.label",
+    closing: "mail.changed.closing",
+};
 
-#[derive(Template)]
-#[template(path = "letter.txt")]
-struct Text<'a>(&'a Letter);
+/// The values that the texts of a mail can name.
+pub(crate) struct Values<'a> {
+    /// `{account}`: the address that the mail is for, as typed.
+    pub(crate) account: &'a str,
+    /// `{tenant}` and `{tenant_id}`.
+    pub(crate) tenant: &'a Tenant,
+    /// `{time}`: the end of a term, or the time of a change.
+    pub(crate) time: DateTime<Utc>,
+    /// `{inviter}`: the address of the inviting person.
+    pub(crate) inviter: Option<&'a str>,
+}
 
-#[derive(Template)]
-#[template(path = "letter.html")]
-struct Html<'a>(&'a Letter);
+impl<'a> Values<'a> {
+    /// The values of a mail to an account of a tenant.
+    pub(crate) fn new(account: &'a str, tenant: &'a Tenant, time: DateTime<Utc>) -> Self {
+        Self { account, tenant, time, inviter: None }
+    }
 
-impl Letter {
+    /// Replaces the names in a text by their values, each in one line.
+    fn fill(&self, text: &str) -> String {
+        let tenant_id = self.tenant.tenant_id.as_str();
+        let time = self.time.format("%Y-%m-%d %H:%M UTC").to_string();
+        let (account, tenant) = (one_line(self.account), one_line(&self.tenant.display_name));
+        let inviter = self.inviter.map(one_line).unwrap_or_default();
+        let values = [
+            ("account", &*account),
+            ("tenant", &*tenant),
+            ("tenant_id", tenant_id),
+            ("time", &*time),
+            ("inviter", &*inviter),
+        ];
+        filled(text, &values)
+    }
+}
+
+impl Letterhead {
+    /// The letterhead of an installation.
+    ///
+    /// # Errors
+    /// The file of texts is damaged.
+    pub(crate) fn new(branding: &Branding, public_url: &Url) -> Result<Self, serde_json::Error> {
+        let Branding { product, accent, support, language, .. } = branding.clone();
+        let texts = Texts::load(language, &[("product", &product)])?;
+        let origin = public_url.as_str().trim_end_matches('/').to_owned();
+        Ok(Self { texts, product, accent, support, origin })
+    }
+
     /// The mail of an invite. `values.time` is the end of its term.
-    pub(crate) fn invite(public_url: &Url, values: &Values<'_>, token: &RawToken) -> Self {
-        Self::with_token(&ENGLISH.invite, values, &ACCEPT_INVITE, public_url, token)
+    pub(crate) fn invite(self: &Arc<Self>, values: &Values<'_>, token: &RawToken) -> Letter {
+        let keys = if values.inviter.is_some() { Keys { lead: INVITED_BY, ..INVITE } } else { INVITE };
+        self.with_token(&keys, values, ("accept-invite", "users accept-invite"), token)
     }
 
     /// The mail of a password reset. `values.time` is the end of its term.
-    pub(crate) fn reset(public_url: &Url, values: &Values<'_>, token: &RawToken) -> Self {
-        Self::with_token(&ENGLISH.reset, values, &RESET_PASSWORD, public_url, token)
+    pub(crate) fn reset(self: &Arc<Self>, values: &Values<'_>, token: &RawToken) -> Letter {
+        self.with_token(&RESET, values, ("reset-password", "auth password confirm-reset"), token)
     }
 
     /// The notice of a password that was changed at `values.time`. It contains no token.
-    pub(crate) fn password_changed(values: &Values<'_>) -> Self {
-        Self::new(&ENGLISH.password_changed, values)
+    pub(crate) fn password_changed(self: &Arc<Self>, values: &Values<'_>) -> Letter {
+        let page = format!("request-reset#tenant={}", values.tenant.tenant_id);
+        self.letter(&PASSWORD_CHANGED, values, &page, None)
     }
 
-    fn new(text: &LetterText, values: &Values<'_>) -> Self {
-        let fill = |paragraphs: &[&str]| paragraphs.iter().map(|text| values.fill(text)).collect();
-        Self {
-            subject: values.fill(text.subject),
-            texts: &ENGLISH,
-            lead: fill(text.lead),
-            action: None,
-            closing: fill(text.closing),
+    /// A mail with a token for a page, or for a command. The token is in the fragment of the link, which browsers do not send.
+    fn with_token(
+        self: &Arc<Self>,
+        keys: &Keys,
+        values: &Values<'_>,
+        (page, command): (&str, &str),
+        token: &RawToken,
+    ) -> Letter {
+        let token = token.expose().to_owned();
+        let page = format!("{page}#token={token}");
+        let command = format!("svc {command} --base-url {}", self.origin);
+        self.letter(keys, values, &page, Some(TokenAction { command, token }))
+    }
+
+    fn letter(
+        self: &Arc<Self>,
+        keys: &Keys,
+        values: &Values<'_>,
+        page: &str,
+        token: Option<TokenAction>,
+    ) -> Letter {
+        let fill = |key| values.fill(self.texts.get(key));
+        // Split before the values are filled in.
+        let paragraphs = |key| self.texts.get(key).split("\n\n").map(|text| values.fill(text)).collect();
+        let link = format!("{}{API_PREFIX}/pages/{page}", self.origin);
+        Letter {
+            head: Arc::clone(self),
+            title: fill(keys.title),
+            lead: paragraphs(keys.lead),
+            action: Action { open: fill(keys.open), label: fill(keys.label), link, token },
+            closing: paragraphs(keys.closing),
         }
     }
 
-    fn with_token(
-        text: &LetterText,
-        values: &Values<'_>,
-        Use { page, command }: &Use,
-        public_url: &Url,
-        token: &RawToken,
-    ) -> Self {
-        let (origin, token) = (public_url.as_str().trim_end_matches('/'), token.expose().to_owned());
-        let action = text.link.map(|[open, label]| Action {
-            open,
-            label,
-            link: format!("{origin}{API_PREFIX}/pages/{page}#token={token}"),
-            command: format!("svc {command} --base-url {origin}"),
-            token,
-        });
-        Self { action, ..Self::new(text, values) }
+    fn language(&self) -> &'static str {
+        self.texts.language.tag()
+    }
+
+    fn text<'a>(&'a self, key: &'a str) -> &'a str {
+        self.texts.get(key)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "letter.txt")]
+struct Text<'a> {
+    letter: &'a Letter,
+    head: &'a Letterhead,
+}
+
+#[derive(Template)]
+#[template(path = "letter.html")]
+struct Html<'a> {
+    letter: &'a Letter,
+    head: &'a Letterhead,
+}
+
+impl Letter {
+    /// Returns the subject.
+    pub(crate) fn subject(&self) -> String {
+        format!("{}: {}", self.head.product, self.title)
     }
 
     /// Renders plain text.
     pub(crate) fn text(&self) -> Result<String, askama::Error> {
-        Text(self).render()
+        Text { letter: self, head: &self.head }.render()
     }
 
     /// Renders HTML.
     pub(crate) fn html(&self) -> Result<String, askama::Error> {
-        Html(self).render()
+        Html { letter: self, head: &self.head }.render()
     }
+}
+
+/// Replaces line breaks and control characters by spaces, so that user input cannot add lines to a mail.
+fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c })
+        .collect()
 }

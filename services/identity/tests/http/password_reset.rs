@@ -69,7 +69,7 @@ async fn a_reset_revokes_the_api_keys_of_the_person_only_on_request() {
     for (count, revoke_api_keys) in [(1, false), (2, true)] {
         request(&system, "admin@acme.example").await;
         let mails =
-            system.wait_for_mails_to("admin@acme.example", "Subject: Reset your password", count).await;
+            system.wait_for_mails_to("admin@acme.example", "Subject: svc: Reset your password", count).await;
         let body = json!({
             "token": token_of(&mails[count - 1]), "new_password": NEW, "revoke_api_keys": revoke_api_keys,
         });

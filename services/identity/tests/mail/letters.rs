@@ -32,7 +32,7 @@ async fn the_headers_name_sender_recipient_and_automatic_submission() {
     let mail = server.wait_for_mails(1).await.remove(0);
     assert_eq!(header(&mail, "From"), "Söhne & Co <svc@mail.example>");
     assert_eq!(header(&mail, "To"), "ada@acme.example");
-    assert_eq!(header(&mail, "Subject"), "You have been invited to acme");
+    assert_eq!(header(&mail, "Subject"), "svc: You have been invited to acme");
     assert_eq!(header(&mail, "Auto-Submitted"), "auto-generated");
     assert_eq!(header(&mail, "MIME-Version"), "1.0");
     assert!(header(&mail, "Date").ends_with(" +0000"), "{}", header(&mail, "Date"));
@@ -49,8 +49,8 @@ async fn resets_and_notices_are_mailed_and_a_notice_has_a_stable_id() {
     let confirm = json!({ "token": token(&reset), "new_password": NEW });
     client.post("/auth/password/reset/confirm", &confirm).await.expect_empty(204);
     let notice = server.wait_for_mails(2).await.remove(1);
-    assert_eq!(header(&reset, "Subject"), "Reset your password");
-    assert_eq!(header(&notice, "Subject"), "Your password was changed");
+    assert_eq!(header(&reset, "Subject"), "svc: Reset your password");
+    assert_eq!(header(&notice, "Subject"), "svc: Your password was changed");
     let id = header(&notice, "Message-ID");
     assert_eq!(id.len(), "<@mail.example>".len() + 36, "{id}");
     for part in ["text/plain", "text/html"] {
@@ -74,11 +74,13 @@ async fn a_tenant_name_is_escaped_in_mails() {
     rename(&system, name).await.expect::<Value>(200);
     invite(&admin, "ada@acme.example").await;
     let mail = server.wait_for_mails(1).await.remove(0);
-    assert_eq!(header(&mail, "Subject"), format!("You have been invited to {name}"));
+    assert_eq!(header(&mail, "Subject"), format!("svc: You have been invited to {name}"));
     assert!(mail["raw"].as_str().unwrap().is_ascii());
     let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
     assert!(
-        text.as_str().unwrap().contains(&format!("You have been invited to {name} (tenant acme).")),
+        text.as_str()
+            .unwrap()
+            .contains(&format!("admin@acme.example has invited you to {name} (tenant acme) in svc.")),
         "{text}"
     );
     let html = html.as_str().unwrap();
@@ -98,7 +100,9 @@ async fn line_breaks_in_a_name_add_no_headers_or_lines() {
     assert!(!mail["headers"].as_array().unwrap().iter().any(|header| header[0] == "Bcc"), "{mail}");
     let text = mail["parts"]["text/plain"].as_str().unwrap();
     assert!(
-        text.starts_with("You have been invited to Acme  Bcc: eve@evil.example    hello you (tenant"),
+        text.starts_with(
+            "admin@acme.example has invited you to Acme  Bcc: eve@evil.example    hello you (tenant"
+        ),
         "{text}"
     );
 }

@@ -39,7 +39,7 @@ async fn a_reset_is_mailed_before_the_queued_invites_of_another_tenant() {
     // The mail server has not accepted any invite yet.
     let mails = server.wait_for_mails(1).await;
     assert_eq!(recipients(&mails), ["admin@beta.example"]);
-    assert_eq!(mails[0]["headers"][2], json!(["Subject", "Reset your password"]));
+    assert_eq!(mails[0]["headers"][2], json!(["Subject", "svc: Reset your password"]));
     server.release_slow_mails();
     server.wait_for_mails(120).await;
 }
