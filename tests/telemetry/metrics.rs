@@ -112,7 +112,7 @@ async fn metrics_count_requests_hashes_and_published_events() {
         r#"svc_http_requests_total{service="ingest",method="POST",route="/api/v1/events",status="202"} 2"#,
         r#"svc_http_request_duration_seconds_count{service="ingest",method="POST",route="/api/v1/events"} 2"#,
         r#"svc_http_requests_in_flight{service="ingest"} 0"#,
-        r#"svc_outbox_deliveries_total{schema="identity",outcome="dead_lettered"} 0"#,
+        r#"svc_outbox_deliveries_total{schema="identity",kind="invite_mail",outcome="dead_lettered"} 0"#,
         r#"svc_outbox_rows{schema="identity",kind="invite_mail",state="dead_lettered"} 0"#,
         r#"svc_publish_available{stream="UDM"} 1"#,
         r#"svc_publish_duration_seconds_count{stream="UDM"} 2"#,
@@ -125,7 +125,7 @@ async fn metrics_count_requests_hashes_and_published_events() {
         r#"svc_stream_limit_bytes{stream="UDM"} 67108864"#,
     ];
     // The mail is written before its outbox message is counted.
-    let none = r#"svc_outbox_deliveries_total{schema="identity",outcome="delivered"} 0"#;
+    let none = r#"svc_outbox_deliveries_total{schema="identity",kind="invite_mail",outcome="delivered"} 0"#;
     let text = wait_until("the mail is counted", async || {
         Some(scrape(&system).await).filter(|text| !text.contains(none))
     })

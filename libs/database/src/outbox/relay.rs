@@ -128,7 +128,8 @@ impl<D: Deliver> Relay<D> {
 
     /// Updates the gauges. They keep their values if the database is not available.
     async fn read_stats(&self) {
-        let outbox = self.outbox();
+        // Before the query, so that the metrics exist when it fails.
+        let (outbox, metrics) = (self.outbox(), self.metrics());
         let stats = format!(
             "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2)",
             outbox.schema
@@ -140,7 +141,6 @@ impl<D: Deliver> Relay<D> {
             .await;
         match read {
             Ok((oldest, pending, dead_lettered)) => {
-                let metrics = self.metrics();
                 metrics.oldest.set(oldest);
                 metrics.pending.set(pending);
                 metrics.dead_lettered_rows.set(dead_lettered);
