@@ -6,6 +6,7 @@ mod system {
     mod configuration;
     mod consumer;
     mod invalid_requests;
+    mod login_flood;
     mod outages;
     mod revocation;
     mod routes;

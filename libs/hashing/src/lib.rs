@@ -5,10 +5,12 @@
 
 mod argon;
 mod pool;
+mod queue;
 mod token;
 
 pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
 pub use pool::{HashPool, Overloaded, PoolSize};
+pub use queue::{Lane, Requester};
 pub use token::{Entropy, InvalidToken, RawToken, SeededEntropy, SystemEntropy, TokenDigest, TokenKind};
 
 use zeroize::Zeroizing;

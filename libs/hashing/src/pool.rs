@@ -1,10 +1,9 @@
 //! Fixed pool of threads that hash passwords, with a bounded queue.
 //!
 //! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. A request
-//! that cannot start in time is rejected. A request that its caller has dropped before the start is skipped. A request that has
+//! that cannot start in time is rejected. The queue decides which requests start first (see `queue`). A request that its caller has dropped before the start is skipped. A request that has
 //! started always completes, because its memory is in use until then.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,12 +16,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::argon::Arena;
-use crate::{Argon2Settings, Entropy, Password, PasswordDigest, SettingsError};
+use crate::queue::{Full, Queue};
+use crate::{Argon2Settings, Entropy, Password, PasswordDigest, Requester, SettingsError};
 
 /// Maximum time that a request waits for a worker.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Queued requests per worker. A hash takes at least 60 ms, so more could not start within [`QUEUE_TIMEOUT`].
-const QUEUE_PER_WORKER: usize = 32;
 /// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
 /// checks. Linux has a nice value per thread.
 const NICENESS: i32 = 10;
@@ -67,15 +65,13 @@ pub struct HashPool {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
     wake: Condvar,
-    capacity: usize,
     metrics: HashMetrics,
 }
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct State {
+    queue: Queue<Job>,
     closed: bool,
 }
 
@@ -146,12 +142,7 @@ impl HashPool {
         entropy: &Arc<dyn Entropy>,
     ) -> Result<Self, SettingsError> {
         settings.validate()?;
-        let shared = Arc::new(Shared {
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-            capacity: size.workers() * QUEUE_PER_WORKER,
-            metrics: HashMetrics::default(),
-        });
+        let shared = Arc::new(Shared::new(size));
         shared.metrics.workers.set(i64::try_from(size.workers()).unwrap_or(i64::MAX));
         for number in 0..size.workers() {
             let (shared, entropy) = (Arc::clone(&shared), Arc::clone(entropy));
@@ -184,21 +175,21 @@ impl HashPool {
         &self.settings
     }
 
-    /// Checks that the queue has space for a request. A request that is rejected here skips the work before its hash.
+    /// Checks that the queue has a place for a request. A request that is rejected here skips the work before its hash.
     ///
     /// # Errors
-    /// [`Overloaded`] if the queue is full.
-    pub fn check_capacity(&self) -> Result<(), Overloaded> {
-        if self.shared.lock().has_capacity(self.shared.capacity) { Ok(()) } else { Err(self.shared.shed()) }
+    /// [`Overloaded`] if the queue has no place for the requester.
+    pub fn check_capacity(&self, requester: &Requester) -> Result<(), Overloaded> {
+        self.shared.lock().queue.turn(requester).map(drop).map_err(|Full| self.shared.shed())
     }
 
     /// Hashes a new password. Cancel-safe: a dropped call that has not started costs nothing.
     ///
     /// # Errors
     /// [`Overloaded`] if no worker is free within 2 s.
-    pub async fn hash(&self, password: Password) -> Result<PasswordDigest, Overloaded> {
+    pub async fn hash(&self, requester: Requester, password: Password) -> Result<PasswordDigest, Overloaded> {
         let (done, result) = oneshot::channel();
-        self.run(password, Work::Hash(done), result).await
+        self.run(requester, password, Work::Hash(done), result).await
     }
 
     /// Returns whether a password matches a stored digest. `None` costs the same and never matches. Cancel-safe like
@@ -208,15 +199,17 @@ impl HashPool {
     /// [`Overloaded`] if no worker is free within 2 s.
     pub async fn verify(
         &self,
+        requester: Requester,
         password: Password,
         stored: Option<PasswordDigest>,
     ) -> Result<bool, Overloaded> {
         let (done, result) = oneshot::channel();
-        self.run(password, Work::Verify(stored, done), result).await
+        self.run(requester, password, Work::Verify(stored, done), result).await
     }
 
     async fn run<T>(
         &self,
+        requester: Requester,
         password: Password,
         work: Work,
         mut result: oneshot::Receiver<T>,
@@ -224,7 +217,8 @@ impl HashPool {
         let deadline = Instant::now() + QUEUE_TIMEOUT;
         let claim = Arc::new(Claim::default());
         let _cancel = CancelOnDrop(Arc::clone(&claim));
-        self.shared.push(Job { claim: Arc::clone(&claim), password, work })?;
+        self.shared.push(requester, Job { claim: Arc::clone(&claim), password, work })?;
+        // The sender is dropped if the queue sheds the job for another requester.
         if let Ok(done) = tokio::time::timeout_at(deadline, &mut result).await {
             return done.map_err(|_| Overloaded);
         }
@@ -242,57 +236,55 @@ impl Drop for HashPool {
     }
 }
 
-impl Queue {
-    /// Cancelled jobs do not count: they are removed when the queue is full.
-    fn has_capacity(&mut self, capacity: usize) -> bool {
-        if self.jobs.len() >= capacity {
-            self.jobs.retain(|job| job.claim.0.load(Ordering::Acquire) == QUEUED);
-        }
-        self.jobs.len() < capacity
-    }
-
-    fn len(&self) -> i64 {
-        i64::try_from(self.jobs.len()).unwrap_or(i64::MAX)
-    }
-}
-
 impl Shared {
+    fn new(size: PoolSize) -> Self {
+        let is_stale = |job: &Job| job.claim.0.load(Ordering::Acquire) != QUEUED;
+        let state = State { queue: Queue::new(size.workers(), is_stale), closed: false };
+        Self { state: Mutex::new(state), wake: Condvar::new(), metrics: HashMetrics::default() }
+    }
+
     fn shed(&self) -> Overloaded {
         self.metrics.shed.inc();
         Overloaded
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, job: Job) -> Result<(), Overloaded> {
-        let mut queue = self.lock();
-        if !queue.has_capacity(self.capacity) {
-            return Err(self.shed());
+    fn push(&self, requester: Requester, job: Job) -> Result<(), Overloaded> {
+        let mut state = self.lock();
+        let shed = state.queue.push(requester, job).map_err(|Full| self.shed())?;
+        self.metrics.set_queue_length(&state.queue);
+        drop(state);
+        if shed.is_some() {
+            self.shed();
         }
-        queue.jobs.push_back(job);
-        self.metrics.queue_length.set(queue.len());
-        drop(queue);
         self.wake.notify_one();
         Ok(())
     }
 
     /// Waits for the next job that is not cancelled. Returns `None` when the pool is dropped.
     fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
+        let mut state = self.lock();
         loop {
-            while let Some(job) = queue.jobs.pop_front() {
-                self.metrics.queue_length.set(queue.len());
+            while let Some(job) = state.queue.pop() {
+                self.metrics.set_queue_length(&state.queue);
                 if job.claim.take(STARTED) {
                     return Some(job);
                 }
             }
-            if queue.closed {
+            if state.closed {
                 return None;
             }
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl HashMetrics {
+    fn set_queue_length(&self, queue: &Queue<Job>) {
+        self.queue_length.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
     }
 }
 
@@ -327,7 +319,7 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SystemEntropy;
+    use crate::{Lane, SystemEntropy};
 
     fn pool(workers: usize) -> HashPool {
         let cheap =
@@ -336,22 +328,20 @@ mod tests {
         HashPool::start(cheap, PoolSize::new(workers), &entropy).unwrap()
     }
 
-    /// Creates a pool without workers, so that jobs stay queued.
+    /// Creates a pool without workers, so that jobs stay queued. The queue is that of one worker.
     fn pool_without_workers() -> HashPool {
-        let shared = Shared {
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-            capacity: 2,
-            metrics: HashMetrics::default(),
-        };
-        HashPool { settings: Argon2Settings::default(), shared: Arc::new(shared) }
+        HashPool { settings: Argon2Settings::default(), shared: Arc::new(Shared::new(PoolSize::new(1))) }
+    }
+
+    fn requester() -> Requester {
+        Requester::new(Lane::Open, [("192.0.2.1".to_owned(), 1)])
     }
 
     #[tokio::test]
     async fn a_password_matches_only_its_own_digest() {
         let pool = pool(2);
-        let digest = pool.hash(Password::new("correct horse")).await.unwrap();
-        let verify = |text: &'static str, stored| pool.verify(Password::new(text), stored);
+        let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
+        let verify = |text: &'static str, stored| pool.verify(requester(), Password::new(text), stored);
         assert_eq!(verify("correct horse", Some(digest.clone())).await, Ok(true));
         assert_eq!(verify("wrong horse", Some(digest)).await, Ok(false));
         assert_eq!(verify("correct horse", None).await, Ok(false));
@@ -361,26 +351,44 @@ mod tests {
     async fn rejects_a_request_that_cannot_start_within_two_seconds() {
         let pool = pool_without_workers();
         let start = Instant::now();
-        assert_eq!(pool.hash(Password::new("x")).await.unwrap_err(), Overloaded);
+        assert_eq!(pool.hash(requester(), Password::new("x")).await.unwrap_err(), Overloaded);
         assert_eq!(start.elapsed(), QUEUE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_queue_rejects_at_once_and_drops_cancelled_jobs() {
         let pool = pool_without_workers();
-        let (first, second) = (pool.hash(Password::new("1")), pool.hash(Password::new("2")));
-        let mut waiting = Box::pin(async { tokio::join!(first, second) });
-        assert_eq!(pool.check_capacity(), Ok(()));
-        assert!(futures_poll(&mut waiting).is_none());
-        assert_eq!(pool.check_capacity(), Err(Overloaded));
+        let hash = |n: usize| pool.hash(requester(), Password::new(n.to_string()));
+        let mut waiting: Vec<_> = (0..).map(hash).map(Box::pin).take(16).collect();
+        for hash in &mut waiting {
+            assert_eq!(pool.check_capacity(&requester()), Ok(()));
+            assert!(futures_poll(hash).is_none());
+        }
+        assert_eq!(pool.check_capacity(&requester()), Err(Overloaded));
         let start = Instant::now();
-        assert_eq!(pool.hash(Password::new("3")).await.unwrap_err(), Overloaded);
+        assert_eq!(hash(16).await.unwrap_err(), Overloaded);
         assert_eq!(start.elapsed(), Duration::ZERO);
         drop(waiting);
-        assert_eq!(pool.check_capacity(), Ok(()));
+        assert_eq!(pool.check_capacity(&requester()), Ok(()));
         // The queue is empty again, so this request waits for two seconds.
-        assert_eq!(pool.hash(Password::new("4")).await.unwrap_err(), Overloaded);
+        assert_eq!(hash(17).await.unwrap_err(), Overloaded);
         assert_eq!(start.elapsed(), QUEUE_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_shed_for_another_client_is_rejected_at_once() {
+        let pool = pool_without_workers();
+        let hash = |network: &str| {
+            let requester = Requester::new(Lane::Open, [(network.to_owned(), 1)]);
+            Box::pin(pool.hash(requester, Password::new("x")))
+        };
+        let mut waiting: Vec<_> = (0..16).map(|_| hash("192.0.2.1")).collect();
+        assert!(waiting.iter_mut().all(|hash| futures_poll(hash).is_none()));
+        let mut other = hash("192.0.2.2");
+        assert!(futures_poll(&mut other).is_none());
+        assert_eq!(futures_poll(&mut waiting[15]), Some(Err(Overloaded)));
+        assert_eq!(futures_poll(&mut waiting[14]), None);
+        assert_eq!(pool.shared.metrics.shed.get(), 1);
     }
 
     fn futures_poll<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> Option<F::Output> {

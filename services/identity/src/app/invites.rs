@@ -1,5 +1,6 @@
 //! Invites: create, list, resend, revoke, mail and accept.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
@@ -219,6 +220,7 @@ impl App {
         &self,
         raw_token: &str,
         raw_password: &str,
+        address: IpAddr,
     ) -> Result<AcceptedInvite, Problem> {
         let (digest, invite_id, scope) = self.find_invite(raw_token).await?;
         let tenant_id = scope.tenant_id().clone();
@@ -228,7 +230,7 @@ impl App {
         drop(tx);
         let password =
             self.check_new_password(raw_password, &accepted.email_key, &tenant_id, "/password").await?;
-        let password_digest = self.hash(password).await?;
+        let password_digest = self.hash(password, address).await?;
 
         let mut tx = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
         let accepted = tx.accept(invite_id, &digest).await?;

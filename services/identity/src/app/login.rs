@@ -6,13 +6,14 @@ use authn::IssueError;
 use contract::ProblemKind;
 use contract::internal::IssueSession;
 use contract::session::{IssuedSession, SessionMethod};
-use hashing::PasswordDigest;
+use hashing::{Lane, PasswordDigest};
 use service::{Problem, chain};
-use tenancy::{Actor, TenantId, TenantScope, UserId};
+use tenancy::{Actor, TenantId, TenantScope};
 
 use super::App;
 use super::login_attempt::Purpose;
-use crate::domain::account::AccountRef;
+use super::passwords::requester;
+use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::store::user;
@@ -41,9 +42,9 @@ impl App {
         let found = user::find_account(&self.database, account).await?;
         let account = self.check_password(attempt, found, raw_password).await?;
 
-        let digest = account.password_digest;
+        let digest = account.password_digest.clone();
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {
-            self.rehash(&account.tenant.tenant_id, account.subject.user_id, outdated, raw_password);
+            self.rehash(&account, outdated, raw_password, client.address);
         }
         let request = IssueSession {
             subject: account.subject,
@@ -59,13 +60,14 @@ impl App {
     }
 
     /// Replaces a digest by one with the current parameters, best effort and in the background.
-    fn rehash(&self, tenant_id: &TenantId, user_id: UserId, outdated: PasswordDigest, raw_password: &str) {
+    fn rehash(&self, account: &Account, outdated: PasswordDigest, raw_password: &str, address: IpAddr) {
         let Some(password) = password::prepare(raw_password) else {
             return;
         };
-        let (app, scope) = (self.clone(), TenantScope::of_password(tenant_id.clone()));
+        let (app, scope) = (self.clone(), TenantScope::of_password(account.tenant.tenant_id.clone()));
+        let (user_id, requester) = (account.subject.user_id, requester(Lane::Open, address));
         self.tasks.spawn_short(async move {
-            let Ok(new) = app.hashes.hash(password).await else {
+            let Ok(new) = app.hashes.hash(requester, password).await else {
                 return;
             };
             let replaced = async {

@@ -10,12 +10,13 @@ use std::time::Duration;
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
 use database::Error;
-use hashing::{Overloaded, Password};
+use hashing::{Lane, Overloaded, Password};
 use ratelimit::{RateLimitError, source};
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope, UserId};
 use tracing::field::display;
 
+use super::passwords::requester;
 use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
@@ -48,11 +49,20 @@ pub(crate) struct Attempt {
     permit: Permit,
 }
 
+/// The result of a request for an attempt.
+enum Admission {
+    Admitted(Permit),
+    /// Too many attempts are in flight.
+    Limited,
+    /// The hash queue has no place. The attempt left no trace.
+    Shed,
+}
+
 impl App {
     /// Admits an attempt.
     ///
     /// # Errors
-    /// 429 if too many attempts are in flight; 503 if the attempt cannot be counted.
+    /// 429 if too many attempts are in flight; 503 if the hash queue is full or the attempt cannot be counted.
     pub(super) async fn begin_attempt(
         &self,
         account: AccountRef<'_>,
@@ -63,16 +73,23 @@ impl App {
         let key =
             ThrottleKey { account: self.limiter_keys.account(&account), source: source(address).to_string() };
         let decisions = self.limiter.metrics();
-        let permit = self.admit(&tenant_id, &key).await.map_err(|error| {
+        let admission = self.admit(&tenant_id, &key, address).await.map_err(|error| {
             decisions.unavailable(LIMIT);
             RateLimitError::Unavailable(error)
         })?;
-        if permit.as_ref().is_some_and(Permit::is_allowed) {
+        let permit = match admission {
+            Admission::Admitted(permit) => permit,
+            Admission::Limited => {
+                decisions.rejected(LIMIT);
+                return Err(RateLimitError::Limited { retry_after: RETRY_AFTER }.into());
+            }
+            Admission::Shed => return Err(ProblemKind::Overloaded.into()),
+        };
+        if permit.is_allowed() {
             decisions.allowed(LIMIT);
         } else {
             decisions.rejected(LIMIT);
         }
-        let permit = permit.ok_or(RateLimitError::Limited { retry_after: RETRY_AFTER })?;
         let email = match account {
             // Postgres does not store every control character.
             AccountRef::Email(_, email) => {
@@ -83,15 +100,25 @@ impl App {
         Ok(Attempt { tenant_id, key, purpose, address, email, permit })
     }
 
-    async fn admit(&self, tenant_id: &TenantId, key: &ThrottleKey) -> Result<Option<Permit>, Error> {
+    async fn admit(
+        &self,
+        tenant_id: &TenantId,
+        key: &ThrottleKey,
+        address: IpAddr,
+    ) -> Result<Admission, Error> {
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         login_attempt::carry_over(&mut tx, &key.account).await?;
         let mut throttle = login_attempt::load(&mut tx, key).await?;
         let permit = throttle.admit(tx.now());
+        if let Some(permit) = &permit
+            && self.hashes.check_capacity(&requester(lane(permit), address)).is_err()
+        {
+            return Ok(Admission::Shed);
+        }
         login_attempt::save_source(&mut tx, key, &throttle.source).await?;
         tx.commit().await?;
-        Ok(permit)
+        Ok(permit.map_or(Admission::Limited, Admission::Admitted))
     }
 
     /// Verifies a password against an account, or at the same cost against a dummy hash, and settles the attempt. Returns the
@@ -125,7 +152,9 @@ impl App {
         let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // Invalid input is hashed as the empty password against the dummy hash.
         let digest = digest.filter(|_| prepared.is_some());
-        let verified = self.hashes.verify(prepared.unwrap_or_else(|| Password::new("")), digest).await;
+        let requester = requester(lane(&attempt.permit), attempt.address);
+        let prepared = prepared.unwrap_or_else(|| Password::new(""));
+        let verified = self.hashes.verify(requester, prepared, digest).await;
         let matches = verified.map_err(|Overloaded| ProblemKind::Overloaded)?;
         let user_id = account.as_ref().map(|account| account.subject.user_id);
         let correct = matches && attempt.permit.is_allowed();
@@ -172,6 +201,12 @@ impl App {
         login_attempt::save_source(&mut tx, &attempt.key, &throttle.source).await?;
         tx.commit().await
     }
+}
+
+/// The lane of an attempt in the hash queue. While the queue is full, this reveals that a login to the account has recently
+/// succeeded, but only to clients with the same source address as that login. All other steps are the same for every account.
+fn lane(permit: &Permit) -> Lane {
+    if permit.is_trusted() { Lane::Reserved } else { Lane::Open }
 }
 
 impl Work<'_> {

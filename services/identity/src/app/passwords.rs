@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
 use database::Error;
-use hashing::{Overloaded, Password, PasswordDigest};
+use hashing::{Lane, Overloaded, Password, PasswordDigest, Requester};
+use ratelimit::source;
 use service::Problem;
 use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
@@ -61,12 +62,13 @@ impl App {
         found.await.map_err(io::Error::other).flatten()
     }
 
-    /// Hashes a new password.
+    /// Hashes a new password. The caller has verified a single-use token or the current password.
     ///
     /// # Errors
     /// 503 `overloaded`.
-    pub(super) async fn hash(&self, password: Password) -> Result<PasswordDigest, Problem> {
-        Ok(self.hashes.hash(password).await.map_err(|Overloaded| ProblemKind::Overloaded)?)
+    pub(super) async fn hash(&self, password: Password, address: IpAddr) -> Result<PasswordDigest, Problem> {
+        let hashed = self.hashes.hash(requester(Lane::Reserved, address), password).await;
+        Ok(hashed.map_err(|Overloaded| ProblemKind::Overloaded)?)
     }
 
     /// Changes a password. The current password is checked first, as an attempt like a login, then the new one. `caller` is the
@@ -93,7 +95,7 @@ impl App {
 
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;
-        let digest = self.hash(new).await?;
+        let digest = self.hash(new, address).await?;
         let scope = TenantScope::of_password(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
@@ -139,6 +141,12 @@ impl Work<'_> {
             self.send(&Message::MailNotice { user_id, changed_at: self.now() });
         }
     }
+}
+
+/// The client of a hash. The networks of its address take turns in the hash queue, with the same widths as in the rate limits.
+pub(super) fn requester(lane: Lane, address: IpAddr) -> Requester {
+    let source = source(address);
+    Requester::new(lane, source.networks().iter().map(|network| (network.name.clone(), network.width)))
 }
 
 /// The breach set cannot be read, so the password is rejected.

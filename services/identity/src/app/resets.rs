@@ -1,5 +1,6 @@
 //! Password resets: request, mail and confirmation.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
@@ -102,7 +103,7 @@ impl App {
     /// user created. The token is checked first, then the
     /// password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn confirm_reset(&self, request: &ConfirmReset) -> Result<(), Problem> {
+    pub(crate) async fn confirm_reset(&self, request: &ConfirmReset, address: IpAddr) -> Result<(), Problem> {
         let (digest, reset_id, scope) = self.find_reset(request.token.expose()).await?;
         let tenant_id = scope.tenant_id().clone();
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
@@ -111,7 +112,7 @@ impl App {
         drop(tx);
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &email, &tenant_id, "/new_password").await?;
-        let password_digest = self.hash(new).await?;
+        let password_digest = self.hash(new, address).await?;
 
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let (used, email) = tx.confirm(reset_id, &digest).await?;

@@ -64,6 +64,11 @@ impl Permit {
     pub(crate) fn is_allowed(&self) -> bool {
         self.allowed
     }
+
+    /// Whether a recent login to the account succeeded from the same source.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.trusted
+    }
 }
 
 impl SourceAttempts {

@@ -98,34 +98,31 @@ pub(super) async fn inspect_reset(
 /// `POST /auth/password/reset/confirm`: a caller with the reset token.
 pub(super) async fn confirm_reset(
     State(app): State<App>,
+    ClientAddress(address): ClientAddress,
     LimitedJson(request): LimitedJson<ConfirmReset>,
 ) -> Result<StatusCode, Problem> {
-    app.confirm_reset(&request).await?;
+    app.confirm_reset(&request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The JSON body of a route that verifies a password or a single-use token, counted by the limit that the route table assigns
-/// to the route. The request is counted after its body arrived and before anything is looked up or hashed. If the counter is
-/// unavailable, the request fails with 503.
+/// to the route. The request is counted after its body arrived and before anything is looked up or hashed, so that a request
+/// that is shed because of a full hash queue also counts. If the counter is unavailable, the request fails with 503.
 pub(super) struct LimitedJson<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let (limit, hashes_password) = match class_of(&request) {
-            RateLimit::Login => (&app.rate_limits.login, true),
-            RateLimit::Token => (&app.rate_limits.token, true),
-            RateLimit::Reset => (&app.rate_limits.reset, false),
+        let limit = match class_of(&request) {
+            RateLimit::Login => &app.rate_limits.login,
+            RateLimit::Token => &app.rate_limits.token,
+            RateLimit::Reset => &app.rate_limits.reset,
             class @ (RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
                 let error = format!("the rate limit {} cannot be applied to a body", class.name());
                 return Err(Problem::new(ProblemKind::Internal).caused_by(error));
             }
         };
-        if hashes_password {
-            // A full hash queue sheds the request before it costs a database query or counts against the account.
-            app.hashes.check_capacity().map_err(|_| ProblemKind::Overloaded)?;
-        }
         let (mut parts, body) = request.into_parts();
         let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
         let JsonBody(body) = JsonBody::<T>::from_request(Request::from_parts(parts, body), app).await?;

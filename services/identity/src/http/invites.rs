@@ -9,9 +9,9 @@ use contract::identity::{
 use contract::{Page, ProblemKind};
 use http::StatusCode;
 use service::Problem;
-use service::http::Id;
 use service::http::JsonBody;
 use service::http::Paging;
+use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
 use super::auth_password::LimitedJson;
@@ -46,9 +46,11 @@ pub(super) async fn inspect(
 /// `POST /users/accept-invite`: a caller with the invite token.
 pub(super) async fn accept(
     State(app): State<App>,
+    ClientAddress(address): ClientAddress,
     LimitedJson(request): LimitedJson<AcceptInvite>,
 ) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
-    let accepted = app.accept_invite(request.token.expose(), request.password.expose()).await?;
+    let (token, password) = (request.token.expose(), request.password.expose());
+    let accepted = app.accept_invite(token, password, address).await?;
     Ok((StatusCode::CREATED, Json(accepted)))
 }
 

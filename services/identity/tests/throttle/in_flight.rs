@@ -80,12 +80,13 @@ impl Entropy for BlockedEntropy {
     }
 }
 
-#[tokio::test]
-async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
-    let context = Context::start().await;
-    let blocked = Arc::new(BlockedEntropy::default());
-    let busy = context.restarted_with(&[("SVC_HASH_WORKERS", "1")], blocked.clone());
-    context.fail(4).await;
+/// Changes the password from [`ELSEWHERE`], which blocks the only hash worker while `during` runs. Returns its output.
+async fn while_the_worker_is_blocked<T>(
+    context: &Context,
+    busy: &Context,
+    blocked: &BlockedEntropy,
+    during: impl Future<Output = T>,
+) -> T {
     let gate = blocked.gate.lock().await;
     let body = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
     let mut superuser = context.database.superuser().await.unwrap();
@@ -93,19 +94,50 @@ async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
         sqlx::query_scalar("select user_id from identity.users").fetch_one(&mut superuser).await.unwrap();
     let user_id = user_id.to_string();
     let headers = [("X-Tenant-ID", "acme"), ("X-User-ID", user_id.as_str()), ("X-Forwarded-For", ELSEWHERE)];
-    let changes = busy.send("/auth/password/change", &headers, &body);
-    let rejected = async {
+    let change = busy.send("/auth/password/change", &headers, &body);
+    let blocked = async {
         blocked.reached.notified().await;
-        let statuses = [busy.log_in(HERE, EMAIL, "wrong-password-altogether").await];
+        let output = during.await;
         drop(gate);
-        statuses
+        output
     };
-    let (response, statuses) = tokio::join!(changes, rejected);
-    assert_eq!((response.status().as_u16(), statuses), (204, [503]));
+    let (response, output) = tokio::join!(change, blocked);
+    assert_eq!(response.status().as_u16(), 204);
+    output
+}
+
+#[tokio::test]
+async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
+    let context = Context::start().await;
+    let blocked = Arc::new(BlockedEntropy::default());
+    let busy = context.restarted_with(&[("SVC_HASH_WORKERS", "1")], blocked.clone());
+    context.fail(4).await;
+    let wrong = busy.log_in(HERE, EMAIL, "wrong-password-altogether");
+    assert_eq!(while_the_worker_is_blocked(&context, &busy, &blocked, wrong).await, 503);
     assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
     let again = context.log_in(HERE, EMAIL, "another-horse-battery-10").await;
     assert_eq!(again, 200, "the retry succeeds");
     assert_eq!(context.failures().await, [4]);
+}
+
+#[tokio::test]
+async fn a_login_that_a_full_hash_queue_rejects_counts_for_its_address_and_not_for_the_account() {
+    let context = Context::start().await;
+    let blocked = Arc::new(BlockedEntropy::default());
+    let variables = [("SVC_HASH_WORKERS", "1"), ("SVC_LIMIT_LOGIN", "1/h")];
+    let busy = context.restarted_with(&variables, blocked.clone());
+    // More addresses than the queue has places.
+    let addresses: Vec<_> = (0..60).map(|n| format!("198.51.100.{n}")).collect();
+    let from_each_address = || {
+        testkit::join_all(
+            addresses.iter().map(|address| busy.log_in(address, EMAIL, "wrong-password-altogether")),
+        )
+    };
+    let statuses = while_the_worker_is_blocked(&context, &busy, &blocked, from_each_address()).await;
+    assert_eq!(statuses, [503; 60]);
+    assert_eq!(from_each_address().await, [429; 60]);
+    assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
+    assert_eq!(context.failures().await.len(), 0);
 }
 
 #[tokio::test]
