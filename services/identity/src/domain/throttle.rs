@@ -126,8 +126,8 @@ impl Throttle {
         self.consecutive_failures == LOCKOUT_THRESHOLD
     }
 
-    /// Settles an attempt with the correct password. The back-off ends. The consecutive failures are reset, unless the account
-    /// is locked. Failures of the source count until their window ends.
+    /// Settles an attempt with the correct password. The failures of the source are forgotten, and its back-off ends. The
+    /// consecutive failures are reset, unless the account is locked.
     ///
     /// Returns false if the account was locked while the attempt was in flight. The attempt must then be settled as failed, so
     /// that at most [`LOCKOUT_THRESHOLD`] guesses are verified, however many are in flight.
@@ -137,6 +137,7 @@ impl Throttle {
             return false;
         }
         self.source.end(permit);
+        self.source.failures = 0;
         self.source.back_off_until = now;
         self.source.last_success_at = Some(now);
         if !locked {
@@ -258,7 +259,7 @@ mod tests {
                         prop_assert_eq!(throttle.succeed(&permit, now), accepted);
                         if accepted {
                             prop_assert_eq!(throttle.source.back_off_until, now);
-                            prop_assert_eq!(throttle.source.failures, before.source.failures);
+                            prop_assert_eq!(throttle.source.failures, 0);
                         } else {
                             prop_assert_eq!(&throttle, &before);
                             open.push(permit);
@@ -274,6 +275,23 @@ mod tests {
                 }
                 prop_assert!(throttle.source.in_flight.len() <= MAX_IN_FLIGHT);
             }
+        }
+
+        #[test]
+        fn after_a_success_four_failures_cause_no_back_off(failures in 0_i32..60, seconds in 0_i64..80_000) {
+            let mut throttle = throttle(0);
+            let now = START + TimeDelta::seconds(seconds);
+            // The attempt started before the back-off.
+            let permit = throttle.admit(START).unwrap();
+            throttle.source.failures = failures;
+            throttle.source.back_off_until = now + back_off(failures);
+            prop_assert!(throttle.succeed(&permit, now));
+            for _ in 0..4 {
+                let permit = throttle.admit(now).unwrap();
+                prop_assert!(permit.is_allowed());
+                throttle.fail(&permit, now);
+            }
+            prop_assert!(throttle.admit(now).unwrap().is_allowed());
         }
 
         #[test]

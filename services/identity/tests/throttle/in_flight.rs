@@ -33,7 +33,7 @@ async fn concurrent_logins_with_the_correct_password_never_get_401() {
     assert!(statuses[8..].iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
     context.fail(4).await;
     assert_eq!(context.concurrent_logins(2, PASSWORD).await, [200; 2]);
-    assert_eq!(context.failures().await, [4]);
+    assert_eq!(context.failures().await.len(), 0);
 }
 
 #[tokio::test]
@@ -58,8 +58,9 @@ async fn an_attempt_of_a_crashed_process_expires_after_30_seconds() {
     }
     assert!(context.succeeds(ELSEWHERE).await);
     context.advance(30);
-    assert!(context.succeeds(HERE).await);
     assert_eq!(context.failures().await, [1, 1]);
+    assert!(context.succeeds(HERE).await);
+    assert_eq!(context.failures().await, [1]);
 }
 
 /// Entropy that blocks the hash worker until the test releases it.
@@ -114,10 +115,11 @@ async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
     context.fail(4).await;
     let wrong = busy.log_in(HERE, EMAIL, "wrong-password-altogether");
     assert_eq!(while_the_worker_is_blocked(&context, &busy, &blocked, wrong).await, 503);
+    assert_eq!(context.failures().await, [4]);
     assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
     let again = context.log_in(HERE, EMAIL, "another-horse-battery-10").await;
-    assert_eq!(again, 200, "the retry succeeds");
-    assert_eq!(context.failures().await, [4]);
+    assert_eq!(again, 200, "the retry succeeds, and the four failures do not count any more");
+    assert_eq!(context.failures().await.len(), 0);
 }
 
 #[tokio::test]
@@ -151,8 +153,8 @@ async fn an_attempt_does_not_count_if_its_result_cannot_be_recorded() {
         }
     }
     context.run_sql("grant insert on identity.outbox to svc_identity").await;
-    assert!(context.succeeds(HERE).await);
     assert_eq!(context.failures().await, [4]);
+    assert!(context.succeeds(HERE).await);
 }
 
 /// A password reset deletes the failures of an account in this order. Another order could deadlock with a login.
