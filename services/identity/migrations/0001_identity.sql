@@ -136,8 +136,10 @@ create unlogged table identity.login_attempts (
     failures integer not null,
     back_off_until timestamptz not null,
     window_ends_at timestamptz not null,
-    -- Start times of the attempts in flight. An entry expires after 30 seconds, because its process may have stopped.
+    -- Start times of the logins in flight. An entry expires after 30 seconds, because its process may have stopped.
     in_flight timestamptz[] not null,
+    -- Start times of the password changes in flight. A common limit would reveal which user has which address.
+    changes_in_flight timestamptz[] not null,
     -- The last successful login. It exempts the source from the lockout for 30 days.
     last_success_at timestamptz,
     constraint login_attempts_pkey primary key (account_key, source)

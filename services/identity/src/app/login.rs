@@ -11,11 +11,11 @@ use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope};
 
 use super::App;
-use super::login_attempt::Purpose;
 use super::passwords::requester;
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
+use crate::domain::throttle::Purpose;
 use crate::store::user;
 
 /// The client of a login.

@@ -21,7 +21,7 @@ use super::{App, Work};
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
-use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit};
+use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit, Purpose};
 use crate::store::login_attempt::{self, ThrottleKey};
 use crate::store::tenant;
 
@@ -30,13 +30,6 @@ const LIMIT: &str = "account";
 
 /// `Retry-After` when too many attempts are in flight.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// What the password is verified for.
-#[derive(Clone, Copy)]
-pub(crate) enum Purpose {
-    LogIn,
-    ChangePassword,
-}
 
 /// An admitted attempt. [`App::check_password`] settles it.
 pub(crate) struct Attempt {
@@ -73,7 +66,7 @@ impl App {
         let key =
             ThrottleKey { account: self.limiter_keys.account(&account), source: source(address).to_string() };
         let decisions = self.limiter.metrics();
-        let admission = self.admit(&tenant_id, &key, address).await.map_err(|error| {
+        let admission = self.admit(&tenant_id, &key, address, purpose).await.map_err(|error| {
             decisions.unavailable(LIMIT);
             RateLimitError::Unavailable(error)
         })?;
@@ -105,12 +98,13 @@ impl App {
         tenant_id: &TenantId,
         key: &ThrottleKey,
         address: IpAddr,
+        purpose: Purpose,
     ) -> Result<Admission, Error> {
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         login_attempt::carry_over(&mut tx, &key.account).await?;
         let mut throttle = login_attempt::load(&mut tx, key).await?;
-        let permit = throttle.admit(tx.now());
+        let permit = throttle.admit(purpose, tx.now());
         if let Some(permit) = &permit
             && self.hashes.check_capacity(&requester(lane(permit), address)).is_err()
         {

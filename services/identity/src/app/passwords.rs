@@ -15,12 +15,12 @@ use ratelimit::source;
 use service::Problem;
 use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
-use super::login_attempt::Purpose;
 use super::{App, Work};
 use crate::breach_set::Entry;
 use crate::domain::account::AccountRef;
 use crate::domain::email::EmailKey;
 use crate::domain::password::PolicyViolation;
+use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::{reset, tenant, user};

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 /// Consecutive failures from all sources that lock an account.
 pub(crate) const LOCKOUT_THRESHOLD: i32 = 100;
-/// Maximum number of attempts in flight per account and source.
+/// Maximum number of attempts in flight per account, source and purpose.
 const MAX_IN_FLIGHT: usize = 8;
 /// How long an attempt counts as in flight. After that its process has stopped, or the client has disconnected.
 const ATTEMPT_TIMEOUT: TimeDelta = TimeDelta::seconds(30);
@@ -26,6 +26,13 @@ fn back_off(failures: i32) -> TimeDelta {
     })
 }
 
+/// What a password is verified for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    LogIn,
+    ChangePassword,
+}
+
 /// The state of an account and a source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Throttle {
@@ -42,14 +49,18 @@ pub(crate) struct SourceAttempts {
     pub(crate) failures: i32,
     pub(crate) back_off_until: DateTime<Utc>,
     pub(crate) window_ends_at: DateTime<Utc>,
-    /// Start times of the attempts in flight.
+    /// Start times of the logins in flight.
     pub(crate) in_flight: Vec<DateTime<Utc>>,
+    /// Start times of the password changes in flight. They have a limit of their own: a request names the user id at a change and
+    /// the e-mail address at a login, and a common limit would reveal which of them belong together.
+    pub(crate) changes_in_flight: Vec<DateTime<Utc>>,
     pub(crate) last_success_at: Option<DateTime<Utc>>,
 }
 
 /// An admitted attempt. It must be settled by one of the methods of [`Throttle`].
 #[derive(Debug)]
 pub(crate) struct Permit {
+    purpose: Purpose,
     started_at: DateTime<Utc>,
     /// Whether a failure counts: the attempt started outside a back-off.
     counts: bool,
@@ -79,20 +90,29 @@ impl SourceAttempts {
             back_off_until: now,
             window_ends_at: now + FAILURE_WINDOW,
             in_flight: Vec::new(),
+            changes_in_flight: Vec::new(),
             last_success_at: None,
         }
     }
 
+    fn in_flight(&mut self, purpose: Purpose) -> &mut Vec<DateTime<Utc>> {
+        match purpose {
+            Purpose::LogIn => &mut self.in_flight,
+            Purpose::ChangePassword => &mut self.changes_in_flight,
+        }
+    }
+
     fn end(&mut self, permit: &Permit) {
-        if let Some(index) = self.in_flight.iter().position(|started_at| *started_at == permit.started_at) {
-            self.in_flight.remove(index);
+        let in_flight = self.in_flight(permit.purpose);
+        if let Some(index) = in_flight.iter().position(|started_at| *started_at == permit.started_at) {
+            in_flight.remove(index);
         }
     }
 }
 
 impl Throttle {
     /// Admits an attempt; `None` if too many are in flight.
-    pub(crate) fn admit(&mut self, now: DateTime<Utc>) -> Option<Permit> {
+    pub(crate) fn admit(&mut self, purpose: Purpose, now: DateTime<Utc>) -> Option<Permit> {
         let locked = self.consecutive_failures >= LOCKOUT_THRESHOLD;
         let source = &mut self.source;
         if source.window_ends_at <= now {
@@ -100,14 +120,15 @@ impl Throttle {
             source.back_off_until = now;
             source.window_ends_at = now + FAILURE_WINDOW;
         }
-        source.in_flight.retain(|started_at| *started_at > now - ATTEMPT_TIMEOUT);
-        if source.in_flight.len() >= MAX_IN_FLIGHT {
+        let in_flight = source.in_flight(purpose);
+        in_flight.retain(|started_at| *started_at > now - ATTEMPT_TIMEOUT);
+        if in_flight.len() >= MAX_IN_FLIGHT {
             return None;
         }
-        source.in_flight.push(now);
+        in_flight.push(now);
         let counts = source.back_off_until <= now;
         let trusted = source.last_success_at.is_some_and(|at| at > now - TRUSTED_SOURCE_WINDOW);
-        Some(Permit { started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
+        Some(Permit { purpose, started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
     }
 
     /// Settles a failed attempt. Returns whether the failure locks the account.
@@ -175,11 +196,26 @@ mod tests {
     #[test]
     fn the_failure_at_the_threshold_locks_the_account_once() {
         let mut throttle = throttle(LOCKOUT_THRESHOLD - 1);
-        let first = throttle.admit(START).unwrap();
-        let second = throttle.admit(START).unwrap();
+        let first = throttle.admit(Purpose::LogIn, START).unwrap();
+        let second = throttle.admit(Purpose::LogIn, START).unwrap();
         assert!(throttle.fail(&first, START));
         assert!(!throttle.fail(&second, START));
-        assert!(!throttle.admit(START).unwrap().is_allowed());
+        assert!(!throttle.admit(Purpose::LogIn, START).unwrap().is_allowed());
+    }
+
+    #[test]
+    fn logins_and_password_changes_in_flight_have_separate_limits() {
+        let mut throttle = throttle(0);
+        for _ in 0..MAX_IN_FLIGHT {
+            throttle.admit(Purpose::ChangePassword, START).unwrap();
+        }
+        assert!(throttle.admit(Purpose::ChangePassword, START).is_none());
+        let login = throttle.admit(Purpose::LogIn, START).unwrap();
+        throttle.cancel(&login);
+        assert!(
+            throttle.admit(Purpose::ChangePassword, START).is_none(),
+            "the login was none of the changes"
+        );
     }
 
     #[test]
@@ -187,7 +223,7 @@ mod tests {
         for trusted in [false, true] {
             let mut throttle = throttle(0);
             throttle.source.last_success_at = trusted.then_some(START);
-            let permit = throttle.admit(START).unwrap();
+            let permit = throttle.admit(Purpose::LogIn, START).unwrap();
             throttle.consecutive_failures = LOCKOUT_THRESHOLD;
             assert_eq!(throttle.succeed(&permit, START), trusted);
             assert_eq!(throttle.consecutive_failures, LOCKOUT_THRESHOLD, "a success does not end a lockout");
@@ -199,8 +235,8 @@ mod tests {
         let mut throttle = throttle(LOCKOUT_THRESHOLD);
         throttle.source.last_success_at = Some(START);
         let last = START + TRUSTED_SOURCE_WINDOW - TimeDelta::microseconds(1);
-        assert!(throttle.clone().admit(last).unwrap().is_allowed());
-        assert!(!throttle.admit(START + TRUSTED_SOURCE_WINDOW).unwrap().is_allowed());
+        assert!(throttle.clone().admit(Purpose::LogIn, last).unwrap().is_allowed());
+        assert!(!throttle.admit(Purpose::LogIn, START + TRUSTED_SOURCE_WINDOW).unwrap().is_allowed());
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -232,7 +268,7 @@ mod tests {
                 match step {
                     Step::Admit => {
                         let back_off = before.source.back_off_until.min(before.source.window_ends_at) > now;
-                        if let Some(permit) = throttle.admit(now) {
+                        if let Some(permit) = throttle.admit(Purpose::LogIn, now) {
                             let locked = before.consecutive_failures >= LOCKOUT_THRESHOLD;
                             prop_assert_eq!(permit.counts, !back_off);
                             prop_assert_eq!(permit.allowed, !back_off && (!locked || permit.trusted));
@@ -282,16 +318,16 @@ mod tests {
             let mut throttle = throttle(0);
             let now = START + TimeDelta::seconds(seconds);
             // The attempt started before the back-off.
-            let permit = throttle.admit(START).unwrap();
+            let permit = throttle.admit(Purpose::LogIn, START).unwrap();
             throttle.source.failures = failures;
             throttle.source.back_off_until = now + back_off(failures);
             prop_assert!(throttle.succeed(&permit, now));
             for _ in 0..4 {
-                let permit = throttle.admit(now).unwrap();
+                let permit = throttle.admit(Purpose::LogIn, now).unwrap();
                 prop_assert!(permit.is_allowed());
                 throttle.fail(&permit, now);
             }
-            prop_assert!(throttle.admit(now).unwrap().is_allowed());
+            prop_assert!(throttle.admit(Purpose::LogIn, now).unwrap().is_allowed());
         }
 
         #[test]
@@ -299,7 +335,7 @@ mod tests {
             let mut throttle = throttle(failures);
             throttle.source.failures = failures;
             let (before, now) = (throttle.clone(), START + TimeDelta::seconds(seconds));
-            let permit = throttle.admit(now).unwrap();
+            let permit = throttle.admit(Purpose::LogIn, now).unwrap();
             throttle.cancel(&permit);
             prop_assert_eq!(throttle, before);
         }

@@ -18,6 +18,7 @@ struct Row {
     back_off_until: DateTime<Utc>,
     window_ends_at: DateTime<Utc>,
     in_flight: Vec<DateTime<Utc>>,
+    changes_in_flight: Vec<DateTime<Utc>>,
     last_success_at: Option<DateTime<Utc>>,
     consecutive_failures: i32,
 }
@@ -29,6 +30,7 @@ impl From<Row> for Throttle {
             back_off_until: row.back_off_until,
             window_ends_at: row.window_ends_at,
             in_flight: row.in_flight,
+            changes_in_flight: row.changes_in_flight,
             last_success_at: row.last_success_at,
         };
         Self { source, consecutive_failures: row.consecutive_failures }
@@ -65,11 +67,11 @@ pub(crate) async fn load(tx: &mut TenantTx, key: &ThrottleKey) -> Result<Throttl
         Row,
         r#"-- login_attempt.load
         insert into identity.login_attempts
-            (account_key, source, failures, back_off_until, window_ends_at, in_flight)
-        values ($1, $2, 0, $3, $4, '{}')
+            (account_key, source, failures, back_off_until, window_ends_at, in_flight, changes_in_flight)
+        values ($1, $2, 0, $3, $4, '{}', '{}')
         on conflict (account_key, source) do update set source = excluded.source
         returning
-            failures, back_off_until, window_ends_at, in_flight, last_success_at,
+            failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at,
             coalesce((
                 select consecutive_failures from identity.login_failures where account_key = $1
             ), 0) as "consecutive_failures!""#,
@@ -103,12 +105,12 @@ pub(crate) async fn load_locked(
             returning consecutive_failures
         )
         insert into identity.login_attempts
-            (account_key, source, failures, back_off_until, window_ends_at, in_flight)
-        select $1, $2, 0, $3, $4::timestamptz, '{}'::timestamptz[]
+            (account_key, source, failures, back_off_until, window_ends_at, in_flight, changes_in_flight)
+        select $1, $2, 0, $3, $4::timestamptz, '{}'::timestamptz[], '{}'::timestamptz[]
         from account
         on conflict (account_key, source) do update set source = excluded.source
         returning
-            failures, back_off_until, window_ends_at, in_flight, last_success_at,
+            failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at,
             (select consecutive_failures from account) as "consecutive_failures!""#,
         key.account.current.as_slice(),
         key.source,
@@ -130,7 +132,9 @@ pub(crate) async fn save_source(
     sqlx::query!(
         "-- login_attempt.save_source
         update identity.login_attempts
-        set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7
+        set
+            failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
+            changes_in_flight = $8
         where account_key = $1 and source = $2",
         key.account.current.as_slice(),
         key.source,
@@ -138,7 +142,8 @@ pub(crate) async fn save_source(
         source.back_off_until,
         source.window_ends_at,
         &source.in_flight,
-        source.last_success_at
+        source.last_success_at,
+        &source.changes_in_flight
     )
     .execute(tx.connection())
     .await?;

@@ -129,6 +129,12 @@ impl Context {
         .unwrap()
     }
 
+    /// Returns the id of the administrator.
+    pub(crate) async fn user_id(&self) -> String {
+        let user_id = sqlx::query_scalar("select user_id::text from identity.users");
+        user_id.fetch_one(&mut self.database.superuser().await.unwrap()).await.unwrap()
+    }
+
     /// Returns the number that a query selects.
     pub(crate) async fn count(&self, query: &'static str) -> i64 {
         sqlx::query_scalar(query).fetch_one(&mut self.database.superuser().await.unwrap()).await.unwrap()

@@ -63,6 +63,27 @@ async fn an_attempt_of_a_crashed_process_expires_after_30_seconds() {
     assert_eq!(context.failures().await, [1]);
 }
 
+#[tokio::test]
+async fn password_changes_in_flight_do_not_limit_logins() {
+    let context = Context::start().await;
+    let user_id = context.user_id().await;
+    let headers = [("X-Tenant-ID", "acme"), ("X-User-ID", user_id.as_str()), ("X-Forwarded-For", HERE)];
+    let body = json!({ "current_password": "wrong-password-altogether", "new_password": "x" });
+    let change = async || context.send("/auth/password/change", &headers, &body).await.status();
+    assert_eq!(change().await, 401);
+    context
+        .run_sql(
+            "update identity.login_attempts
+            set changes_in_flight = array_fill(window_ends_at - interval '24 hours', array[8])",
+        )
+        .await;
+    assert_eq!(change().await, 429);
+    // Otherwise a person who knows a user id could test which address belongs to it.
+    for email in [EMAIL, "unknown@acme.example"] {
+        assert_eq!(context.log_in(HERE, email, "wrong-password-altogether").await, 401, "{email}");
+    }
+}
+
 /// Entropy that blocks the hash worker until the test releases it.
 #[derive(Default)]
 struct BlockedEntropy {
@@ -90,10 +111,7 @@ async fn while_the_worker_is_blocked<T>(
 ) -> T {
     let gate = blocked.gate.lock().await;
     let body = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
-    let mut superuser = context.database.superuser().await.unwrap();
-    let user_id: uuid::Uuid =
-        sqlx::query_scalar("select user_id from identity.users").fetch_one(&mut superuser).await.unwrap();
-    let user_id = user_id.to_string();
+    let user_id = context.user_id().await;
     let headers = [("X-Tenant-ID", "acme"), ("X-User-ID", user_id.as_str()), ("X-Forwarded-For", ELSEWHERE)];
     let change = busy.send("/auth/password/change", &headers, &body);
     let blocked = async {
