@@ -12,7 +12,7 @@ use sha1::{Digest as _, Sha1};
 use tenancy::TenantId;
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::email::EmailKey;
+use super::email::{Email, EmailKey};
 
 const MAX_CODE_POINTS: usize = 128;
 const MAX_BYTES: usize = 512;
@@ -103,15 +103,18 @@ impl PasswordPolicy {
     }
 }
 
-/// Returns whether the password is the e-mail address, its local part, the tenant or the product, ignoring leading and
-/// trailing characters that are not letters.
+/// Returns whether the password is the e-mail address in any spelling, its local part, the tenant or the product, ignoring
+/// leading and trailing characters that are not letters.
 fn is_context(folded: &str, email: &EmailKey, tenant: &TenantId) -> bool {
     fn core(text: &str) -> &str {
         text.trim_matches(|c: char| !c.is_alphabetic())
     }
+    // The domain of an address has an ASCII form, a Unicode form and further spellings. The key is the same for all of them.
+    let as_email =
+        core(folded).parse::<Email>().map_or(String::new(), |email| email.key().as_str().to_owned());
     [email.as_str(), email.local_part(), tenant.as_str(), PRODUCT]
         .iter()
-        .any(|word| !core(word).is_empty() && core(word) == core(folded))
+        .any(|word| !core(word).is_empty() && [core(folded), core(&as_email)].contains(&core(word)))
 }
 
 /// Returns whether the list of common passwords contains a password, given in lower case and trimmed.
@@ -168,6 +171,25 @@ mod tests {
         ] {
             assert_eq!(accept(raw), Err(violation), "{raw}");
         }
+    }
+
+    #[test]
+    fn rejects_the_address_in_every_spelling_of_its_domain() {
+        let email = EmailKey::of_login("mem.ber@bücher.example");
+        let policy = PasswordPolicy { min_length: 12 };
+        for raw in [
+            "mem.ber@xn--bcher-kva.example",
+            "mem.ber@bücher.example",
+            "Mem.Ber@BÜCHER.example",
+            "mem.ber@bu\u{308}cher.example",
+            "mem.ber@ｂücher.example",
+            "mem.ber@bücher。example",
+            "12mem.ber@bücher.example!!",
+        ] {
+            let result = policy.accept(raw, &email, &"acme".parse().unwrap()).map(drop);
+            assert_eq!(result, Err(PolicyViolation::Context), "{raw}");
+        }
+        assert!(policy.accept("mem.ber@bucher.example", &email, &"acme".parse().unwrap()).is_ok());
     }
 
     #[test]
