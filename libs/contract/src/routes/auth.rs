@@ -39,7 +39,7 @@ routes! {
 
     /// Change a password
     ///
-    /// Requires the current password. Revokes all sessions of the user, except the one sent as bearer.
+    /// Requires the current password; a wrong one is `login_failed`, whether or not the user exists. Revokes all sessions of the user, except the one sent as bearer.
     CHANGE_PASSWORD = Route::post("/auth/password/change")
         .access(&[Access::RequestSecret, Access::Owner])
         .rate_limit(RateLimit::Login)
@@ -47,7 +47,12 @@ routes! {
         .json::<ChangePassword>()
         .responses(&[RouteResponse::empty(204, "The password was changed.")])
         .sets_password()
-        .problems(&[ProblemKind::LoginFailed, ProblemKind::NotFound, ProblemKind::Overloaded]);
+        .problems(&[
+            ProblemKind::LoginFailed,
+            ProblemKind::NotFound,
+            ProblemKind::PasswordUnchanged,
+            ProblemKind::Overloaded,
+        ]);
 
     /// Request a password reset
     ///

@@ -19,7 +19,7 @@ use super::{App, Work};
 use crate::breach_set::Entry;
 use crate::domain::account::AccountRef;
 use crate::domain::email::EmailKey;
-use crate::domain::password::PolicyViolation;
+use crate::domain::password::{self, PolicyViolation};
 use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
@@ -39,11 +39,14 @@ impl App {
     ) -> Result<Password, Problem> {
         let rejected = |violation: PolicyViolation| {
             let kind = violation.kind();
-            let message = match violation {
-                PolicyViolation::TooShort { min } => format!("use at least {min} characters"),
-                _ => kind.title().to_owned(),
-            };
-            Problem::new(kind).field(pointer, kind.code(), message)
+            match violation {
+                PolicyViolation::TooShort { min } => Problem::new(kind)
+                    .detail(format!(
+                        "Use at least {min} characters. Leading and trailing spaces do not count."
+                    ))
+                    .field(pointer, kind.code(), format!("use at least {min} characters")),
+                _ => Problem::new(kind).field(pointer, kind.code(), kind.title()),
+            }
         };
         let password = self.policy.accept(raw, email, tenant_id).map_err(rejected)?;
         let breached = self.is_breached(&password).await.map_err(|error| {
@@ -91,17 +94,22 @@ impl App {
         let email = found.as_ref().map(|account| account.email.clone());
         let account = email.as_ref().map_or(by_id, |email| AccountRef::Email(tenant_id, email));
         let attempt = self.begin_attempt(account, address, Purpose::ChangePassword).await?;
-        let account = self.check_password(attempt, found, request.current_password.expose()).await?;
+        let current = request.current_password.expose();
+        let account = self.check_password(attempt, found, current).await.map_err(wrong_current_password)?;
 
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;
+        if password::prepare(current).is_some_and(|current| current.expose() == new.expose()) {
+            let kind = ProblemKind::PasswordUnchanged;
+            return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
+        }
         let digest = self.hash(new, address).await?;
         let scope = TenantScope::of_password(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
         let seen = account.subject.credential_version;
         if !user::mark_password_changed(&mut tx, user_id, seen, &digest, kept).await? {
-            return Err(ProblemKind::LoginFailed.into());
+            return Err(wrong_current_password(ProblemKind::LoginFailed.into()));
         }
         // A reset mail that was requested before must not undo the change.
         reset::mark_replaced(&mut tx, user_id, None).await?;
@@ -141,6 +149,16 @@ impl Work<'_> {
             self.send(&Message::MailNotice { user_id, changed_at: self.now() });
         }
     }
+}
+
+/// Adapts the text of a failed login. The text is the same for an unknown user.
+fn wrong_current_password(problem: Problem) -> Problem {
+    if problem.kind() != ProblemKind::LoginFailed {
+        return problem;
+    }
+    problem.detail(
+        "The current password is wrong. After several failures, wait a few minutes or reset the password.",
+    )
 }
 
 /// The client of a hash. The networks of its address take turns in the hash queue, with the same widths as in the rate limits.

@@ -69,6 +69,39 @@ async fn the_current_password_is_verified_before_the_policy() {
 }
 
 #[tokio::test]
+async fn a_wrong_current_password_has_its_own_text_that_reveals_no_account() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let client = system.client().header("X-Tenant-ID", "acme");
+    let unknown = client.clone().header("X-User-ID", "018f0000-0000-7000-8000-000000000000");
+    let body = json!({ "current_password": "wrong-password-altogether", "new_password": NEW });
+    let wrong = change(&client, &admin, "wrong-password-altogether", NEW).await;
+    let wrong = wrong.expect_problem(401, "login_failed");
+    assert!(wrong.detail.starts_with("The current password is wrong."), "{}", wrong.detail);
+    let unknown = unknown.post("/auth/password/change", &body).await.expect_problem(401, "login_failed");
+    assert_eq!((unknown.title, unknown.detail), (wrong.title, wrong.detail));
+}
+
+#[tokio::test]
+async fn a_change_to_the_same_password_is_rejected_and_revokes_nothing() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let client = system.client().header("X-Tenant-ID", "acme");
+    let problem = change(&client, &admin, PASSWORD, PASSWORD).await.expect_problem(422, "password_unchanged");
+    assert_eq!(problem.errors[0].pointer, "/new_password");
+    admin.client.get("/auth/session").await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn the_problem_of_a_short_password_names_the_configured_minimum() {
+    let system = TestSystem::start_with(&[("SVC_PASSWORD_MIN_LENGTH", "15")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let problem = change(&admin.client, &admin, PASSWORD, "fourteen chars").await;
+    let problem = problem.expect_problem(422, "password_too_short");
+    assert!(problem.detail.starts_with("Use at least 15 characters."), "{}", problem.detail);
+}
+
+#[tokio::test]
 async fn of_concurrent_password_changes_one_succeeds() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
