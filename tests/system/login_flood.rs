@@ -11,7 +11,7 @@ const ATTACKERS: u8 = 100;
 const TRIES: usize = 20;
 const LOGIN: &str = "/api/v1/auth/password/login";
 
-/// Sends logins with a tenant of its own from one address until the owner is done. Returns how many were shed.
+/// Sends logins to a separate tenant from one address until the owner is done. Returns how many were shed.
 async fn attack(system: &TestSystem, number: u8, is_done: &AtomicBool, sent: &AtomicUsize) -> usize {
     let address = IpAddr::V4(Ipv4Addr::new(127, 9, 9, number));
     let client =

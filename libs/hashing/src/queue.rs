@@ -4,7 +4,7 @@
 //! hash per worker. Within a lane, the networks of the requesters take turns: the first waiting hash of a network goes before
 //! the second one of any other. A further hash of a network keeps its place only until the lane is full. Then a network without a
 //! waiting hash takes that place, so a full lane has one waiting hash per network. A strict limit of one would also reject the
-//! users of one office from an idle queue.
+//! users behind one shared address from an idle queue.
 
 use std::collections::VecDeque;
 

@@ -26,6 +26,8 @@ create table identity.users (
     -- The address as typed, and its normalized form for comparison: trimmed, NFC, lower case, domain in ASCII.
     email text not null,
     email_key text not null,
+    -- The same for addresses that look the same (UTS 39), so that one user cannot be mistaken for another.
+    email_skeleton text not null,
     role text not null,
     status text not null,
     -- A PHC string; null until the invite is accepted.
@@ -39,6 +41,7 @@ create table identity.users (
     created_at timestamptz not null,
     updated_at timestamptz not null,
     constraint users_email_key unique (tenant_id, email_key),
+    constraint users_email_skeleton_key unique (tenant_id, email_skeleton),
     constraint users_role_check check (role in ('member', 'admin')),
     constraint users_status_check check (status in ('invited', 'active', 'disabled')),
     constraint users_password_digest_check check (status = 'invited' or password_digest is not null)

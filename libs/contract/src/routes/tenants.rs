@@ -43,7 +43,7 @@ routes! {
     ///
     /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An administrator needs a session that was created
     /// with a password at most ten minutes ago to invite another administrator. An API key can invite members only, and only by
-    /// e-mail.
+    /// e-mail. An address that looks like the address of another user is rejected with `user_exists`.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])

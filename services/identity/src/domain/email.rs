@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_security::skeleton;
 
 /// RFC 5321, section 4.5.3.1: maximum octets of the local part, and of the address.
 const MAX_LOCAL: usize = 64;
@@ -88,6 +89,17 @@ impl EmailKey {
         &self.0
     }
 
+    /// Returns the skeleton of the address (UTS 39, section 4): addresses that look the same have the same one. Only characters
+    /// outside ASCII are replaced, so that addresses such as `corn@example.com` and `com@example.com` remain different.
+    pub(crate) fn skeleton(&self) -> String {
+        let (local, domain) = self.0.rsplit_once('@').unwrap_or_default();
+        let (domain, _) = idna::domain_to_unicode(domain);
+        let skeleton_of = |c: char| -> String {
+            if c.is_ascii() { c.to_string() } else { skeleton(c.encode_utf8(&mut [0; 4])).collect() }
+        };
+        format!("{local}@{domain}").nfkc().map(skeleton_of).collect::<String>().to_lowercase()
+    }
+
     /// Returns the part before the `@`.
     pub(crate) fn local_part(&self) -> &str {
         self.0.split('@').next().unwrap_or_default()
@@ -133,7 +145,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn addresses_that_look_the_same_have_the_same_skeleton() {
+        let skeleton = |text: &str| text.parse::<Email>().unwrap().key.skeleton();
+        for same in [
+            "ａdmin@example.com",
+            "ａｄｍｉｎ@example.com",
+            "admın@example.com",
+            "аdmin@example.com",
+            "admin@exаmple.com",
+            "Admin@Example.com",
+        ] {
+            assert_eq!(skeleton(same), "admin@example.com", "{same}");
+        }
+        assert_ne!(skeleton("josé@example.com"), skeleton("jose@example.com"));
+        assert_ne!(skeleton("ada@bücher.example"), skeleton("ada@bucher.example"));
+    }
+
     proptest! {
+        #[test]
+        fn an_ascii_address_is_its_own_skeleton(key in "[a-z0-9.]{1,9}@[a-z0-9]{1,9}[.]com") {
+            prop_assert_eq!(EmailKey(key.clone()).skeleton(), key);
+        }
+
             #[test]
             fn a_key_normalizes_to_itself_and_contains_no_control_character
     (text in "\\PC{0,40}@?\\PC{0,40}") {

@@ -51,7 +51,7 @@ pub(crate) struct SourceAttempts {
     pub(crate) window_ends_at: DateTime<Utc>,
     /// Start times of the logins in flight.
     pub(crate) in_flight: Vec<DateTime<Utc>>,
-    /// Start times of the password changes in flight. They have a limit of their own: a request names the user id at a change and
+    /// Start times of the password changes in flight. They have a separate limit: a request names the user id at a change and
     /// the e-mail address at a login, and a common limit would reveal which of them belong together.
     pub(crate) changes_in_flight: Vec<DateTime<Utc>>,
     pub(crate) last_success_at: Option<DateTime<Utc>>,
@@ -212,10 +212,7 @@ mod tests {
         assert!(throttle.admit(Purpose::ChangePassword, START).is_none());
         let login = throttle.admit(Purpose::LogIn, START).unwrap();
         throttle.cancel(&login);
-        assert!(
-            throttle.admit(Purpose::ChangePassword, START).is_none(),
-            "the login was none of the changes"
-        );
+        assert!(throttle.admit(Purpose::ChangePassword, START).is_none(), "a login does not settle a change");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::domain::email::{Email, EmailKey};
 
 /// The constraint that rejects a second user with the same address.
 pub(crate) const EMAIL_KEY: &str = "users_email_key";
+/// The constraint that rejects a second user with an address that looks the same.
+pub(crate) const EMAIL_SKELETON_KEY: &str = "users_email_skeleton_key";
 
 struct Row {
     user_id: UserId,
@@ -146,14 +148,15 @@ pub(crate) async fn insert_invited(
     sqlx::query!(
         "-- user.insert_invited
         insert into identity.users
-            (user_id, tenant_id, email, email_key, role, status, created_at, updated_at)
-        values ($1, $2, $3, $4, $5, 'invited', $6, $6)",
+            (user_id, tenant_id, email, email_key, email_skeleton, role, status, created_at, updated_at)
+        values ($1, $2, $3, $4, $7, $5, 'invited', $6, $6)",
         user_id.0,
         tenant_id.as_str(),
         email.typed(),
         email.key().as_str(),
         role.as_str(),
-        now
+        now,
+        email.key().skeleton()
     )
     .execute(tx.connection())
     .await?;

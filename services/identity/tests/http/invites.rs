@@ -35,6 +35,25 @@ async fn equivalent_spellings_of_an_address_cannot_be_invited_twice() {
 }
 
 #[tokio::test]
+async fn an_address_that_looks_like_that_of_another_user_cannot_be_invited() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let other = system.create_tenant("other").await;
+    let invite = |email: &str| json!({ "email": email, "delivery": "response" });
+    // Full-width, dotless, Cyrillic in the name, Cyrillic in the domain.
+    for email in ["ａdmin@acme.example", "admın@acme.example", "аdmin@acme.example", "admin@аcme.example"]
+    {
+        let rejected = admin.client.post("/users/invite", &invite(email)).await;
+        let problem = rejected.expect_problem(409, "user_exists");
+        assert!(problem.detail.contains("looks the same"), "{}", problem.detail);
+    }
+    other.client.post("/users/invite", &invite("admın@acme.example")).await.expect::<Invite>(201);
+    for email in ["corn@acme.example", "com@acme.example", "jose@acme.example", "josé@acme.example"] {
+        admin.client.post("/users/invite", &invite(email)).await.expect::<Invite>(201);
+    }
+}
+
+#[tokio::test]
 async fn concurrent_invites_of_one_address_create_one_invite() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

@@ -47,8 +47,8 @@ async fn logs_contain_no_token_password_or_mail() {
         &database,
         "insert into identity.tenants (tenant_id, display_name, status, created_at, updated_at)
         values ('acme', 'Acme', 'active', now(), now());
-        insert into identity.users (user_id, tenant_id, email, email_key, role, status, created_at, updated_at)
-        select gen_random_uuid(), 'acme', name || '@acme.example', name, 'member', 'invited', now(), now()
+        insert into identity.users (user_id, tenant_id, email, email_key, email_skeleton, role, status, created_at, updated_at)
+        select gen_random_uuid(), 'acme', name || '@acme.example', name, name, 'member', 'invited', now(), now()
         from unnest(array['ada', 'silent', 'parrot', 'refused']) as name;
         insert into identity.invites (invite_id, tenant_id, user_id, role, status, expires_at, created_at)
         select gen_random_uuid(), 'acme', user_id, 'member', 'pending', '2100-01-01', now() from identity.users;
