@@ -1,13 +1,14 @@
 //! Counts requests in the table `limits` of a schema, which all replicas share. Requests of a subject that exceeds a limit
 //! need no statement until its rejection expires.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::ProblemKind;
 use database::Database;
+use moka::Expiry;
+use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use service::telemetry::{Labels, Metrics};
@@ -278,41 +279,59 @@ fn delta(duration: Duration) -> TimeDelta {
     TimeDelta::microseconds(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// Clients decide how many subjects there are, so the map is bounded. Other subjects are counted in the database.
-const CAPACITY: usize = 16_384;
+/// Clients decide how many subjects there are, so the cache is bounded. It keeps the subjects that are rejected most often;
+/// others are counted in the database.
+const CAPACITY: u64 = 16_384;
 
 /// Name of a limit and a subject.
 type Key = (&'static str, String);
 
-/// Subjects that exceed a limit, with the end of their rejection.
-#[derive(Debug, Default)]
-struct Rejections(Mutex<HashMap<Key, DateTime<Utc>>>);
+/// End of a rejection, and the time until then.
+#[derive(Clone, Copy, Debug)]
+struct Rejection {
+    until: DateTime<Utc>,
+    remaining: Duration,
+}
+
+/// Removes a rejection when it ends.
+struct AtItsEnd;
+
+impl Expiry<Key, Rejection> for AtItsEnd {
+    fn expire_after_create(&self, _: &Key, rejection: &Rejection, _: Instant) -> Option<Duration> {
+        Some(rejection.remaining)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &Key,
+        rejection: &Rejection,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(rejection.remaining)
+    }
+}
+
+/// Subjects that exceed a limit.
+#[derive(Debug)]
+struct Rejections(Cache<Key, Rejection>);
+
+impl Default for Rejections {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(CAPACITY).expire_after(AtItsEnd).build())
+    }
+}
 
 impl Rejections {
     /// Returns the end of a rejection that has not expired.
     fn find(&self, limit: &'static str, subject: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let mut rejections = self.lock();
-        let key = (limit, subject.to_owned());
-        let until = rejections.get(&key).copied()?;
-        if until > now {
-            return Some(until);
-        }
-        rejections.remove(&key);
-        None
+        let rejection = self.0.get(&(limit, subject.to_owned()))?;
+        Some(rejection.until).filter(|until| *until > now)
     }
 
     fn insert(&self, limit: &'static str, subject: &str, until: DateTime<Utc>, now: DateTime<Utc>) {
-        let mut rejections = self.lock();
-        if rejections.len() >= CAPACITY {
-            rejections.retain(|_, until| *until > now);
-        }
-        if rejections.len() < CAPACITY {
-            rejections.insert((limit, subject.to_owned()), until);
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let remaining = (until - now).to_std().unwrap_or_default();
+        self.0.insert((limit, subject.to_owned()), Rejection { until, remaining });
     }
 }
 
@@ -325,26 +344,24 @@ mod tests {
     #[test]
     fn a_rejection_lasts_until_it_expires() {
         let (rejections, now) = (Rejections::default(), DateTime::UNIX_EPOCH);
-        let until = now + TimeDelta::seconds(1);
+        let until = now + TimeDelta::hours(1);
         rejections.insert("login", "192.0.2.1", until, now);
         assert_eq!(rejections.find("login", "192.0.2.1", now), Some(until));
         assert_eq!(rejections.find("login", "192.0.2.2", now), None);
         assert_eq!(rejections.find("reset", "192.0.2.1", now), None);
         assert_eq!(rejections.find("login", "192.0.2.1", until), None);
-        assert_eq!(rejections.lock().len(), 0);
     }
 
     #[test]
-    fn the_number_of_rejections_is_bounded() {
+    fn the_number_of_rejections_is_bounded_and_expired_ones_are_not_returned() {
         let (rejections, now) = (Rejections::default(), DateTime::UNIX_EPOCH);
         for n in 0..2 * CAPACITY {
-            rejections.insert("login", &n.to_string(), now + TimeDelta::seconds(1), now);
+            rejections.insert("login", &n.to_string(), now + TimeDelta::hours(1), now);
         }
-        assert_eq!(rejections.lock().len(), CAPACITY);
-        // Expired rejections are removed.
-        let later = now + TimeDelta::seconds(1);
-        rejections.insert("login", "another", later + TimeDelta::seconds(1), later);
-        assert!(rejections.find("login", "another", later).is_some());
-        assert_eq!(rejections.lock().len(), 1);
+        rejections.0.run_pending_tasks();
+        assert!(rejections.0.entry_count() <= CAPACITY);
+        let rejections = Rejections::default();
+        rejections.insert("login", "192.0.2.1", now, now);
+        assert!(!rejections.0.contains_key(&("login", "192.0.2.1".to_owned())));
     }
 }
