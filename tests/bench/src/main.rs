@@ -43,7 +43,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into four minutes]
@@ -67,6 +67,8 @@ enum Measurement {
     BatchEvents,
     /// Single events per second
     SingleEvents,
+    /// Memory of 10,000 connections that do not complete their requests
+    Connections,
 }
 
 #[tokio::main]
@@ -111,6 +113,7 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
                 Measurement::Credentials => bench.credentials().await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
+                Measurement::Connections => bench.connections().await?,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The measurements.
 
+mod connections;
 mod credentials;
 mod events;
 mod images;
