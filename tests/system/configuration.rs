@@ -30,24 +30,48 @@ async fn check_config_prints_the_effective_configuration_without_secrets() {
 }
 
 #[tokio::test]
+async fn check_config_warns_about_unknown_variables() {
+    let mut command = Services::prepare().await.command(Upstream::Identity);
+    command.arg("--check-config").env("SVC_LIMIT_LOGN", "1/s");
+    let output = output_of(command).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("unknown variable SVC_LIMIT_LOGN; did you mean SVC_LIMIT_LOGIN?"), "{stderr}");
+}
+
+#[tokio::test]
 async fn a_service_reports_all_configuration_errors_at_once_without_secrets() {
+    const COMMON: [(&str, &str); 7] = [
+        ("SVC_SERVICE_TOKEN", "too-short"),
+        ("SVC_LISTEN", "8080"),
+        ("SVC_LOG", "bogus=foo=bar"),
+        ("SVC_NATS_URL", "http://too-short"),
+        ("SVC_PUBLIC_URL", "ftp://svc.example/path"),
+        ("SVC_TRUSTED_PROXIES", "10.0.0.1"),
+        ("SVC_CONNECTIONS_PER_ADDRESS", "0"),
+    ];
+    const IDENTITY: [&str; 7] = [
+        "SVC_DATABASE_URL",
+        "SVC_INVITE_TTL",
+        "SVC_ARGON2_TIME_COST",
+        "SVC_ARGON2_MEMORY_COST",
+        "SVC_ARGON2_PARALLELISM",
+        "SVC_ARGON2_HASH_LEN",
+        "SVC_ARGON2_SALT_LEN",
+    ];
     let services = Services::prepare().await;
     for (service, invalid) in [
-        (Upstream::Identity, ["SVC_ARGON2_TIME_COST", "SVC_INVITE_TTL"]),
-        (Upstream::Session, ["SVC_SESSION_IDLE", "SVC_DEVICE_MAX"]),
-        (Upstream::Ingest, ["SVC_STREAM_MODE", "SVC_STREAM_MAX_BYTES"]),
+        (Upstream::Identity, &IDENTITY[..]),
+        (Upstream::Session, &["SVC_DATABASE_URL", "SVC_SESSION_IDLE", "SVC_DEVICE_MAX"]),
+        (Upstream::Ingest, &["SVC_STREAM_MODE", "SVC_STREAM_MAX_BYTES"]),
     ] {
         for arguments in [&["--check-config"][..], &[]] {
             let mut command = services.command(service);
-            command
-                .args(arguments)
-                .env("SVC_SERVICE_TOKEN", "too-short")
-                .env(invalid[0], "x")
-                .env(invalid[1], "y");
+            command.args(arguments).envs(COMMON).envs(invalid.iter().map(|name| (name, "0x")));
             let output = output_of(command).await;
             assert_eq!(output.status.code(), Some(64), "{output:?}");
             let stderr = String::from_utf8(output.stderr).unwrap();
-            for name in ["SVC_SERVICE_TOKEN", invalid[0], invalid[1]] {
+            for name in COMMON.iter().map(|(name, _)| name).chain(invalid) {
                 assert!(stderr.contains(name), "{}: {name} is missing in {stderr}", service.name());
             }
             assert!(!stderr.contains("too-short"), "{stderr}");

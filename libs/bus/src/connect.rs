@@ -76,6 +76,14 @@ pub enum ConnectError {
     Unreachable(#[from] async_nats::ConnectError),
 }
 
+/// Checks the form of a list of NATS addresses.
+///
+/// # Errors
+/// An address is malformed.
+pub fn check_url(text: &str) -> Result<(), ConnectError> {
+    connect_options(&Config::new(text, "")).map(|_| ())
+}
+
 /// Connects to NATS. The client reconnects without limit, so messages that need an acknowledgement must not be
 /// published through it.
 pub async fn connect(config: &Config) -> Result<Client, ConnectError> {

@@ -9,7 +9,7 @@ mod streams;
 mod subject;
 
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use connect::{Config, ConnectError, NATS_URL, connect};
+pub use connect::{Config, ConnectError, NATS_URL, check_url, connect};
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationKeys, InvalidationListener,
     InvalidationMessage, InvalidationPublisher,

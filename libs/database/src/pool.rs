@@ -33,6 +33,18 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 
+/// Checks the form of a Postgres URL, and returns it.
+///
+/// # Errors
+/// The URL is malformed.
+pub fn parse_url(text: &str) -> Result<String, &'static str> {
+    let is_postgres = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
+    match PgConnectOptions::from_str(text) {
+        Ok(_) if is_postgres => Ok(text.to_owned()),
+        _ => Err("malformed Postgres URL"),
+    }
+}
+
 /// The database of a service: its pool, schema and outbox. Clones share them.
 #[derive(Clone)]
 pub struct Database {

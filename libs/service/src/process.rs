@@ -1,10 +1,13 @@
 //! Runs one service as a process: command line, configuration, logs, listeners and shutdown.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::str::FromStr;
 
+use ::http::Uri;
 use axum::Router;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -38,6 +41,20 @@ pub const PUBLIC_URL: Variable = Variable::new("SVC_PUBLIC_URL", "URL without a 
     .default("http://127.0.0.1:8080")
     .meaning("Public origin of the installation. Links in mails and problem documents start with it.");
 
+/// Parses an origin: scheme `http` or `https`, host and port.
+///
+/// # Errors
+/// A message that describes the expected form.
+pub fn parse_origin<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    let uri: Uri = text.parse().map_err(|_| "malformed URL".to_owned())?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let has_user = uri.authority().is_none_or(|authority| authority.as_str().contains('@'));
+    if !is_http || has_user || !matches!(uri.path(), "" | "/") || text.contains(['?', '#']) {
+        return Err("must be http:// or https:// with a host, without user, path and query".to_owned());
+    }
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
 const fn listen(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
     Variable::new(name, "address:port").default(default).meaning(meaning)
 }
@@ -48,7 +65,7 @@ crate::variables! {
         public: SocketAddr = LISTEN.required(),
         internal: SocketAddr = LISTEN_INTERNAL.required(),
         admin: SocketAddr = LISTEN_ADMIN.required(),
-        log: String = LOG.required(),
+        log: String = LOG.required_with(telemetry::parse_directives),
         traces: TraceSettings,
     }
 }
@@ -121,9 +138,21 @@ pub async fn main<P: Program>() -> ExitCode {
     }
 }
 
+/// Checks the configuration of a service.
+///
+/// # Errors
+/// All errors of the configuration.
+pub fn check<P: Program>(environment: &Environment) -> Result<(), ConfigErrors> {
+    load::<P>(environment).map(|_| ())
+}
+
 /// Prints the effective configuration, or its errors.
 fn check_config<P: Program>(environment: &Environment) -> ExitCode {
-    if let Err(errors) = load::<P>(environment) {
+    for warning in unknown_names(environment, &P::variables()) {
+        // Standard error can be closed; then there is no place to report to.
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    if let Err(errors) = check::<P>(environment) {
         return report_config_errors(&errors);
     }
     match io::stdout().write_all(environment.effective(&P::variables()).as_bytes()) {
@@ -240,4 +269,27 @@ pub fn memory_limit() -> Option<u64> {
         .iter()
         .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
         .filter(|bytes| *bytes < 1 << 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_url_is_an_origin() {
+        for good in ["https://svc.example", "http://127.0.0.1:8080", "https://[::1]:8080/"] {
+            assert_eq!(parse_origin::<String>(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "svc.example",
+            "ftp://svc.example",
+            "https://svc.example/path",
+            "https://user@svc.example",
+            "https://svc.example?a=b",
+            "https://svc.example#a",
+            "https://",
+        ] {
+            assert!(parse_origin::<String>(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
 use service::config::{Reader, Variable, Variables};
 use service::http::ConnectionSettings;
-use service::process::PUBLIC_URL;
+use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
 
 use crate::branding::Branding;
@@ -28,15 +28,15 @@ service::variables! {
     #[derive(Clone)]
     pub struct Config {
         /// Postgres URL of the runtime role.
-        pub database_url: String = DATABASE_URL.required(),
+        pub database_url: String = DATABASE_URL.required_with(database::parse_url),
         /// Origin of the public API.
-        pub public_url: Url = PUBLIC_URL.required(),
+        pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of the session service.
         pub session_url: Url = SESSION_URL.required(),
         pub(crate) service_token: Secret =
             SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),
         pub(crate) platform_secret: PlatformSecret,
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| Ok::<_, String>(Secret::new(text))),
+        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         pub(crate) argon2: Argon2,
         /// Number of passwords that are hashed in parallel. The default is one per core, limited to half of the memory
@@ -89,15 +89,15 @@ service::variables! {
 service::variables! {
     struct Argon2Variables {
         /// Iterations of Argon2id.
-        time_cost: u32 = Variable::new("SVC_ARGON2_TIME_COST", "iterations, 1 to 10").default("3").required(),
+        time_cost: u32 = Variable::new("SVC_ARGON2_TIME_COST", "iterations, 1 to 10").default("3").between(1, 10),
         /// Memory of one Argon2id hash.
-        memory_cost: u32 = Variable::new("SVC_ARGON2_MEMORY_COST", "KiB, up to 524288").default("65536").required(),
+        memory_cost: u32 = Variable::new("SVC_ARGON2_MEMORY_COST", "KiB, 8 to 524288").default("65536").between(8, 524_288),
         /// Lanes of Argon2id.
-        parallelism: u32 = Variable::new("SVC_ARGON2_PARALLELISM", "lanes, 1 to 16").default("4").required(),
+        parallelism: u32 = Variable::new("SVC_ARGON2_PARALLELISM", "lanes, 1 to 16").default("4").between(1, 16),
         /// Output length of Argon2id.
-        hash_len: usize = Variable::new("SVC_ARGON2_HASH_LEN", "bytes, 16 to 64").default("32").required(),
+        hash_len: usize = Variable::new("SVC_ARGON2_HASH_LEN", "bytes, 16 to 64").default("32").between(16, 64),
         /// Salt length of Argon2id.
-        salt_len: usize = Variable::new("SVC_ARGON2_SALT_LEN", "bytes, 8 to 48").default("16").required(),
+        salt_len: usize = Variable::new("SVC_ARGON2_SALT_LEN", "bytes, 8 to 48").default("16").between(8, 48),
     }
 }
 

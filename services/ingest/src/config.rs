@@ -5,21 +5,21 @@ use bus::{Durability, InvalidationKeys, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Variable, parse_bytes};
 use service::http::ConnectionSettings;
-use service::process::PUBLIC_URL;
+use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
 
 service::variables! {
     /// Configuration of the ingest service.
     #[derive(Clone)]
     pub struct Config {
-        pub(crate) public_url: Url = PUBLIC_URL.required(),
+        pub(crate) public_url: Url = PUBLIC_URL.required_with(parse_origin),
         pub(crate) connections: ConnectionSettings,
         pub(crate) session_url: Url = SESSION_URL.required(),
         pub(crate) service_token: Secret =
             SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),
         pub(crate) previous_service_token: Option<SharedSecret> =
             SERVICE_TOKEN_PREVIOUS.optional_with(SharedSecret::service),
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| Ok::<_, String>(Secret::new(text))),
+        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         /// Reaction to a missing stream: `verify` reports an error, `ensure` creates the stream.
         pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`verify` or `ensure`")
             .default("verify")

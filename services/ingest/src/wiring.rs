@@ -88,11 +88,15 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     tasks.spawn_short(async move {
         stop.run_until_cancelled(open_gate).await;
     });
-    let edge =
-        Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry).with_trusted_proxies(&config.connections.proxies);
+    let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
+        .with_trusted_proxies(&config.connections.proxies);
     let app =
         App { verifier: Arc::new(verifier), publisher, clock, body_budget: MemoryBudget::new(BODY_BUDGET) };
-    Ok(Routers { public: edge.wrap(http::public(app)), internal: None, connections: config.connections.clone() })
+    Ok(Routers {
+        public: edge.wrap(http::public(app)),
+        internal: None,
+        connections: config.connections.clone(),
+    })
 }
 
 /// Checks the streams until they are valid. Logs each error once.

@@ -11,7 +11,7 @@ use database::DATABASE_URL;
 use ratelimit::{Limit, Rate};
 use service::config::{Setting, Variable};
 use service::http::ConnectionSettings;
-use service::process::PUBLIC_URL;
+use service::process::{PUBLIC_URL, parse_origin};
 
 use crate::domain::session::Lifetimes;
 
@@ -23,12 +23,12 @@ service::variables! {
     #[derive(Clone)]
     pub struct Config {
         /// Postgres URL of the runtime role.
-        pub database_url: String = DATABASE_URL.required(),
+        pub database_url: String = DATABASE_URL.required_with(database::parse_url),
         /// Origin of the public API.
-        pub public_url: String = PUBLIC_URL.required(),
+        pub public_url: String = PUBLIC_URL.required_with(parse_origin),
         /// Secret of the internal API.
         pub service_secret: ServiceSecret,
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| Ok::<_, String>(Secret::new(text))),
+        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         /// Idle timeout of a session from a password login.
         pub(crate) session_idle: Duration = lifetime("SVC_SESSION_IDLE", "1h"),

@@ -1,6 +1,7 @@
 //! The three services in one process: one public router that routes by path prefix, and the internal API of session on
 //! loopback.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
@@ -10,9 +11,9 @@ use contract::paths::{Upstream, upstream_of};
 use identity::Identity;
 use ingest::Ingest;
 use service::Tasks;
-use service::config::{Environment, Variables as _};
+use service::config::{ConfigErrors, Environment, Variables as _};
 use service::health::Readiness;
-use service::process::{Program, Routers};
+use service::process::{self, Program, Routers};
 use service::telemetry::Telemetry;
 use session::Session;
 use tokio::net::TcpListener;
@@ -62,10 +63,45 @@ pub async fn start(
     telemetry: &Telemetry,
 ) -> anyhow::Result<Routers> {
     let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let session_url = format!("http://{}", internal.local_addr()?);
+    let [for_identity, for_session, for_ingest] = environments(settings, environment, session_url);
+
+    let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
+    if let Some(router) = session.internal {
+        let serve = service::http::serve(internal, router, tasks.clone(), tasks.stopping().clone());
+        // Stops after the public port is drained: requests in flight there still use it.
+        tasks.spawn("internal API", serve);
+    }
+    let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
+    let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
+    let public = route_by_path(identity.public, session.public, ingest.public);
+    // All services have the same environment, so their settings are equal.
+    Ok(Routers { public, internal: None, connections: identity.connections })
+}
+
+/// Checks the configuration of all services.
+///
+/// # Errors
+/// All errors of the configuration.
+pub fn check(settings: &Settings, environment: &Environment) -> Result<(), ConfigErrors> {
+    let [identity, session, ingest] = environments(settings, environment, "http://session".to_owned());
+    let checked = [
+        process::check::<Identity>(&identity),
+        process::check::<Session>(&session),
+        process::check::<Ingest>(&ingest),
+    ];
+    // Several services read most variables.
+    let errors: BTreeSet<_> =
+        checked.into_iter().filter_map(Result::err).flat_map(|errors| errors.0).collect();
+    if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors.into_iter().collect())) }
+}
+
+/// Returns the environments of identity, session and ingest.
+fn environments(settings: &Settings, environment: &Environment, session_url: String) -> [Environment; 3] {
     let common = environment.clone().with([
         ("SVC_PUBLIC_URL", settings.public_url.clone()),
         ("SVC_SERVICE_TOKEN", settings.service_token.clone()),
-        ("SVC_SESSION_URL", format!("http://{}", internal.local_addr()?)),
+        ("SVC_SESSION_URL", session_url),
     ]);
     let for_session = common.clone().with([
         ("SVC_DATABASE_URL", &settings.session_database_url),
@@ -81,18 +117,7 @@ pub async fn start(
         for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);
     }
     let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
-
-    let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
-    if let Some(router) = session.internal {
-        let serve = service::http::serve(internal, router, tasks.clone(), tasks.stopping().clone());
-        // Stops after the public port is drained: requests in flight there still use it.
-        tasks.spawn("internal API", serve);
-    }
-    let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
-    let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
-    let public = route_by_path(identity.public, session.public, ingest.public);
-    // All services have the same environment, so their settings are equal.
-    Ok(Routers { public, internal: None, connections: identity.connections })
+    [for_identity, for_session, for_ingest]
 }
 
 /// Returns whether a mail server sends the mails. If not, they are written to files.

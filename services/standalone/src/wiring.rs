@@ -12,7 +12,7 @@ use hashing::{RawToken, SystemEntropy, TokenKind};
 use identity::Identity;
 use ingest::Ingest;
 use service::Tasks;
-use service::config::{Environment, Variable, unknown_names};
+use service::config::{ConfigErrors, Environment, Variable, unknown_names};
 use service::health::{self, Readiness};
 use service::process::{LISTEN_ADMIN, PUBLIC_URL, Program as _, Routers};
 use service::telemetry::{Metrics, Telemetry};
@@ -76,8 +76,7 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     for warning in unknown_names(environment, &known) {
         tracing::warn!("{warning}");
     }
-    let unset = DEFAULTS.into_iter().filter(|(name, _)| environment.get(name).is_none());
-    let environment = environment.clone().with(unset);
+    let environment = with_defaults(environment);
     let readiness = Readiness::default();
     telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
@@ -91,6 +90,31 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let client = PlatformClient::new(base_url, &settings.platform_token, &invite_file)?;
     let first_tenant = client.ensure_first_tenant().await.context("failed to create the first tenant")?;
     Ok(StartedServices { first_tenant: watch_invite(client, first_tenant, tasks), admin_url })
+}
+
+/// Checks the configuration before anything is created. Placeholders replace the addresses of the servers and the secrets.
+///
+/// # Errors
+/// All errors of the configuration.
+pub(crate) fn check(environment: &Environment) -> Result<(), ConfigErrors> {
+    let (database, nats) = ("postgres://localhost/svc".to_owned(), "nats://localhost".to_owned());
+    let secret = "x".repeat(32);
+    let placeholders = Settings {
+        public_url: environment.get(PUBLIC_URL.name).unwrap_or("http://localhost").to_owned(),
+        identity_database_url: database.clone(),
+        session_database_url: database,
+        nats_urls: NatsUrls { identity: nats.clone(), session: nats.clone(), ingest: nats },
+        service_token: secret.clone(),
+        platform_token: RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose().to_owned(),
+        limiter_key: secret,
+        mail_dir: "mail".to_owned(),
+    };
+    services::check(&placeholders, &with_defaults(environment))
+}
+
+fn with_defaults(environment: &Environment) -> Environment {
+    let unset = DEFAULTS.into_iter().filter(|(name, _)| environment.get(name).is_none());
+    environment.clone().with(unset)
 }
 
 /// All variables of the services in this process.

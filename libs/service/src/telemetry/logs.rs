@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::filter::{FilterExt as _, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -30,6 +30,19 @@ pub enum Output {
     Stdout,
     /// Standard error, for processes that print to people on standard output.
     Stderr,
+}
+
+/// Checks `SVC_LOG`, and returns it. A single word must be a level: the library would take any other word for a module.
+///
+/// # Errors
+/// A message that describes the expected form.
+pub fn parse_directives(text: &str) -> Result<String, String> {
+    let is_word = |part: &str| !part.contains(['=', '[']);
+    let mut parts = text.split(',');
+    if parts.any(|part| is_word(part) && part.parse::<LevelFilter>().is_err()) {
+        return Err("must be levels or module=level, separated by commas".to_owned());
+    }
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Creates the layer that writes events. It ignores spans: their data would repeat the request's.
@@ -180,6 +193,16 @@ mod tests {
         assert_eq!(parsed[0]["client_address"], "192.0.2.1");
         assert_eq!(parsed[0]["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!((&parsed[1]["message"], parsed[1].get("request_id")), (&"outside".into(), None));
+    }
+
+    #[test]
+    fn log_directives_name_levels() {
+        for good in ["info", "off", "warn,identity=debug", "info,identity::http=trace"] {
+            assert_eq!(parse_directives(good).as_deref(), Ok(good));
+        }
+        for bad in ["inf", "bogus=foo=bar", "info,identity", "identity=loud", "info, identity=debug"] {
+            assert!(parse_directives(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(super) struct Up {
 impl Up {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = Environment::from_process();
+        if let Err(errors) = wiring::check(&environment) {
+            return Ok(service::process::report_config_errors(&errors));
+        }
         // Only warnings by default: the output of `up` is for people.
         let telemetry = Telemetry::start("standalone", &TraceSettings::load(&environment)?)?;
         telemetry.install(environment.get(LOG.name).unwrap_or("warn"), Output::Stderr);

@@ -54,6 +54,24 @@ async fn a_stopped_run_leaves_no_process_and_the_next_run_has_its_data_and_ports
     }
 }
 
+#[test]
+fn an_invalid_configuration_is_reported_before_anything_is_created() {
+    let installation = Installation::new();
+    let invalid = [
+        ("SVC_LOG", "inf"),
+        ("SVC_LIMIT_LOGIN", "many"),
+        ("SVC_LISTEN_ADMIN", "9090"),
+        ("SVC_SESSION_IDLE", "1s"),
+    ];
+    let output = installation.up_command("data", 0).envs(invalid).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for (name, value) in invalid {
+        assert_eq!(stderr.matches(&format!("{name}={value}")).count(), 1, "{stderr}");
+    }
+    assert!(!installation.path("data").exists());
+}
+
 #[tokio::test]
 async fn the_run_file_is_readable_by_its_owner_only() {
     let installation = Installation::new();
