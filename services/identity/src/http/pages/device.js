@@ -48,15 +48,13 @@ async function inspect() {
 
 async function decide(decision) {
   try {
-    await page.busy(() => device("decide", { decision }));
+    await page.busy(() => device("decide", { decision }).finally(logOut));
     page.forget();
     page.showSection(decision === "approve" ? "approved" : "denied");
   } catch (error) {
     page.showSection("task");
     page.showError(fieldOf(error.code), page.message(error));
     page.focusError(form);
-  } finally {
-    await logOut();
   }
 }
 
