@@ -61,7 +61,7 @@ impl Row for Invite {
 ///
 /// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
 /// (members only, by mail only), or the platform token and a tenant. To invite an administrator, log in with the password again
-/// if the login is older than ten minutes.
+/// if the login is older than ten minutes. At most three invites are mailed to one address within an hour.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// E-mail address of the user.
@@ -89,7 +89,7 @@ impl Command for InviteCommand {
         ),
     ];
     const AGENT_NOTES: &'static str = "Not idempotent: a second invite while one is pending fails with \
-        invite_pending. With --delivery response, the output contains a credential that is shown only once. \
+        invite_pending. The fourth mail to one address within an hour fails with rate_limited. With --delivery response, the output contains a credential that is shown only once. \
         Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
     const SEE_ALSO: Names = &["users accept-invite", "invites list", "invites resend", "tenants create"];
 
@@ -204,8 +204,8 @@ impl Command for List {
 
 /// Resend a pending invite with a new token.
 ///
-/// The old token becomes invalid, and the expiry starts again. Requires an administrator, an API key with the scope
-/// `users:write`, or the platform token and a tenant.
+/// The old token becomes invalid, and the expiry starts again. The mail counts as an invite to the address. Requires an
+/// administrator, an API key with the scope `users:write`, or the platform token and a tenant.
 #[derive(Args)]
 pub(crate) struct Resend {
     /// Invite id.
@@ -243,8 +243,8 @@ impl Command for Resend {
 
 /// Revoke a pending invite.
 ///
-/// Requires an administrator, an API key with the scope `users:write`, or the platform token and a tenant. Asks for
-/// confirmation.
+/// Deletes the invited user. Requires an administrator, an API key with the scope `users:write`, or the platform token and a
+/// tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
     /// Invite id.

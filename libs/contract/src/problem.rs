@@ -117,6 +117,7 @@ problems! {
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
+    TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites", "Revoke pending invites, or wait until they are accepted or expire.";
     MailUnavailable = "mail_unavailable", 409, "E-mail is not configured", "Request the token in the response with `\"delivery\": \"response\"`, or configure e-mail.";
     EventIdConflict = "event_id_conflict", 409, "Another event in the batch has the same id", "Use a different event id for each event of a source.";
     BodyTooLarge = "body_too_large", 413, "The body is too large", "Send at most the size named in `detail`.";

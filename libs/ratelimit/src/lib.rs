@@ -14,6 +14,6 @@ mod limiter;
 mod source;
 
 pub use layer::class_of;
-pub use limit::{DEFAULT, DEVICE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
+pub use limit::{DEFAULT, DEVICE, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};
 pub use source::{Network, Source, source};

@@ -11,8 +11,14 @@ use service::config::{Setting, Variable};
 pub const LOGIN: Variable =
     variable("SVC_LIMIT_LOGIN", "30/min", "Rate limit of logins and password changes per client address.");
 /// Limit of password reset requests.
-pub const RESET: Variable =
-    variable("SVC_LIMIT_RESET", "5/h", "Rate limit of password reset requests per client address.");
+pub const RESET: Variable = variable(
+    "SVC_LIMIT_RESET",
+    "5/h",
+    "Rate limit of password reset requests per account and client address. A client address can request twelve times as many for all accounts.",
+);
+/// Limit of invites.
+pub const INVITE: Variable =
+    variable("SVC_LIMIT_INVITE", "500/h", "Rate limit of invites and resent invites per tenant.");
 /// Limit of requests with an invite or reset token.
 pub const TOKEN: Variable = variable(
     "SVC_LIMIT_TOKEN",

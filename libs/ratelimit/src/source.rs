@@ -41,6 +41,16 @@ pub fn source(address: IpAddr) -> Source {
 }
 
 impl Source {
+    /// The requests of this source for one account. A source is allowed `accounts` times as many requests for all accounts
+    /// together.
+    #[must_use]
+    pub fn of_account(self, account: &str, accounts: u32) -> Self {
+        let one = Network { name: format!("{account} {self}"), width: 1 };
+        let all =
+            self.networks.into_iter().map(|network| Network { width: network.width * accounts, ..network });
+        Self { networks: std::iter::once(one).chain(all).collect() }
+    }
+
     /// Returns the networks, narrowest first.
     pub fn networks(&self) -> &[Network] {
         &self.networks
@@ -74,6 +84,13 @@ mod tests {
 
     fn names(address: u128) -> Vec<String> {
         source(Ipv6Addr::from(address).into()).networks.into_iter().map(|network| network.name).collect()
+    }
+
+    #[test]
+    fn an_account_is_the_narrowest_network_of_its_source() {
+        let networks = source(Ipv6Addr::LOCALHOST.into()).of_account("ada", 12).networks;
+        let known: Vec<_> = networks.iter().map(|network| (network.name.as_str(), network.width)).collect();
+        assert_eq!(known, [("ada ::/64", 1), ("::/64", 12), ("::/56", 48), ("::/48", 192)]);
     }
 
     #[test]

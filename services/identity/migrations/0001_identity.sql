@@ -51,7 +51,11 @@ create index users_tenant_idx on identity.users (tenant_id, user_id);
 create table identity.invites (
     invite_id uuid primary key,
     tenant_id text not null constraint invites_tenant_id_fkey references identity.tenants,
-    user_id uuid not null constraint invites_user_id_fkey references identity.users,
+    -- The invited user, who is deleted when the invite is revoked or has expired.
+    user_id uuid not null,
+    -- The address as typed, and its normalized form.
+    email text not null,
+    email_key text not null,
     -- The administrator who created the invite. Null for an API key and the platform administrator.
     invited_by uuid constraint invites_invited_by_fkey references identity.users,
     role text not null,
@@ -68,8 +72,12 @@ create table identity.invites (
     constraint invites_settled_at_check check ((settled_at is null) = (status = 'pending'))
 );
 -- If two administrators invite the same person at the same time, one request fails.
-create unique index invites_pending_key on identity.invites (user_id) where status = 'pending';
+create unique index invites_pending_key on identity.invites (tenant_id, email_key) where status = 'pending';
 create index invites_tenant_idx on identity.invites (tenant_id, invite_id);
+create index invites_invited_by_idx on identity.invites (invited_by);
+-- The purge finds expired and settled invites.
+create index invites_expires_at_idx on identity.invites (expires_at) where status = 'pending';
+create index invites_settled_at_idx on identity.invites (settled_at);
 
 create table identity.resets (
     -- The id of the outbox message of the request, so that a message that is delivered twice creates one reset.
@@ -128,6 +136,19 @@ create unlogged table identity.limits (
 -- No index on the time, and free space in each page, so that updates are HOT.
 with (fillfactor = 50);
 
+-- Mails per recipient and hour over all tenants. The key is an HMAC of the address, so that the table does not reveal who
+-- receives mails. The rows belong to no tenant, so row-level security does not apply. Unlogged, because a crash only resets the
+-- limits.
+create unlogged table identity.recipients (
+    kind text not null,
+    recipient_key bytea not null,
+    -- The times of the last mails, newest first, at most as many as the limit allows.
+    mailed_at timestamptz[] not null,
+    -- Whether the last mail was allowed.
+    allowed boolean not null,
+    constraint recipients_pkey primary key (kind, recipient_key)
+);
+
 -- Login throttling. `account_key` is an HMAC of tenant and address, so that unknown accounts are throttled like known ones and
 -- the table does not reveal which accounts exist. The rows belong to no tenant, so row-level security does not apply.
 
@@ -171,6 +192,8 @@ alter table identity.users force row level security;
 create policy users_tenant on identity.users to svc_identity
     using (tenant_id = current_setting('svc.tenant_id', true));
 create policy users_migrator on identity.users to svc_identity_migrator using (true);
+-- Revoking an invite deletes its user. No other user can be deleted.
+create policy users_delete on identity.users as restrictive for delete to svc_identity using (status = 'invited');
 
 alter table identity.invites enable row level security;
 alter table identity.invites force row level security;
@@ -191,8 +214,10 @@ create policy outbox_tenant on identity.outbox to svc_identity
 create policy outbox_migrator on identity.outbox to svc_identity_migrator using (true);
 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
+grant delete on identity.users to svc_identity;
 grant insert, select (fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
-grant select, insert, update, delete on identity.limits, identity.login_attempts, identity.login_failures to svc_identity;
+grant select, insert, update, delete on
+    identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
 
 -- Functions that read or write rows of all tenants. The comment of each gives the reason. Only the runtime role may call them.
@@ -230,6 +255,38 @@ create function identity.find_invite(in_digest bytea)
 returns table (invite_id uuid, tenant_id text)
 language sql stable security definer set search_path = '' as $$
     select invite_id, tenant_id from identity.invites where digest = in_digest
+$$;
+
+-- The purge deletes the users of invites that expired before a time, and invites that were settled before a time, of all
+-- tenants. Returns the larger number of rows.
+create function identity.purge_invites(in_expired_before timestamptz, in_settled_before timestamptz, in_limit bigint)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with expired as (
+        update identity.invites
+        set status = 'expired', settled_at = expires_at
+        where invite_id = any(array(
+            select invite_id from identity.invites
+            where status = 'pending' and expires_at <= in_expired_before
+            limit in_limit
+            for update skip locked
+        ))
+        returning user_id
+    ),
+    deleted as (
+        delete from identity.users using expired
+        where users.user_id = expired.user_id and users.status = 'invited'
+    ),
+    settled as (
+        delete from identity.invites where invite_id = any(array(
+            select invite_id from identity.invites
+            where settled_at <= in_settled_before
+            limit in_limit
+            for update skip locked
+        ))
+        returning 1
+    )
+    select greatest((select count(*) from expired), (select count(*) from settled))
 $$;
 
 -- Confirm a reset: the token determines the tenant.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use audit::{AuditEvent, AuditLog};
 use authn::{PlatformSecret, SessionClient};
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
 use prometheus_client::metrics::counter::Counter;
@@ -26,8 +26,10 @@ use url::Url;
 use crate::breach_set::BreachSet;
 use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;
+use crate::domain::email::EmailKey;
 use crate::domain::password::PasswordPolicy;
 use crate::message::Message;
+use crate::store::recipient::{self, MailLimit};
 
 /// The dependencies of the use cases. Clones share them.
 #[derive(Clone)]
@@ -41,6 +43,7 @@ pub(crate) struct App {
     pub(crate) policy: PasswordPolicy,
     pub(crate) breach_set: Option<Arc<BreachSet>>,
     pub(crate) invite_ttl: TimeDelta,
+    pub(crate) max_pending_invites: i64,
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
     /// The public origin.
@@ -82,6 +85,22 @@ impl Work<'_> {
             let (app, tenant_id, message) = (self.app.clone(), self.tx.tenant_id().clone(), message.clone());
             self.tx.after_commit(async move { app.push_now(&tenant_id, &message).await });
         }
+    }
+
+    /// Counts a mail to a recipient over all tenants. Returns the time of the next one if the recipient already has the maximum.
+    pub(crate) async fn count_mail(
+        &mut self,
+        limit: &MailLimit,
+        email: &EmailKey,
+    ) -> Result<Option<DateTime<Utc>>, Error> {
+        let recipient = self.app.limiter_keys.recipient(email);
+        let next_at = recipient::count_mail(self, limit, &recipient).await?;
+        let decisions = self.app.limiter.metrics();
+        match next_at {
+            None => decisions.allowed(limit.name),
+            Some(_) => decisions.rejected(limit.name),
+        }
+        Ok(next_at)
     }
 
     /// Commits, then runs the post-commit actions.

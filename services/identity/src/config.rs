@@ -53,6 +53,9 @@ service::variables! {
         pub(crate) invite_ttl: Duration = Variable::new("SVC_INVITE_TTL", "duration, 1h to 7d")
             .default("72h")
             .duration(Duration::from_hours(1), Duration::from_hours(7 * 24)),
+        /// Pending invites that a tenant can have.
+        pub(crate) max_pending_invites: i64 =
+            Variable::new("SVC_MAX_PENDING_INVITES", "number, 1 to 100000").default("1000").between(1, 100_000),
         /// Lifetime of a password reset.
         pub(crate) reset_ttl: Duration = Variable::new("SVC_RESET_TTL", "duration, 5m to 1h")
             .default("30m")
@@ -79,7 +82,9 @@ service::variables! {
         pub(crate) login: Limit = Limit::setting(ratelimit::LOGIN, "login"),
         /// Requests for a password reset.
         pub(crate) reset: Limit = Limit::setting(ratelimit::RESET, "reset"),
-        /// Requests with an invite token or a reset token.
+        /// Invites and resent invites of a tenant.
+        pub(crate) invite: Limit = Limit::setting(ratelimit::INVITE, "invite"),
+        /// Attempts to accept an invite or a reset token.
         pub(crate) token: Limit = Limit::setting(ratelimit::TOKEN, "token"),
         /// All other routes.
         pub(crate) other: Limit = Limit::setting(ratelimit::DEFAULT, "default"),

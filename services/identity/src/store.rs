@@ -2,6 +2,7 @@
 
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
+pub(crate) mod recipient;
 pub(crate) mod reset;
 pub(crate) mod tenant;
 pub(crate) mod user;

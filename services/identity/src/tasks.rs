@@ -1,5 +1,5 @@
 //! Background tasks: delivery of outbox messages (mails, and account status for the session service), and the purge of
-//! expired login attempts.
+//! expired rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::domain::email::EmailKey;
 use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
-use crate::store::login_attempt;
+use crate::store::{login_attempt, recipient};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 /// Small, so that a login does not wait long for a row lock.
@@ -87,11 +87,11 @@ fn transient(error: impl std::error::Error + 'static) -> DeliveryError {
     DeliveryError::Transient(chain(&error))
 }
 
-/// Deletes expired login attempts until the tasks are stopped.
+/// Deletes expired login attempts, counters of mails and invites until the tasks are stopped.
 pub(crate) async fn purge(app: App, tasks: Tasks) {
     loop {
         if let Err(error) = purge_once(&app).await {
-            tracing::warn!(error = chain(&error), "failed to purge expired login attempts");
+            tracing::warn!(error = chain(&error), "failed to purge expired rows");
         }
         tokio::select! {
             () = tokio::time::sleep(PURGE_INTERVAL) => {}
@@ -103,5 +103,6 @@ pub(crate) async fn purge(app: App, tasks: Tasks) {
 async fn purge_once(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
     while login_attempt::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
-    Ok(())
+    while recipient::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
+    app.purge_invites(PURGE_BATCH).await
 }

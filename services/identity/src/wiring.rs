@@ -114,6 +114,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         public_url: config.public_url.clone(),
+        max_pending_invites: config.max_pending_invites,
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
         audit: AuditLog::new(config.audit_personal),

@@ -1,4 +1,4 @@
-//! Login throttling of the identity service on a manual clock.
+//! Login throttling and the purge of the identity service on a manual clock.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
@@ -10,3 +10,5 @@ mod context;
 mod in_flight;
 #[path = "throttle/lockout.rs"]
 mod lockout;
+#[path = "throttle/purge.rs"]
+mod purge;

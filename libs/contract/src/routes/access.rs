@@ -77,7 +77,7 @@ pub enum RateLimit {
     /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
     /// request fails with 503. `Reset`, `Token` and `Device` work in the same way.
     Login,
-    /// Requests for a password reset.
+    /// Requests for a password reset, counted per account and client address.
     Reset,
     /// Redeeming a single-use token.
     Token,

@@ -44,6 +44,9 @@ routes! {
     /// Sends the token by e-mail, or returns it with `"delivery": "response"`. An administrator needs a session that was created
     /// with a password at most ten minutes ago to invite another administrator. An API key can invite members only, and only by
     /// e-mail. An address that looks like the address of another user is rejected with `user_exists`.
+    ///
+    /// At most three invites are mailed to one address within an hour, over all tenants; the next one is 429 `rate_limited`.
+    /// The invites of a tenant per hour and its pending invites are limited too.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
@@ -54,6 +57,7 @@ routes! {
             ProblemKind::NotFound,
             ProblemKind::UserExists,
             ProblemKind::InvitePending,
+            ProblemKind::TooManyInvites,
             ProblemKind::MailUnavailable,
         ]);
 
@@ -67,7 +71,8 @@ routes! {
     /// Resend an invite
     ///
     /// Issues a new token with the full lifetime and invalidates the previous one. The invite of an administrator needs the same
-    /// recent login as its creation. An API key can resend invites of members only, and only by e-mail.
+    /// recent login as its creation. An API key can resend invites of members only, and only by e-mail. The limits of invites
+    /// apply.
     RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
@@ -77,7 +82,7 @@ routes! {
 
     /// Revoke an invite
     ///
-    /// An API key can revoke invites of members only.
+    /// Deletes the invited user. An API key can revoke invites of members only.
     REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::{AcceptedInvite, Delivery, InspectedInvite, Invite as InviteBody, InviteStatus};
 use contract::{Page, ProblemKind, Role, Secret, TenantStatus, UserStatus};
 use database::Error;
@@ -18,7 +18,15 @@ use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
+use crate::store::recipient::MailLimit;
 use crate::store::{invite, tenant, user};
+
+/// Mails of invites per recipient, so that tenants cannot fill a mailbox.
+const INVITE_MAILS: MailLimit = MailLimit { name: "invite_recipient", per_hour: 3 };
+/// The time in which an expired invite and its user remain visible.
+const KEEP_EXPIRED: TimeDelta = TimeDelta::days(1);
+/// The time in which an accepted, expired or revoked invite remains visible.
+const KEEP_SETTLED: TimeDelta = TimeDelta::days(30);
 
 /// The content of a new invite.
 pub(crate) struct Invitation {
@@ -75,9 +83,16 @@ impl App {
         actor: Actor,
         invitation: &Invitation,
     ) -> Result<InviteBody, Problem> {
+        self.count_invite(scope, actor).await?;
         let mut tx = self.begin(scope, actor).await?;
         if !tenant::exists(&mut tx).await? {
             return Err(ProblemKind::NotFound.into());
+        }
+        // Requests at the same time can exceed the maximum by their number.
+        if actor != Actor::PlatformAdmin && invite::count_pending(&mut tx).await? >= self.max_pending_invites
+        {
+            return Err(Problem::new(ProblemKind::TooManyInvites)
+                .detail(format!("The tenant has {} pending invites.", self.max_pending_invites)));
         }
         let invite = tx.invite(invitation).await?;
         tx.commit().await?;
@@ -108,6 +123,7 @@ impl App {
         invite_id: InviteId,
         delivery: Delivery,
     ) -> Result<InviteBody, Problem> {
+        self.count_invite(scope, actor).await?;
         let mut tx = self.begin(scope, actor).await?;
         let token = tx.invite_token(delivery)?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
@@ -127,13 +143,13 @@ impl App {
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
         if delivery == Delivery::Email {
-            tx.send(&Message::MailInvite { invite_id, expires_at: resent.expires_at });
+            tx.mail_invite(&resent).await?;
         }
         tx.commit().await?;
         Ok(body(resent, token.as_ref()))
     }
 
-    /// Revokes a pending invite. A repeated call succeeds. An accepted invite cannot be revoked.
+    /// Revokes a pending invite and deletes its user. A repeated call succeeds. An accepted invite cannot be revoked.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn revoke_invite(
         &self,
@@ -149,13 +165,32 @@ impl App {
             return Err(ProblemKind::UserExists.into());
         }
         let revoked = found.revoke(tx.now());
-        invite::save(&mut tx, &revoked).await?;
+        if !invite::save(&mut tx, &revoked).await? {
+            return Ok(());
+        }
+        user::delete_invited(&mut tx, revoked.user_id).await?;
         tx.audit(AuditEvent {
             about: Some("invite"),
             invite_id: Some(invite_id),
             ..AuditEvent::of(EventName::AuthnTokenRevoked)
         });
         Ok(tx.commit().await?)
+    }
+
+    /// Counts a request that invites. The platform administrator is exempt, and can help a tenant that has used up its limit.
+    async fn count_invite(&self, scope: &TenantScope, actor: Actor) -> Result<(), Problem> {
+        if actor == Actor::PlatformAdmin {
+            return Ok(());
+        }
+        Ok(self.limiter.count(&self.rate_limits.invite, scope.tenant_id().as_str()).await?)
+    }
+
+    /// Deletes the users of expired invites after a day, and settled invites after 30 days, of all tenants.
+    pub(crate) async fn purge_invites(&self, limit: i64) -> Result<(), Error> {
+        let now = self.clock.now();
+        let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - KEEP_SETTLED);
+        while invite::delete_before(&self.database, expired_before, settled_before, limit).await? == limit {}
+        Ok(())
     }
 
     /// Composes the mail of an invite with a new token; `None` if the invite is not pending or has another term.
@@ -263,10 +298,11 @@ impl Work<'_> {
     pub(super) async fn invite(&mut self, invitation: &Invitation) -> Result<InviteBody, Problem> {
         let Invitation { email, role, delivery } = invitation;
         let token = self.invite_token(*delivery)?;
+        // Locks the invite before the user, like every other transaction.
+        invite::mark_expired(self, email.key()).await?;
         let user_id = match user::find_by_email_locked(self, email.key()).await? {
             Some(user) if user.status != UserStatus::Invited => return Err(ProblemKind::UserExists.into()),
             Some(user) => {
-                invite::mark_expired(self, user.user_id).await?;
                 user::mark_reinvited(self, user.user_id, email, *role).await?;
                 user.user_id
             }
@@ -289,7 +325,7 @@ impl Work<'_> {
         };
         invite::insert(self, &invite).await.map_err(pending_or_failed)?;
         if *delivery == Delivery::Email {
-            self.send(&Message::MailInvite { invite_id: invite.id, expires_at: invite.expires_at });
+            self.mail_invite(&invite).await?;
         }
         self.audit(AuditEvent {
             about: Some("invite"),
@@ -299,6 +335,20 @@ impl Work<'_> {
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
         Ok(body(invite, token.as_ref()))
+    }
+
+    /// Sends the mail of an invite, unless its recipient already has the maximum.
+    async fn mail_invite(&mut self, invite: &Invite) -> Result<(), Problem> {
+        if let Some(next_at) = self.count_mail(&INVITE_MAILS, &invite.email_key).await? {
+            let retry_after = (next_at - self.now()).to_std().unwrap_or_default();
+            let text = format!(
+                "{} invites were mailed to this address within an hour, by this tenant or others. Wait, or send `\"delivery\": \"response\"`.",
+                INVITE_MAILS.per_hour
+            );
+            return Err(Problem::new(ProblemKind::RateLimited).detail(text).retry_after(retry_after));
+        }
+        self.send(&Message::MailInvite { invite_id: invite.id, expires_at: invite.expires_at });
+        Ok(())
     }
 
     /// Returns the token for the response; `None` if it is mailed.

@@ -6,27 +6,47 @@ use std::sync::Arc;
 use audit::{AuditEvent, EventName};
 use contract::ProblemKind;
 use contract::identity::{ConfirmReset, InspectedReset};
+use data_encoding::HEXLOWER;
 use database::Error;
 use hashing::{RawToken, TokenDigest, TokenKind};
+use ratelimit::source;
 use service::Problem;
 use tenancy::{Actor, ResetId, TenantId, TenantScope};
 
 use super::{App, Work};
+use crate::domain::account::AccountRef;
 use crate::domain::email::{Email, EmailKey};
-use crate::domain::reset::{Reset, hour_before, keeps_active_token};
+use crate::domain::reset::Reset;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
+use crate::store::recipient::MailLimit;
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
+
+/// Resets per recipient that are mailed while a token is active. Further requests keep that token. Without an active token, a
+/// mail is sent in any case: otherwise an attacker could prevent resets.
+const RESET_MAILS: MailLimit = MailLimit { name: "reset_recipient", per_hour: 5 };
+/// A client address can request resets of this many accounts as often as of one.
+const ACCOUNTS_PER_ADDRESS: u32 = 12;
 
 impl App {
     /// Requests a reset: writes one outbox message, whether or not the account exists. A worker decides whether it sends a mail.
     ///
     /// # Errors
-    /// The text is not an e-mail address, or the database failed.
+    /// The text is not an e-mail address, the client address requested too many resets of the account or of all accounts, or
+    /// the database failed.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn request_reset(&self, tenant_id: &TenantId, email: &str) -> Result<(), Problem> {
+    pub(crate) async fn request_reset(
+        &self,
+        tenant_id: &TenantId,
+        email: &str,
+        address: IpAddr,
+    ) -> Result<(), Problem> {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
+        // Counted per account first, because people behind one address must not use up the limit of each other.
+        let account = self.limiter_keys.account(&AccountRef::Email(tenant_id, email.key()));
+        let source = source(address).of_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
+        self.limiter.count(&self.rate_limits.reset, source).await?;
         let scope = TenantScope::of_unverified_header(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         tx.send(&Message::MailReset { email_key: email.key().as_str().to_owned() });
@@ -57,8 +77,9 @@ impl App {
             let Some(renewed) = found.reset.renew(digest, expires_at) else { return Ok(None) };
             renewed
         } else {
-            let recent = reset::list_recent(&mut tx, user.user_id, hour_before(now)).await?;
-            if keeps_active_token(&recent, now) {
+            let pending = reset::find_pending(&mut tx, user.user_id).await?;
+            let is_limited = tx.count_mail(&RESET_MAILS, email).await?.is_some();
+            if is_limited && pending.is_some_and(|pending| pending.is_active(now)) {
                 self.resets_dropped.inc();
                 tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; the active token is kept");
                 return Ok(None);

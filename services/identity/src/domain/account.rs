@@ -54,8 +54,20 @@ impl LimiterKey {
             AccountRef::User(tenant_id, user_id) => (tenant_id, "user", user_id.to_string()),
         };
         // Neither the tenant id nor the kind can contain a zero byte.
-        let text = format!("{}\0{kind}\0{name}", tenant_id.as_str());
+        self.digest_of(&format!("{}\0{kind}\0{name}", tenant_id.as_str()))
+    }
+
+    fn digest_of(&self, text: &str) -> [u8; 32] {
         self.0.clone().chain_update(text).finalize().into_bytes().into()
+    }
+}
+
+/// The key of the recipient of a mail, whatever its tenant.
+pub(crate) struct RecipientKey([u8; 32]);
+
+impl RecipientKey {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -94,6 +106,12 @@ impl LimiterKeys {
     pub(crate) fn account(&self, account: &AccountRef<'_>) -> AccountKey {
         let previous = self.previous.as_ref().map(|key| key.digest(account));
         AccountKey { current: self.current.digest(account), previous }
+    }
+
+    /// Returns the key of a recipient. It does not survive a rotation: the mails of the last hour then count from zero.
+    pub(crate) fn recipient(&self, email: &EmailKey) -> RecipientKey {
+        // The key of an account begins with a tenant id.
+        RecipientKey(self.current.digest_of(&format!("\0recipient\0{}", email.as_str())))
     }
 }
 

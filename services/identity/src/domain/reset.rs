@@ -1,12 +1,8 @@
 //! Password resets: `pending` → `used`, `expired` or `replaced`.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use hashing::TokenDigest;
 use tenancy::{ResetId, UserId};
-
-/// Resets per account and hour that are mailed while a token is active. Further requests keep that token. Without an active
-/// token, a mail is sent in any case: otherwise an attacker could prevent resets.
-const MAX_PER_HOUR: usize = 5;
 
 /// A password reset of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +52,8 @@ impl Reset {
         }
     }
 
-    fn is_active(&self, now: DateTime<Utc>) -> bool {
+    /// Whether the token can be used.
+    pub(crate) fn is_active(&self, now: DateTime<Utc>) -> bool {
         self.state == ResetState::Pending && now < self.expires_at
     }
 }
@@ -71,19 +68,9 @@ impl ResetState {
     }
 }
 
-/// The start of the hour that [`keeps_active_token`] considers.
-pub(crate) fn hour_before(now: DateTime<Utc>) -> DateTime<Utc> {
-    now - TimeDelta::hours(1)
-}
-
-/// Returns whether a further request keeps the active token of the user's recent resets.
-pub(crate) fn keeps_active_token(resets: &[Reset], now: DateTime<Utc>) -> bool {
-    let recent = resets.iter().filter(|reset| reset.created_at > hour_before(now)).count();
-    recent >= MAX_PER_HOUR && resets.iter().any(|reset| reset.is_active(now))
-}
-
 #[cfg(test)]
 mod tests {
+    use chrono::TimeDelta;
     use proptest::prelude::*;
 
     use super::*;
@@ -110,15 +97,6 @@ mod tests {
         assert!(reset(0, 100).confirm(&TokenDigest::of_text("other"), at(1)).is_none());
     }
 
-    #[test]
-    fn the_sixth_request_in_an_hour_keeps_an_active_token() {
-        let resets = |expires| (0..5).map(|n| reset(n, expires)).collect::<Vec<_>>();
-        assert!(keeps_active_token(&resets(1800), at(5)));
-        assert!(!keeps_active_token(&resets(5), at(5)), "no token is active");
-        assert!(!keeps_active_token(&resets(1800)[1..], at(5)), "only four in the hour");
-        assert!(!keeps_active_token(&resets(9000), at(3600)), "the first is an hour old");
-    }
-
     proptest! {
         #[test]
         fn a_renewed_token_is_the_only_valid_one(expires in 1_i64..100, renewed in 0_i64..200, confirmed in 0_i64..400) {
@@ -126,13 +104,6 @@ mod tests {
             let reset = reset(0, expires).renew(new, at(renewed + 100)).unwrap();
             prop_assert!(reset.clone().confirm(&old, at(confirmed)).is_none());
             prop_assert_eq!(reset.confirm(&new, at(confirmed)).is_some(), confirmed < renewed + 100);
-        }
-
-        #[test]
-        fn without_an_active_token_a_request_always_sends_a_mail(created in prop::collection::vec(0_i64..3600, 0..20)) {
-            let digest = TokenDigest::of_text("token");
-            let used = created.iter().map(|created| reset(*created, 9000).confirm(&digest, at(*created)).unwrap());
-            prop_assert!(!keeps_active_token(&used.collect::<Vec<_>>(), at(3600)));
         }
     }
 }

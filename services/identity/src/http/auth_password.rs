@@ -82,9 +82,10 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
     let (mut parts, body) = request.into_parts();
     let tenant = TenantHeader::from_request_parts(&mut parts, app).await;
     let TenantHeader(tenant_id) = tenant?;
-    let LimitedJson(RequestReset { email }) =
-        LimitedJson::from_request(Request::from_parts(parts, body), app).await?;
-    app.request_reset(&tenant_id, &email).await
+    let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
+    let JsonBody(RequestReset { email }) =
+        JsonBody::<RequestReset>::from_request(Request::from_parts(parts, body), app).await?;
+    app.request_reset(&tenant_id, &email, address).await
 }
 
 /// `POST /auth/password/reset/inspect`: a caller with the reset token.
@@ -117,8 +118,7 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
         let limit = match class_of(&request) {
             RateLimit::Login => &app.rate_limits.login,
             RateLimit::Token => &app.rate_limits.token,
-            RateLimit::Reset => &app.rate_limits.reset,
-            class @ (RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
+            class @ (RateLimit::Reset | RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
                 let error = format!("the rate limit {} cannot be applied to a body", class.name());
                 return Err(Problem::new(ProblemKind::Internal).caused_by(error));
             }

@@ -61,8 +61,8 @@ pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Err
     sqlx::query!(
         "-- invite.insert
         insert into identity.invites
-            (invite_id, tenant_id, user_id, role, status, digest, expires_at, created_at, invited_by)
-        values ($1, $2, $3, $4, 'pending', $5, $6, $7, $8)",
+            (invite_id, tenant_id, user_id, email, email_key, role, status, digest, expires_at, created_at, invited_by)
+        values ($1, $2, $3, $9, $10, $4, 'pending', $5, $6, $7, $8)",
         invite.id.0,
         tenant_id.as_str(),
         invite.user_id.0,
@@ -70,7 +70,9 @@ pub(crate) async fn insert(tx: &mut TenantTx, invite: &Invite) -> Result<(), Err
         digest(invite),
         invite.expires_at,
         invite.created_at,
-        invited_by.map(|id| id.0)
+        invited_by.map(|id| id.0),
+        invite.email,
+        invite.email_key.as_str()
     )
     .execute(tx.connection())
     .await?;
@@ -117,13 +119,11 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx, invite_id: InviteId) -> R
         Row,
         r#"-- invite.find_for_update
         select
-            invites.invite_id as "invite_id: InviteId", invites.user_id as "user_id: UserId", users.email,
-            users.email_key, invites.role, invites.status, invites.digest, invites.expires_at, invites.created_at,
-            invites.settled_at
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
+            expires_at, created_at, settled_at
         from identity.invites
-        join identity.users using (user_id)
-        where invites.invite_id = $1
-        for update of invites"#,
+        where invite_id = $1
+        for update"#,
         invite_id.0
     )
     .fetch_optional(tx.connection())
@@ -146,15 +146,26 @@ pub(crate) async fn find_inviter(tx: &mut TenantTx, invite_id: InviteId) -> Resu
     Ok(email)
 }
 
-/// Marks the pending invite of a user as expired after its term, so that a new invite can replace it.
-pub(crate) async fn mark_expired(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+/// Counts the pending invites of the tenant.
+pub(crate) async fn count_pending(tx: &mut TenantTx) -> Result<i64, Error> {
+    let now = tx.now();
+    let count = sqlx::query_scalar!(
+        r#"-- invite.count_pending
+        select count(*) as "count!" from identity.invites where status = 'pending' and expires_at > $1"#,
+        now
+    );
+    Ok(count.fetch_one(tx.connection()).await?)
+}
+
+/// Marks the pending invite of an address as expired after its term, so that a new invite can replace it.
+pub(crate) async fn mark_expired(tx: &mut TenantTx, email: &EmailKey) -> Result<(), Error> {
     let now = tx.now();
     sqlx::query!(
         "-- invite.mark_expired
         update identity.invites
         set status = 'expired', settled_at = expires_at
-        where user_id = $1 and status = 'pending' and expires_at <= $2",
-        user_id.0,
+        where email_key = $1 and status = 'pending' and expires_at <= $2",
+        email.as_str(),
         now
     )
     .execute(tx.connection())
@@ -174,18 +185,13 @@ pub(crate) async fn list(
         Row,
         r#"-- invite.list
         select
-            invites.invite_id as "invite_id: InviteId", invites.user_id as "user_id: UserId", users.email,
-            users.email_key, invites.role, invites.status, invites.digest, invites.expires_at, invites.created_at,
-            invites.settled_at
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
+            expires_at, created_at, settled_at
         from identity.invites
-        join identity.users using (user_id)
         where ($1::text is null
-                or $1 = case
-                    when invites.status = 'pending' and invites.expires_at <= $4 then 'expired'
-                    else invites.status
-                end)
-            and ($2::uuid is null or invites.invite_id > $2)
-        order by invites.invite_id
+                or $1 = case when status = 'pending' and expires_at <= $4 then 'expired' else status end)
+            and ($2::uuid is null or invite_id > $2)
+        order by invite_id
         limit $3"#,
         status.map(InviteStatus::as_str),
         after.map(|id| id.0),
@@ -195,6 +201,24 @@ pub(crate) async fn list(
     .fetch_all(tx.connection())
     .await?;
     rows.into_iter().map(|row| row.invite(now)).collect()
+}
+
+/// Deletes the users of invites that expired before a time, and invites that were settled before a time, of all tenants. Returns
+/// the larger number of rows, at most `limit`.
+pub(crate) async fn delete_before(
+    database: &Database,
+    expired_before: DateTime<Utc>,
+    settled_before: DateTime<Utc>,
+    limit: i64,
+) -> Result<i64, Error> {
+    let deleted = sqlx::query_scalar!(
+        r#"-- invite.delete_before
+        select identity.purge_invites($1, $2, $3) as "deleted!""#,
+        expired_before,
+        settled_before,
+        limit
+    );
+    Ok(deleted.fetch_one(database.pool()).await?)
 }
 
 /// A settled invite has no token.

@@ -97,26 +97,21 @@ pub(crate) async fn find_for_update(
     Ok(Some(ResetOfAccount { reset: reset.reset()?, email, is_active }))
 }
 
-/// Lists the pending reset of a user, and the resets since a time.
-pub(crate) async fn list_recent(
-    tx: &mut TenantTx,
-    user_id: UserId,
-    since: DateTime<Utc>,
-) -> Result<Vec<Reset>, Error> {
-    let rows = sqlx::query_as!(
+/// Finds the pending reset of a user.
+pub(crate) async fn find_pending(tx: &mut TenantTx, user_id: UserId) -> Result<Option<Reset>, Error> {
+    let row = sqlx::query_as!(
         Row,
-        r#"-- reset.list_recent
+        r#"-- reset.find_pending
         select
             reset_id as "reset_id: ResetId", user_id as "user_id: UserId", status, digest, expires_at, created_at,
             settled_at
         from identity.resets
-        where user_id = $1 and (status = 'pending' or created_at > $2)"#,
-        user_id.0,
-        since
+        where user_id = $1 and status = 'pending'"#,
+        user_id.0
     )
-    .fetch_all(tx.connection())
+    .fetch_optional(tx.connection())
     .await?;
-    rows.into_iter().map(Row::reset).collect()
+    row.map(Row::reset).transpose()
 }
 
 /// Marks the pending reset of a user as replaced, except the given one.

@@ -186,6 +186,18 @@ pub(crate) async fn mark_reinvited(
     Ok(())
 }
 
+/// Deletes an invited user.
+pub(crate) async fn delete_invited(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- user.delete_invited
+        delete from identity.users where user_id = $1 and status = 'invited'",
+        user_id.0
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
 /// Activates an invited user with a password. Returns whether the user was invited.
 pub(crate) async fn mark_active(
     tx: &mut TenantTx,

@@ -1,10 +1,10 @@
 //! `/users/invite` and `/users/invites`.
 
-use contract::identity::{AcceptedInvite, Invite, InviteStatus};
+use contract::identity::{AcceptedInvite, Invite, InviteStatus, User};
 use contract::{Page, Role};
 use serde_json::json;
 use testkit::PASSWORD;
-use testsystem::TestSystem;
+use testsystem::{TestSystem, TestUser};
 
 #[tokio::test]
 async fn an_invite_mail_contains_a_working_token() {
@@ -169,4 +169,108 @@ async fn a_late_mail_of_a_replaced_invite_does_not_change_the_token() {
     system.wait_for_empty_outbox().await;
     let accept = json!({ "token": resent.token.unwrap(), "password": PASSWORD });
     system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);
+}
+
+#[tokio::test]
+async fn at_most_three_invites_per_hour_are_mailed_to_an_address_over_all_tenants() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let invite = async |admin: &TestUser, email: &str| {
+        admin.client.post("/users/invite", &json!({ "email": email })).await
+    };
+    let first: Invite = invite(&acme, "ada@home.example").await.expect(201);
+    let second: Invite = invite(&other, "ADA@Home.example").await.expect(201);
+    let resend = format!("/users/invites/{}/resend", first.invite_id);
+    acme.client.post(&resend, &json!({})).await.expect::<Invite>(200);
+    let answer = acme.client.post(&resend, &json!({})).await;
+    answer.expect_problem(429, "rate_limited");
+    let after: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((3500..=3600).contains(&after), "{answer}");
+    let third = system.create_tenant("third").await;
+    invite(&third, "ada@home.example").await.expect_problem(429, "rate_limited");
+    // A rejected request changes nothing, other addresses are not affected, and a token in the response is no mail.
+    let listed: Page<Invite> = third.client.get("/users/invites?status=pending").await.expect(200);
+    assert_eq!(listed.items.len(), 0);
+    invite(&third, "ben@home.example").await.expect::<Invite>(201);
+    let response = json!({ "delivery": "response" });
+    let resend_second = format!("/users/invites/{}/resend", second.invite_id);
+    other.client.post(&resend_second, &response).await.expect::<Invite>(200);
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(4).await.len(), 4, "three and the one to another address");
+
+    // The oldest mail leaves the hour: one more is allowed.
+    system
+        .run_sql("update identity.recipients set mailed_at[3] = now() - interval '1 hour' where mailed_at[3] is not null")
+        .await;
+    acme.client.post(&resend, &json!({})).await.expect::<Invite>(200);
+    acme.client.post(&resend, &json!({})).await.expect_problem(429, "rate_limited");
+}
+
+#[tokio::test]
+async fn the_invites_of_a_tenant_per_hour_are_limited_except_for_the_platform_administrator() {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_INVITE", "2/h")]).await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let body = |name: &str| json!({ "email": format!("{name}@acme.example"), "delivery": "response" });
+    let invite: Invite = acme.client.post("/users/invite", &body("ada")).await.expect(201);
+    let resend = format!("/users/invites/{}/resend", invite.invite_id);
+    acme.client.post(&resend, &json!({ "delivery": "response" })).await.expect::<Invite>(200);
+    let answer = acme.client.post("/users/invite", &body("ben")).await;
+    answer.expect_problem(429, "rate_limited");
+    assert!(answer.headers.contains_key("retry-after"), "{answer}");
+    acme.client.post(&resend, &json!({ "delivery": "response" })).await.expect_problem(429, "rate_limited");
+    other.client.post("/users/invite", &body("ben")).await.expect::<Invite>(201);
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    platform.post("/users/invite", &body("ben")).await.expect::<Invite>(201);
+}
+
+#[tokio::test]
+async fn the_pending_invites_of_a_tenant_are_limited() {
+    let system = TestSystem::start_with(&[("SVC_MAX_PENDING_INVITES", "2")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let invite = async |client: &testkit::Client, name: &str| {
+        let body = json!({ "email": format!("{name}@acme.example"), "delivery": "response" });
+        client.post("/users/invite", &body).await
+    };
+    let first: Invite = invite(&admin.client, "ada").await.expect(201);
+    invite(&admin.client, "ben").await.expect::<Invite>(201);
+    invite(&admin.client, "cora").await.expect_problem(409, "too_many_invites");
+    admin.client.delete(&format!("/users/invites/{}", first.invite_id)).await.expect_empty(204);
+    invite(&admin.client, "cora").await.expect::<Invite>(201);
+    invite(&admin.client, "dan").await.expect_problem(409, "too_many_invites");
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    invite(&platform, "dan").await.expect::<Invite>(201);
+    // Expired invites do not count.
+    system.run_sql("update identity.invites set expires_at = now() where status = 'pending'").await;
+    invite(&admin.client, "eve").await.expect::<Invite>(201);
+}
+
+#[tokio::test]
+async fn revoking_an_invite_deletes_its_user() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = json!({ "email": "ada@acme.example", "delivery": "response" });
+    let invited = async || {
+        let users: Page<User> = admin.client.get("/users?status=invited").await.expect(200);
+        users.items.into_iter().map(|user| user.user_id).collect::<Vec<_>>()
+    };
+    let invite: Invite = admin.client.post("/users/invite", &body).await.expect(201);
+    let user_id = invited().await[0];
+    let revoke = format!("/users/invites/{}", invite.invite_id);
+    admin.client.delete(&revoke).await.expect_empty(204);
+    assert_eq!(invited().await, []);
+    admin.client.get(&format!("/users/{user_id}")).await.expect_problem(404, "not_found");
+    let revoked: Page<Invite> = admin.client.get("/users/invites?status=revoked").await.expect(200);
+    assert_eq!(revoked.items[0].email, "ada@acme.example");
+
+    // Revoking the old invite again does not affect the user of a newer one.
+    let newer: Invite = admin.client.post("/users/invite", &body).await.expect(201);
+    admin.client.delete(&revoke).await.expect_empty(204);
+    let accept = json!({ "token": newer.token.unwrap(), "password": PASSWORD });
+    let accepted: AcceptedInvite = system.client().post("/users/accept-invite", &accept).await.expect(201);
+    assert_ne!(accepted.user_id, user_id);
+    admin
+        .client
+        .delete(&format!("/users/invites/{}", newer.invite_id))
+        .await
+        .expect_problem(409, "user_exists");
 }

@@ -1,5 +1,6 @@
 //! Rate limits per source address.
 
+use contract::Role;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Client, LIMITS_OFF, PASSWORD, TestResponse};
@@ -141,6 +142,35 @@ async fn a_rate_limited_reset_is_dropped_and_answered_with_204() {
     }
     system.wait_for_empty_outbox().await;
     assert_eq!(system.wait_for_mails(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn one_account_does_not_use_up_the_resets_of_others_behind_the_same_address() {
+    let system = behind_a_proxy(&[("SVC_LIMIT_RESET", "2/h")]).await;
+    let admin = system.create_tenant("acme").await;
+    let _member = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let request = async |address: &str, email: &str| {
+        let client = from(&system.client(), address).header("X-Tenant-ID", "acme");
+        client.post("/auth/password/reset", &json!({ "email": email })).await.expect_empty(204);
+    };
+    for _ in 0..3 {
+        request("192.0.2.1", "admin@acme.example").await;
+    }
+    request("192.0.2.1", "ada@acme.example").await;
+    system.wait_for_empty_outbox().await;
+    let mails = system.wait_for_mails(3).await;
+    assert_eq!(mails.iter().filter(|mail| mail.contains("To: ada@acme.example")).count(), 1);
+    assert_eq!(mails.len(), 3);
+
+    // All accounts together: twelve times the limit, 24, of which 3 are used.
+    for n in 0..21 {
+        request("192.0.2.1", &format!("unknown-{n}@acme.example")).await;
+    }
+    request("192.0.2.1", "ada@acme.example").await;
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(3).await.len(), 3);
+    request("192.0.2.2", "ada@acme.example").await;
+    system.wait_for_mails(4).await;
 }
 
 #[tokio::test]

@@ -139,6 +139,28 @@ async fn a_reset_is_mailed_beyond_the_limit_if_no_token_is_active() {
     confirm(&system, &token_of(mails.last().unwrap()), NEW).await.expect_empty(204);
 }
 
+#[tokio::test]
+async fn resets_are_limited_over_all_tenants_of_a_recipient_but_each_tenant_has_an_active_token() {
+    let system = TestSystem::start().await.unwrap();
+    let _acme = system.create_tenant("acme").await;
+    let other = system.create_tenant("other").await;
+    let _same_person = system.add_user(&other, "admin@acme.example", Role::Member).await;
+    for count in 1..=5 {
+        request(&system, "admin@acme.example").await;
+        system.wait_for_mails(count).await;
+    }
+    let client = system.client().header("X-Tenant-ID", "other");
+    for _ in 0..2 {
+        let body = json!({ "email": "admin@acme.example" });
+        client.post("/auth/password/reset", &body).await.expect_empty(204);
+        system.wait_for_empty_outbox().await;
+    }
+    let mails = system.wait_for_mails(6).await;
+    assert_eq!(mails.len(), 6);
+    assert!(mails[5].contains("(tenant other)"), "{}", mails[5]);
+    confirm(&system, &token_of(&mails[5]), NEW).await.expect_empty(204);
+}
+
 /// The response depends neither on the account nor on the request.
 #[tokio::test]
 async fn every_reset_request_gets_the_same_response() {

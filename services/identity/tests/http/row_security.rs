@@ -1,5 +1,7 @@
 //! Row-level security of the runtime role.
 
+use contract::identity::Invite;
+use serde_json::json;
 use service::Clock as _;
 use service::clock::SystemClock;
 use sqlx::Row as _;
@@ -37,7 +39,6 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
         "alter table identity.users disable row level security",
         "set role svc_identity_migrator",
         "select * from session.sessions",
-        "delete from identity.users",
     ] {
         let scope = TenantScope::of_internal_record("acme".parse().unwrap());
         let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
@@ -46,6 +47,22 @@ async fn the_runtime_role_cannot_write_for_another_tenant_or_change_the_schema()
             refused.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap().into_owned();
         assert_eq!(code, "42501", "{statement}: {refused}");
     }
+}
+
+#[tokio::test]
+async fn the_runtime_role_can_delete_invited_users_only() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let invite = json!({ "email": "ada@acme.example", "delivery": "response" });
+    admin.client.post("/users/invite", &invite).await.expect::<Invite>(201);
+    let database = system.database.pool("svc_identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await.unwrap();
+    let deleted: Vec<String> = sqlx::query_scalar("delete from identity.users returning email")
+        .fetch_all(tx.connection())
+        .await
+        .unwrap();
+    assert_eq!(deleted, ["ada@acme.example"]);
 }
 
 /// ARCHITECTURE.md lists the `security definer` functions with their reasons.
@@ -73,6 +90,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "identity.outbox_retry",
             "identity.outbox_settle",
             "identity.outbox_stats",
+            "identity.purge_invites",
             "session.audit_expired_sessions",
             "session.count_active_sessions",
             "session.find_credentials",

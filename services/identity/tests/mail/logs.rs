@@ -50,8 +50,10 @@ async fn logs_contain_no_token_password_or_mail() {
         insert into identity.users (user_id, tenant_id, email, email_key, email_skeleton, role, status, created_at, updated_at)
         select gen_random_uuid(), 'acme', name || '@acme.example', name, name, 'member', 'invited', now(), now()
         from unnest(array['ada', 'silent', 'parrot', 'refused']) as name;
-        insert into identity.invites (invite_id, tenant_id, user_id, role, status, expires_at, created_at)
-        select gen_random_uuid(), 'acme', user_id, 'member', 'pending', '2100-01-01', now() from identity.users;
+        insert into identity.invites
+            (invite_id, tenant_id, user_id, email, email_key, role, status, expires_at, created_at)
+        select gen_random_uuid(), 'acme', user_id, email, email_key, 'member', 'pending', '2100-01-01', now()
+        from identity.users;
         insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
         select gen_random_uuid(), 'acme', 'mail_invite',
             jsonb_build_object('invite_id', invite_id, 'expires_at', expires_at), now(), now()

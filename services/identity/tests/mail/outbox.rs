@@ -57,8 +57,8 @@ async fn a_dead_lettered_mail_is_listed_with_its_error_and_sent_after_a_retry() 
     assert!(row.starts_with(id) && row.contains(" dead_lettered ") && row.contains(" 550 "), "{table}");
     assert!(!table.contains("svc_iv_") && item.get("payload").is_none());
 
-    // The user's address is corrected.
-    system.run_sql("update identity.users set email = 'ada@acme.example' where status = 'invited'").await;
+    // The address is corrected.
+    system.run_sql("update identity.invites set email = 'ada@acme.example' where status = 'pending'").await;
     assert_eq!(stdout(&outbox(&system, &["retry", id])), format!("Message {id} scheduled for retry\n"));
     let accept = json!({ "token": token(&server.wait_for_mails(1).await[0]), "password": PASSWORD });
     system.client().post("/users/accept-invite", &accept).await.expect::<AcceptedInvite>(201);

@@ -1,4 +1,4 @@
-//! The order of mails: resets and notices before invites, tenants in turns, slow recipients beside the others.
+//! The order of mails: resets and notices before invites, tenants in turns, slow recipients next to others.
 
 use serde_json::{Value, json};
 use sqlx::Row as _;

@@ -85,6 +85,11 @@ impl Context {
         self.public.clone().oneshot(request).await.unwrap()
     }
 
+    /// The value of `Authorization` of the platform administrator.
+    pub(crate) fn platform_token(&self) -> String {
+        format!("Bearer {}", self.environment.get("SVC_PLATFORM_TOKEN").unwrap())
+    }
+
     /// Returns the status of a login.
     pub(crate) async fn log_in(&self, address: &str, email: &str, password: &str) -> u16 {
         let headers = [("X-Tenant-ID", "acme"), ("X-Forwarded-For", address)];
