@@ -106,7 +106,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
             "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
         }
         P::TokenInvalid => "The token was used, replaced, revoked or has expired. Request a new one.",
-        P::Forbidden => "Ask an administrator of the tenant.",
+        P::Forbidden => {
+            "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an administrator of the tenant."
+        }
         P::InsufficientScope => "Set SVC_API_KEY to a key with the scope that the message names.",
         P::TenantMismatch => "Change or omit --tenant (SVC_TENANT), or use a credential of that tenant.",
         P::SourceNotAllowed => "Set SVC_API_KEY to a key that allows the source.",

@@ -225,7 +225,12 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let token = bearer(&parts.headers, &[TokenKind::Session, TokenKind::ApiKey]).required()?;
+        let kinds = [TokenKind::Session, TokenKind::ApiKey, TokenKind::PlatformAdmin];
+        let token = bearer(&parts.headers, &kinds).required()?;
+        if token.kind() == TokenKind::PlatformAdmin {
+            // The route does not accept it, whether or not it is valid.
+            return Err(ProblemKind::Forbidden.into());
+        }
         let verifier = <Arc<dyn CredentialVerifier>>::from_ref(state);
         let caller = Self::verify(&token, &verifier).await?;
         if caller.is_page_session() {

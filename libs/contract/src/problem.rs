@@ -100,14 +100,14 @@ problems! {
     TokenInvalid = "token_invalid", 400, "The token is not valid", "The token was used, has expired, was replaced or is unknown. Request a new one.";
     EmptyBatch = "empty_batch", 400, "The batch contains no event", "Send at least one event.";
     Unauthenticated = "unauthenticated", 401, "A credential is required", "Log in and send the session token as `Authorization: Bearer`.";
-    CredentialInvalid = "credential_invalid", 401, "The credential is not valid", "The credential has expired, was revoked or is malformed. Log in again.";
+    CredentialInvalid = "credential_invalid", 401, "The credential is not valid", "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
     LoginFailed = "login_failed", 401, "Login failed", "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
-    Forbidden = "forbidden", 403, "Not allowed", "Ask an administrator of the tenant.";
+    Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";
     InsufficientScope = "insufficient_scope", 403, "The API key lacks a scope", "Use an API key with the scope named in `detail`.";
     TenantMismatch = "tenant_mismatch", 403, "The credential belongs to another tenant", "Omit X-Tenant-ID, or send the tenant of the credential.";
     SourceNotAllowed = "source_not_allowed", 403, "The API key does not allow this source", "Use an API key that allows the source.";
     ReauthenticationRequired = "reauthentication_required", 403, "A recent login is required", "Log in with the password again and repeat the request.";
-    NotFound = "not_found", 404, "Not found", "Check the path and the id.";
+    NotFound = "not_found", 404, "Not found", "Check the path, and the ids and codes in the request. An object may have been deleted, or belong to another tenant.";
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
     MethodNotAllowed = "method_not_allowed", 405, "The method is not allowed", "Use a method listed in the Allow header.";
     BodyTimeout = "body_timeout", 408, "The body did not arrive in time", "Send the body without pauses, or send a smaller one.";

@@ -33,8 +33,7 @@ pub(crate) fn operation(route: &Route, components: &mut Components) -> Value {
 }
 
 fn description(route: &Route) -> String {
-    let callers: Vec<_> = route.access.iter().map(ToString::to_string).collect();
-    format!("{}\n\nAllowed callers: {}.", route.description(), callers.join("; ")).trim().to_owned()
+    format!("{}\n\nAllowed callers: {}.", route.description(), route.callers()).trim().to_owned()
 }
 
 /// Returns the alternative security requirements, each with the required role or scope.

@@ -43,7 +43,8 @@ pub(super) fn expected(route: &Route, case: &Case, caller: &Caller, object: Obje
     if lists(Access::RequestSecret) {
         return match kind {
             CallerKind::Anonymous => case.accepted,
-            CallerKind::PlatformAdmin | CallerKind::Inactive => Expected::Problem(P::CredentialInvalid),
+            CallerKind::PlatformAdmin => Expected::Problem(P::Forbidden),
+            CallerKind::Inactive => Expected::Problem(P::CredentialInvalid),
             _ if object == Object::Own => case.accepted,
             _ => Expected::Problem(P::NotFound),
         };
@@ -79,7 +80,7 @@ fn credential_problem(route: &Route, caller: CallerKind) -> Option<ProblemKind> 
     match caller {
         CallerKind::Anonymous => Some(ProblemKind::Unauthenticated),
         CallerKind::PlatformAdmin if !route.access.contains(&Access::PlatformAdmin) => {
-            Some(ProblemKind::CredentialInvalid)
+            Some(ProblemKind::Forbidden)
         }
         // The route accepts neither sessions nor API keys, so it does not look them up.
         CallerKind::Inactive if route.access == [Access::PlatformAdmin] => Some(ProblemKind::Forbidden),

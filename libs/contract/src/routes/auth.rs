@@ -165,7 +165,7 @@ routes! {
         .access(&[Access::Member])
         .json::<InspectDevice>()
         .responses(&[RouteResponse::json::<DeviceRequest>(200, "Name and address of the device.")])
-        .problems(&[ProblemKind::Forbidden, ProblemKind::NotFound]);
+        .problems(&[ProblemKind::NotFound]);
 
     /// Approve or deny a device
     ///
@@ -174,7 +174,7 @@ routes! {
         .access(&[Access::Member])
         .json::<DecideDevice>()
         .responses(&[RouteResponse::empty(204, "The decision was recorded.")])
-        .problems(&[ProblemKind::Forbidden, ProblemKind::ReauthenticationRequired, ProblemKind::NotFound]);
+        .problems(&[ProblemKind::ReauthenticationRequired, ProblemKind::NotFound]);
 }
 
 routes! {

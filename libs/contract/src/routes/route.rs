@@ -217,6 +217,12 @@ impl Route {
         names.map(|name| (name, parameter(name)))
     }
 
+    /// Returns the accepted callers as Markdown, separated by semicolons.
+    pub fn callers(&self) -> String {
+        let callers: Vec<_> = self.access.iter().map(ToString::to_string).collect();
+        callers.join("; ")
+    }
+
     /// Returns whether some caller sends a bearer credential.
     pub fn takes_bearer(&self) -> bool {
         self.access.iter().any(|access| access.is_bearer())
@@ -247,8 +253,11 @@ impl Route {
             }
             P::Unauthenticated => bearer && !by(Access::RequestSecret),
             P::CredentialInvalid => bearer,
+            // Routes that do not accept the platform token reject it without checking it.
             P::Forbidden => {
-                (only_platform_admin || by(Access::Admin) || by(Access::RecentAdmin)) && !by(Access::Owner)
+                bearer && !by(Access::PlatformAdmin)
+                    || only_platform_admin
+                    || by(Access::Admin) && !by(Access::Owner)
             }
             P::ReauthenticationRequired => by(Access::RecentAdmin),
             P::TenantMismatch => bearer && !only_platform_admin,

@@ -80,15 +80,20 @@ impl Edge {
     }
 
     async fn handle(&self, request: Request, next: Next, id: RequestId) -> Response {
-        // Cheap: the path is shared with the request, not copied.
+        // Cheap: the path and the pattern are shared with the request, not copied.
         let uri = request.uri().clone();
+        let (method, pattern) =
+            (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
         let response = match check_host(&request) {
             Err(problem) => problem.into_response(),
             Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
                 Problem::new(ProblemKind::Internal).caused_by(panic_text(&*panic)).into_response()
             }),
         };
-        let mut response = if let Some(problem) = problem_of(&response) {
+        let mut response = if let Some(mut problem) = problem_of(&response) {
+            if problem.kind == ProblemKind::Forbidden && problem.detail.is_none() {
+                problem.detail = pattern.and_then(|pattern| allowed_callers(&method, pattern.as_str()));
+            }
             let mut rendered = self.render(&problem, uri.path(), &id);
             keep_headers(&response, &mut rendered);
             rendered
@@ -207,6 +212,12 @@ fn problem_of(response: &Response) -> Option<Problem> {
         _ => return None,
     };
     Some(kind.into())
+}
+
+/// Returns the detail of a 403 for a wrong kind of caller.
+fn allowed_callers(method: &http::Method, pattern: &str) -> Option<String> {
+    let route = contract::routes::find(method.as_str(), pattern)?;
+    Some(format!("Allowed callers: {}. Send the credential of one of them.", route.callers()))
 }
 
 /// Keeps the headers that the response had, such as `Allow` of a 405.
@@ -352,6 +363,27 @@ mod tests {
                 assert_eq!(response.headers().get(STRICT_TRANSPORT_SECURITY), hsts.as_ref(), "{path}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_forbidden_caller_learns_which_callers_are_allowed() {
+        let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
+        let detail = async |path: &'static str, problem: Problem| {
+            let router = Router::new().route(path, get(async || problem));
+            let router = Edge::new("https://svc.example", "test", &telemetry).wrap(router);
+            let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            serde_json::from_slice::<contract::Problem>(&body).unwrap().detail
+        };
+        assert_eq!(
+            detail("/api/v1/tenants", ProblemKind::Forbidden.into()).await,
+            "Allowed callers: the platform administrator. Send the credential of one of them."
+        );
+        assert_eq!(
+            detail("/api/v1/tenants", Problem::new(ProblemKind::Forbidden).detail("Own.")).await,
+            "Own."
+        );
+        assert_eq!(detail("/x", ProblemKind::Forbidden.into()).await, ProblemKind::Forbidden.remedy());
     }
 
     #[tokio::test]

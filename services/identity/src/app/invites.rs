@@ -58,7 +58,7 @@ impl InviteRights {
     /// Requires the right to revoke an invite for the role.
     fn require_revoke(self, role: Role) -> Result<(), Problem> {
         match (role, self) {
-            (Role::Admin, Self::Members) => Err(ProblemKind::Forbidden.into()),
+            (Role::Admin, Self::Members) => Err(members_only()),
             _ => Ok(()),
         }
     }
@@ -384,6 +384,12 @@ fn pending_or_failed(error: Error) -> Problem {
 
 fn not_pending() -> Problem {
     Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
+}
+
+/// The problem of an API key that is used for the invite of an administrator.
+fn members_only() -> Problem {
+    let detail = "An API key can invite members only. Invites of administrators require the session of an administrator.";
+    Problem::new(ProblemKind::Forbidden).detail(detail)
 }
 
 fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {

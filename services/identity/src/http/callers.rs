@@ -121,7 +121,8 @@ impl FromRequestParts<App> for UserManager {
             AnyCaller::PlatformAdmin => {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
-                let may_change_role = Err(ProblemKind::Forbidden.into());
+                let detail = "The platform administrator can change the status only. Omit `role`.";
+                let may_change_role = Err(Problem::new(ProblemKind::Forbidden).detail(detail));
                 Ok(Self { scope, may_change_role, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) if caller.is_admin() => {
