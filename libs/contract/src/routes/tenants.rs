@@ -66,7 +66,8 @@ routes! {
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, SchemaRef::of::<InviteFilter>()])
-        .responses(&[RouteResponse::json::<Page<Invite>>(200, "A page of invites, oldest first.")]);
+        .responses(&[RouteResponse::json::<Page<Invite>>(200, "A page of invites, oldest first.")])
+        .problems(&[ProblemKind::NotFound]);
 
     /// Resend an invite
     ///

@@ -109,6 +109,10 @@ impl App {
     ) -> Result<Page<InviteBody>, Problem> {
         let mut tx = self.begin(scope, Actor::Anonymous).await?;
         let invites = invite::list(&mut tx, status, paging.after, paging.rows()).await?;
+        // The platform administrator can name a tenant that does not exist.
+        if invites.is_empty() && !tenant::exists(&mut tx).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
         let invites = invites.into_iter().map(|invite| body(invite, None)).collect();
         Ok(paging.page(invites, |invite: &InviteBody| invite.invite_id))
     }

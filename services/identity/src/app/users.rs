@@ -61,7 +61,11 @@ impl App {
             return Err(ProblemKind::LastAdmin.into());
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
-        user::mark_status(&mut tx, user_id, role, status, disables).await?;
+        let is_changed = (role, status) != (found.role, found.status);
+        if is_changed {
+            user::mark_status(&mut tx, user_id, role, status, disables).await?;
+            tx.send(&Message::PushUserStatus { user_id });
+        }
         if patch.status == Some(UserStatus::Active) {
             // An administrator activates the user, which also ends a lockout.
             tx.delete_failures(&EmailKey::of_login(&found.email)).await?;
@@ -76,7 +80,6 @@ impl App {
             tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
         }
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
-        tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
         Ok(changed)
     }

@@ -2,6 +2,8 @@
 
 use contract::Role;
 use contract::identity::User;
+use reqwest::Method;
+use serde_json::{Value, json};
 use testsystem::TestSystem;
 
 #[tokio::test]
@@ -27,4 +29,20 @@ async fn a_header_with_another_tenant_is_rejected() {
     let admin = system.create_tenant("acme").await;
     let client = system.client().bearer(admin.session.session_id.expose()).header("X-Tenant-ID", "other");
     client.get(&format!("/users/{}", admin.user.user_id)).await.expect_problem(403, "tenant_mismatch");
+}
+
+#[tokio::test]
+async fn a_patch_without_a_change_does_not_update_the_user() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", ada.user.user_id);
+    let update = async |body: Value| {
+        admin.client.send(admin.client.request(Method::PATCH, &path).json(&body)).await.expect::<User>(200)
+    };
+    let before = admin.client.get(&path).await.expect::<User>(200).updated_at;
+    for body in [json!({}), json!({ "role": "member" }), json!({ "role": null, "status": "active" })] {
+        assert_eq!(update(body).await.updated_at, before);
+    }
+    assert!(update(json!({ "role": "admin" })).await.updated_at > before);
 }
