@@ -131,7 +131,10 @@ async fn every_problem_type_has_a_page() {
     for kind in ProblemKind::ALL {
         let page = system.client().get(&format!("/problems/{}", kind.code())).await;
         assert!(page.status == 200 && page.body.contains(kind.title()), "{page}");
+        assert!(!page.body.contains('`'), "{page}");
     }
+    let page = system.client().get("/problems/validation_failed").await;
+    assert!(page.body.contains("<code>errors</code>"), "{page}");
     let problem = system.client().get("/problems/none").await.expect_problem(404, "not_found");
     assert_eq!(problem.type_uri, format!("{}/api/v1/problems/not_found", system.base_url));
 }
