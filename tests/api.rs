@@ -4,6 +4,7 @@
 
 mod api {
     mod authorization;
+    mod bodies;
     mod routes;
     mod schemathesis;
 }

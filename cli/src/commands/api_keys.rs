@@ -113,7 +113,7 @@ impl Command for Create {
             name: self.name,
             scopes: self.scope,
             expires_at: self.expires_at,
-            source_ids: self.source_id,
+            source_ids: (!self.source_id.is_empty()).then_some(self.source_id),
         };
         let call = api.call(&routes::CREATE_API_KEY, &[]).authenticated(&credential)?;
         let key: ApiKey = call.json(&request)?.fetch().await?;

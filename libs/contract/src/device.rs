@@ -13,7 +13,6 @@ pub const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 /// Request body of `POST /auth/device/code` (RFC 8628, section 3.1). An empty string is treated as absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 #[schemars(example = json!({ "client_name": "backup on db-1" }))]
 pub struct StartDevice {
     /// Device name that the approving user sees. Truncated to 64 characters.
@@ -51,7 +50,6 @@ pub struct DeviceCodes {
 
 /// Request body of `POST /auth/device/token` (RFC 8628, section 3.4). An empty string is treated as absent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 #[schemars(example = json!({ "grant_type": GRANT_TYPE, "device_code": "svc_dc_…" }))]
 pub struct PollDevice {
     /// `urn:ietf:params:oauth:grant-type:device_code`.

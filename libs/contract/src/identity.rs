@@ -36,7 +36,8 @@ pub struct CreateTenant {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub admin_email: Option<String>,
     /// Delivery of that invite.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<Delivery>")]
     pub delivery: Delivery,
     /// Ingestion limits per replica. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
@@ -84,15 +85,13 @@ pub struct InviteUser {
     #[schemars(email)]
     pub email: String,
     /// Role to assign.
-    #[serde(default = "member")]
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<Role>")]
     pub role: Role,
     /// Delivery of the invite token.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<Delivery>")]
     pub delivery: Delivery,
-}
-
-const fn member() -> Role {
-    Role::Member
 }
 
 /// An invite.
@@ -124,7 +123,8 @@ pub struct Invite {
 #[schemars(example = json!({ "delivery": "response" }))]
 pub struct ResendInvite {
     /// Delivery of the new token.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<Delivery>")]
     pub delivery: Delivery,
 }
 
@@ -292,7 +292,8 @@ pub struct ConfirmReset {
     /// New password.
     pub new_password: Secret,
     /// Whether to revoke the API keys that the user created.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::null_is_default")]
+    #[schemars(with = "Option<bool>")]
     pub revoke_api_keys: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Problem {
 /// An error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FieldError {
-    /// Position in the request body, as a JSON Pointer (RFC 6901).
+    /// JSON Pointer (RFC 6901): position in the request body, or `/` and the name of a query parameter.
     pub pointer: String,
     /// Machine-readable code.
     pub code: Cow<'static, str>,

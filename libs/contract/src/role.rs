@@ -74,6 +74,13 @@ vocabulary!(
         UsersRead = "users:read",
         /// Invite members, resend and revoke invites.
         UsersWrite = "users:write",
+/// Invited users are members unless the invite names another role.
+impl Default for Role {
+    fn default() -> Self {
+        Self::Member
+    }
+}
+
     }
 );
 impl Role {

@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
-use crate::{Role, Scope, Secret};
+use crate::{Role, Scope, Secret, value};
 
 /// Number of characters of a `User-Agent` that are kept.
 pub const MAX_USER_AGENT: usize = 256;
@@ -156,20 +156,24 @@ pub struct CreateApiKey {
     #[schemars(length(min = 1, max = 100))]
     pub name: String,
     /// Scopes to grant.
-    #[serde(default = "events_write")]
-    #[schemars(length(min = 1))]
+    #[serde(default = "events_write", deserialize_with = "scopes")]
+    #[schemars(with = "Option<Vec<Scope>>", length(min = 1))]
     pub scopes: Vec<Scope>,
     /// Expiry time, at most 365 days from now. Default: 90 days from now.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_time")]
     pub expires_at: Option<DateTime<Utc>>,
-    /// Allowed `source_id` values, at most 100. Empty: every source.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    #[schemars(length(max = 100))]
-    pub source_ids: Vec<String>,
+    /// Allowed `source_id` values, 1 to 100. Absent: every source.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(min = 1, max = 100))]
+    pub source_ids: Option<Vec<String>>,
 }
 
 fn events_write() -> Vec<Scope> {
     vec![Scope::EventsWrite]
+}
+
+fn scopes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Scope>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_else(events_write))
 }
 
 /// An API key.

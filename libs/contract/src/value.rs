@@ -1,10 +1,12 @@
 //! Building blocks of requests and responses: pages, secrets and JSON objects.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use chrono::{DateTime, Utc};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// One page of a list.
@@ -91,10 +93,45 @@ pub(crate) fn optional_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(Option::<Object<T>>::deserialize(from)?.map(|Object(value)| value))
 }
 
+/// Deserializes `null` as the default, like an absent field; for `deserialize_with`.
+pub(crate) fn null_is_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Deserializes an optional time. The errors of `chrono` do not name the form; for `deserialize_with`.
+pub(crate) fn optional_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DateTime<Utc>>, D::Error> {
+    let Some(text) = Option::<Cow<'de, str>>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let time = DateTime::parse_from_rfc3339(&text)
+        .map_err(|_| D::Error::custom("must be an RFC 3339 time such as 2026-01-31T12:00:00Z"))?;
+    Ok(Some(time.to_utc()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::Object;
-    use crate::identity::PatchTenant;
+    use crate::identity::{InviteUser, PatchTenant};
+    use crate::session::CreateApiKey;
+    use crate::{Role, Scope};
+
+    #[test]
+    fn null_of_an_optional_field_counts_as_absent() {
+        let json = r#"{"email":"a@b.example","role":null,"delivery":null}"#;
+        assert_eq!(serde_json::from_str::<InviteUser>(json).unwrap().role, Role::Member);
+        let json = r#"{"name":"a","scopes":null,"expires_at":null,"source_ids":null}"#;
+        let key: CreateApiKey = serde_json::from_str(json).unwrap();
+        assert_eq!((key.scopes, key.expires_at, key.source_ids), (vec![Scope::EventsWrite], None, None));
+    }
+
+    #[test]
+    fn the_error_of_a_time_names_its_form() {
+        let json = r#"{"name":"a","expires_at":"tomorrow"}"#;
+        let error = serde_json::from_str::<CreateApiKey>(json).unwrap_err().to_string();
+        assert!(error.starts_with("must be an RFC 3339 time such as "), "{error}");
+    }
 
     #[test]
     fn rejects_lists_in_place_of_objects() {

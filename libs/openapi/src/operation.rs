@@ -24,8 +24,10 @@ pub(crate) fn operation(route: &Route, components: &mut Components) -> Value {
     });
     if let Some(body) = route.body {
         let required = match body {
-            RequestBody::Form(of) => Components::fields(of).any(|field| field.required),
-            RequestBody::Json(_) | RequestBody::Event | RequestBody::Events => true,
+            RequestBody::Form(of) | RequestBody::Json(of) => {
+                Components::fields(of).any(|field| field.required)
+            }
+            RequestBody::Event | RequestBody::Events => true,
         };
         operation["requestBody"] = json!({ "required": required, "content": content(body, components) });
     }

@@ -67,3 +67,28 @@ fn every_field_and_response_has_a_description() {
         }
     });
 }
+
+#[test]
+fn every_optional_field_of_a_request_can_be_null() {
+    let document = document();
+    let components = json!({ "components": document["components"] });
+    let mut optional = 0;
+    each("", &document["paths"], &mut |path, value| {
+        let reference = &value["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        let Some(pointer) = reference.as_str().and_then(|reference| reference.strip_prefix('#')) else {
+            return;
+        };
+        let schema = document.pointer(pointer).unwrap();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        for (field, schema) in schema["properties"].as_object().unwrap() {
+            if !required.contains(&json!(field)) {
+                let mut whole = components.clone();
+                whole["allOf"] = json!([schema]);
+                let validator = jsonschema::validator_for(&whole).unwrap();
+                assert!(validator.is_valid(&Value::Null), "{path}: {field}");
+                optional += 1;
+            }
+        }
+    });
+    assert!(optional > 20, "{optional}");
+}

@@ -8,12 +8,14 @@ mod extract;
 pub mod listen;
 mod measure;
 pub mod problem;
+mod shape;
 mod stream;
 
 pub use body::JsonBody;
 pub use client_address::{ClientAddress, TrustedProxies};
 pub use edge::{Api, Edge, not_found};
 pub use extract::{
-    HeaderError, Id, Paging, RequestId, SessionHeader, TenantHeader, UserHeader, X_REQUEST_ID,
+    HeaderError, Id, Paging, QueryParameters, RequestId, SessionHeader, TenantHeader, UserHeader,
+    X_REQUEST_ID,
 };
 pub use listen::{ConnectionSettings, PeerAddress, serve, serve_public};

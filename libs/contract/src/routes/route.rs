@@ -263,12 +263,10 @@ impl Route {
             P::TenantMismatch => bearer && !only_platform_admin,
             P::InsufficientScope => self.access.iter().any(|access| matches!(access, Access::Key(_))),
             P::NotFound => self.path_parameters().next().is_some(),
-            P::BodyTimeout => body,
+            P::BodyTimeout | P::ContentEncoding => body,
             P::MalformedJson | P::MediaType => problems && body,
             P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json(_) | RequestBody::Form(_))),
-            P::MalformedEncoding | P::ContentEncoding => {
-                matches!(self.body, Some(RequestBody::Event | RequestBody::Events))
-            }
+            P::MalformedEncoding => matches!(self.body, Some(RequestBody::Event | RequestBody::Events)),
             P::ValidationFailed => problems && body || !self.query.is_empty(),
             P::PasswordTooShort
             | P::PasswordTooLong

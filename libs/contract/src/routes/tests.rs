@@ -48,6 +48,21 @@ fn finds_a_route_by_method_and_path_template() {
 }
 
 #[test]
+fn every_scope_grants_a_route() {
+    for scope in crate::Scope::ALL {
+        assert!(all().any(|route| route.access.contains(&Access::Key(*scope))), "{scope}");
+    }
+}
+
+#[test]
+fn pointers_of_errors_are_unambiguous() {
+    // A pointer names a field of the body or a query parameter.
+    for route in all() {
+        assert!(route.body.is_none() || route.query.is_empty(), "{}", route.path);
+    }
+}
+
+#[test]
 fn path_parameters_are_replaced_and_encoded() {
     assert_eq!(WHOAMI.path_with(&[]), "/auth/session");
     assert_eq!(RESEND_INVITE.path_with(&[&7]), "/users/invites/7/resend");
@@ -59,7 +74,14 @@ fn problems_follow_from_the_definition_of_the_route() {
     let codes = |route: &Route| route.all_problems().iter().map(|kind| kind.code()).collect::<Vec<_>>();
     assert_eq!(codes(&GET_VERSION), ["rate_limited", "internal"]);
     assert_eq!(codes(&REQUEST_PASSWORD_RESET), ["internal"]);
-    let of_form = ["body_timeout", "body_too_large", "rate_limited", "internal", "dependency_unavailable"];
+    let of_form = [
+        "body_timeout",
+        "body_too_large",
+        "content_encoding",
+        "rate_limited",
+        "internal",
+        "dependency_unavailable",
+    ];
     assert_eq!(codes(&START_DEVICE), of_form);
     assert_eq!(
         codes(&REVOKE_INVITE),

@@ -8,11 +8,12 @@ use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use contract::{Object, ProblemKind};
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::problem::Problem;
+use super::shape::field_error;
 
 /// Timeout for receiving a body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,11 +24,15 @@ pub struct JsonBody<T, const MAX: usize = 8192>(pub T);
 impl<T: DeserializeOwned, S: Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
     type Rejection = Problem;
 
+    /// An absent body is an object without fields.
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json."));
+        let not_json = || Problem::new(ProblemKind::MediaType).detail("Send Content-Type: application/json.");
+        if is_json(request.headers()) {
+            return parse(&read(request, MAX).await?).map(Self);
         }
-        parse(&read(request, MAX).await?).map(Self)
+        let is_absent = !request.headers().contains_key(CONTENT_TYPE) && request.body().is_end_stream();
+        let empty = is_absent.then(|| parse(b"{}").ok()).flatten();
+        empty.map(Self).ok_or_else(not_json)
     }
 }
 
@@ -43,11 +48,16 @@ pub fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(text.split(';').next().unwrap_or(text).trim())
 }
 
-/// Reads a complete body within a size and a time limit.
+/// Reads a complete body without compression, within a size and a time limit.
 ///
 /// # Errors
-/// 413 `body_too_large`, 408 `body_timeout`, or 400 if the connection failed.
+/// 413 `body_too_large`, 415 `content_encoding`, 408 `body_timeout`, or 400 if the connection failed.
 pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    let mut encodings = request.headers().get_all(CONTENT_ENCODING).iter();
+    if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let detail = "This route accepts no compression. Send the body without Content-Encoding.";
+        return Err(Problem::new(ProblemKind::ContentEncoding).detail(detail));
+    }
     read_into(request, max, |_| Ok(())).await
 }
 
@@ -116,51 +126,37 @@ impl Received {
     }
 }
 
+/// Returns a JSON text without the byte order mark, which a parser may ignore (RFC 8259, section 8.1).
+pub fn without_byte_order_mark(json: &[u8]) -> &[u8] {
+    json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json)
+}
+
 /// Parses a JSON object. The error names the field with the wrong type.
 ///
 /// # Errors
 /// 400 `malformed_json` or 422 `validation_failed`.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let body = without_byte_order_mark(body);
     let mut json = serde_json::Deserializer::from_slice(body);
     let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let pointer = pointer(error.path());
-        shape_error(&error.into_inner(), pointer)
+        // The deserializer reports some values of the wrong type as errors of syntax, such as `null` for an enumeration.
+        if error.inner().is_data() || is_json_text(body) {
+            let field = field_error(error.path(), &error.inner().to_string());
+            return Problem::new(ProblemKind::ValidationFailed).fields([field]);
+        }
+        malformed(error.inner())
     })?;
-    json.end().map_err(|error| shape_error(&error, String::new()))?;
+    json.end().map_err(|error| malformed(&error))?;
     Ok(value)
 }
 
-fn shape_error(error: &serde_json::Error, pointer: String) -> Problem {
-    match error.classify() {
-        serde_json::error::Category::Data => Problem::new(ProblemKind::ValidationFailed).field(
-            pointer,
-            "invalid",
-            without_position(&error.to_string()),
-        ),
-        _ => Problem::new(ProblemKind::MalformedJson).detail(format!("The body is not JSON: {error}.")),
-    }
+/// Returns whether the bytes match the grammar of JSON.
+fn is_json_text(bytes: &[u8]) -> bool {
+    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Removes line and column, which do not help clients that serialize with a library.
-fn without_position(message: &str) -> &str {
-    message.split(" at line ").next().unwrap_or(message)
-}
-
-/// A JSON Pointer (RFC 6901) to the place at fault.
-fn pointer(path: &serde_path_to_error::Path) -> String {
-    use serde_path_to_error::Segment;
-    let mut pointer = String::new();
-    for segment in path {
-        let token = match segment {
-            Segment::Seq { index } => index.to_string(),
-            Segment::Map { key } => contract::escape_pointer_token(key),
-            Segment::Enum { variant } => variant.clone(),
-            Segment::Unknown => continue,
-        };
-        pointer.push('/');
-        pointer.push_str(&token);
-    }
-    pointer
+fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::new(ProblemKind::MalformedJson).detail(format!("The body is not JSON in UTF-8: {error}."))
 }
 
 #[cfg(test)]
@@ -171,9 +167,20 @@ mod tests {
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Color {
+        Red,
+        Green,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "only the types matter")]
     struct Shape {
-        #[expect(dead_code, reason = "only its type matters")]
         name: Vec<u32>,
+        color: Option<Color>,
+        tenant: Option<tenancy::TenantId>,
+        flag: Option<bool>,
+        text: Option<String>,
     }
 
     async fn extract(content_type: &str, body: Body) -> Problem {
@@ -208,11 +215,68 @@ mod tests {
         assert!(!is_json(&repeated));
     }
 
+    #[test]
+    fn errors_of_fields_have_a_pointer_a_code_and_a_text_of_the_api() {
+        let tenant =
+            "a tenant id has 1 to 63 characters of a-z, 0-9 and '-', without a leading or trailing hyphen";
+        for (body, pointer, code, message) in [
+            ("[]", "", "invalid_type", "must be an object"),
+            ("{}", "/name", "required", "is required"),
+            (r#"{"name":[],"name":[]}"#, "/name", "duplicate", "must occur only once"),
+            (r#"{"name":null}"#, "/name", "invalid_type", "must be a list"),
+            (r#"{"name":[1,"x"]}"#, "/name/1", "invalid_type", "must be a non-negative integer"),
+            (r#"{"name":[-1]}"#, "/name/0", "invalid_value", "must be a non-negative integer"),
+            (r#"{"name":[1e999]}"#, "/name/0", "invalid_value", "exceeds the range of a 64-bit float"),
+            (r#"{"color":"blue, expected `x`"}"#, "/color", "invalid_value", "must be one of: red, green"),
+            (r#"{"color":5}"#, "/color", "invalid_type", "has the wrong type"),
+            (r#"{"tenant":"-"}"#, "/tenant", "invalid_value", tenant),
+            (r#"{"flag":"yes"}"#, "/flag", "invalid_type", "must be true or false"),
+            (r#"{"text":{}}"#, "/text", "invalid_type", "must be a string"),
+            (
+                r#"{"text":"\ud800"}"#,
+                "/text",
+                "invalid_value",
+                "contains an escape sequence of an unpaired surrogate",
+            ),
+        ] {
+            let problem = parse::<Shape>(body.as_bytes()).unwrap_err();
+            assert_eq!(problem.kind(), ProblemKind::ValidationFailed, "{body}");
+            let error = &problem.errors[0];
+            assert_eq!((&*error.pointer, &*error.code, &*error.message), (pointer, code, message), "{body}");
+        }
+        assert!(parse::<Shape>(br#"{"name":[],"color":null,"unknown":1}"#).is_ok());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_ignored() {
+        assert!(parse::<Shape>(b"\xef\xbb\xbf{\"name\":[1]}").is_ok());
+    }
+
     #[tokio::test]
-    async fn reports_the_pointer_of_a_wrong_field() {
-        let problem = extract("application/json", "{\"name\":[1,\"x\"]}".into()).await;
-        assert_eq!(problem.errors[0].pointer, "/name/1");
-        assert_eq!(problem.errors[0].message, "invalid type: string \"x\", expected u32");
+    async fn an_absent_body_is_accepted_if_no_field_is_required() {
+        #[derive(serde::Deserialize)]
+        struct Optional {
+            name: Option<String>,
+        }
+        let JsonBody(body): JsonBody<Optional> =
+            JsonBody::from_request(Request::new(Body::empty()), &()).await.unwrap();
+        assert_eq!(body.name, None);
+        let required = JsonBody::<Shape>::from_request(Request::new(Body::empty()), &()).await;
+        assert_eq!(required.map(drop).unwrap_err().kind(), ProblemKind::MediaType);
+        let untyped = JsonBody::<Optional>::from_request(Request::new("{}".into()), &()).await;
+        assert_eq!(untyped.map(drop).unwrap_err().kind(), ProblemKind::MediaType);
+    }
+
+    #[tokio::test]
+    async fn a_compressed_body_is_rejected() {
+        for (encoding, expected) in [
+            ("gzip", Some(ProblemKind::ContentEncoding)),
+            ("Identity", None),
+            ("", Some(ProblemKind::ContentEncoding)),
+        ] {
+            let request = Request::builder().header(CONTENT_ENCODING, encoding).body("{}".into()).unwrap();
+            assert_eq!(read(request, 64).await.err().map(|problem| problem.kind()), expected, "{encoding}");
+        }
     }
 
     #[tokio::test]

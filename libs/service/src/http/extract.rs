@@ -4,15 +4,17 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use axum::extract::{FromRequestParts, OptionalFromRequestParts, Query, RawPathParams};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use contract::{Page, PageQuery, ProblemKind};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
 use uuid::Uuid;
 
 use super::problem::Problem;
+use super::shape::field_error;
 
 /// A request header is missing or malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +108,31 @@ impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {
     }
 }
 
+/// The query parameters of a request, as the fields of a type. Other parameters are ignored.
+pub struct QueryParameters<T>(pub T);
+
+impl<T: DeserializeOwned> QueryParameters<T> {
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
+        parsed.map(Self).map_err(|error| {
+            invalid_parameters().fields([field_error(error.path(), &error.inner().to_string())])
+        })
+    }
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Self::read(&parts.uri)
+    }
+}
+
+fn invalid_parameters() -> Problem {
+    Problem::new(ProblemKind::ValidationFailed).detail("Correct the query parameters listed in `errors`.")
+}
+
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
 
@@ -121,18 +148,19 @@ impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let invalid = |name: &str, message: String| {
-            Problem::new(ProblemKind::ValidationFailed).detail(format!("The parameter {name} {message}."))
-        };
-        let Query(PageQuery { limit, cursor }) =
-            Query::try_from_uri(&parts.uri).map_err(|_| invalid("limit", "must be a number".to_owned()))?;
+        let QueryParameters(PageQuery { limit, cursor }) = QueryParameters::read(&parts.uri)?;
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(invalid("limit", format!("must be 1 to {MAX_LIMIT}")));
+            return Err(invalid_parameters().field(
+                "/limit",
+                "invalid_value",
+                format!("must be 1 to {MAX_LIMIT}"),
+            ));
         }
-        let after = cursor.map(|text| text.parse()).transpose();
-        let after = after
-            .map_err(|_| invalid("cursor", "must be a `next_cursor` of an earlier response".to_owned()))?;
+        let after = cursor.map(|text| text.parse()).transpose().map_err(|_| {
+            let message = "must be a `next_cursor` of an earlier response";
+            invalid_parameters().field("/cursor", "invalid_value", message)
+        })?;
         Ok(Self { after, limit })
     }
 }
@@ -246,8 +274,18 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_invalid_parameters() {
-        for uri in ["/x?limit=0", "/x?limit=201", "/x?limit=many", "/x?cursor=abc"] {
-            assert_eq!(paging(uri).await.unwrap_err().kind(), ProblemKind::ValidationFailed, "{uri}");
+        for (uri, pointer, message) in [
+            ("/x?limit=0", "/limit", "must be 1 to 200"),
+            ("/x?limit=201", "/limit", "must be 1 to 200"),
+            ("/x?limit=many", "/limit", "must be a non-negative integer"),
+            ("/x?limit=", "/limit", "must be a non-negative integer"),
+            ("/x?limit=1&limit=2", "/limit", "must occur only once"),
+            ("/x?cursor=abc", "/cursor", "must be a `next_cursor` of an earlier response"),
+        ] {
+            let problem = paging(uri).await.unwrap_err();
+            assert_eq!(problem.kind(), ProblemKind::ValidationFailed, "{uri}");
+            let error = &problem.errors[0];
+            assert_eq!((&*error.pointer, &*error.message), (pointer, message), "{uri}");
         }
     }
 }

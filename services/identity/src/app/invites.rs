@@ -386,14 +386,14 @@ fn pending_or_failed(error: Error) -> Problem {
     }
 }
 
-fn not_pending() -> Problem {
-    Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
-}
-
 /// The problem of an API key that is used for the invite of an administrator.
 fn members_only() -> Problem {
     let detail = "An API key can invite members only. Invites of administrators require the session of an administrator.";
     Problem::new(ProblemKind::Forbidden).detail(detail)
+}
+
+fn not_pending() -> Problem {
+    Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
 }
 
 fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {

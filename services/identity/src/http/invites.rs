@@ -1,7 +1,7 @@
 //! `/users/invite`, `/users/invites` and `/users/accept-invite`.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use contract::identity::{
     AcceptInvite, AcceptedInvite, InspectInvite, InspectedInvite, Invite, InviteFilter, InviteUser,
     ResendInvite,
@@ -12,6 +12,7 @@ use service::Problem;
 use service::http::JsonBody;
 use service::http::Paging;
 use service::http::{ClientAddress, Id};
+use service::http::QueryParameters;
 use tenancy::InviteId;
 
 use super::auth_password::LimitedJson;
@@ -59,7 +60,7 @@ pub(super) async fn list(
     InviteReader(scope): InviteReader,
     State(app): State<App>,
     paging: Paging<InviteId>,
-    Query(filter): Query<InviteFilter>,
+    QueryParameters(filter): QueryParameters<InviteFilter>,
 ) -> Result<Json<Page<Invite>>, Problem> {
     Ok(Json(app.list_invites(&scope, filter.status, &paging).await?))
 }

@@ -2,13 +2,14 @@
 
 use authn::Caller;
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use contract::identity::{PatchUser, User, UserFilter};
 use contract::{Page, ProblemKind, Scope};
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
 use service::http::Paging;
+use service::http::QueryParameters;
 use tenancy::UserId;
 
 use super::callers::UserManager;
@@ -34,7 +35,7 @@ pub(super) async fn list(
     caller: Caller,
     State(app): State<App>,
     paging: Paging<UserId>,
-    Query(filter): Query<UserFilter>,
+    QueryParameters(filter): QueryParameters<UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
     caller.require(Scope::UsersRead)?;
     Ok(Json(app.list_users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))

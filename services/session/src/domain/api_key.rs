@@ -15,6 +15,7 @@ const MAX_LIFETIME: TimeDelta = TimeDelta::days(365);
 pub(crate) struct NewApiKey {
     pub(crate) name: String,
     pub(crate) scopes: Vec<Scope>,
+    /// Empty: every source.
     pub(crate) source_ids: Vec<String>,
     pub(crate) expires_at: DateTime<Utc>,
 }
@@ -27,7 +28,7 @@ pub(crate) enum InvalidApiKey {
     #[error("must contain at least one scope")]
     Scopes,
     #[error(
-        "must contain at most {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, without control characters"
+        "must be absent, or contain 1 to {MAX_SOURCES} sources, each of 1 to 256 bytes, not blank, without control characters"
     )]
     SourceIds,
     #[error("must be in the future, at most {} days from now", MAX_LIFETIME.num_days())]
@@ -45,10 +46,13 @@ impl NewApiKey {
         if scopes.is_empty() {
             return Err(InvalidApiKey::Scopes);
         }
-        let source_ids = sorted_unique(request.source_ids);
-        if source_ids.len() > MAX_SOURCES || !source_ids.iter().all(|id| udm::is_source_id(id)) {
-            return Err(InvalidApiKey::SourceIds);
-        }
+        let source_ids = match request.source_ids.map(sorted_unique) {
+            None => Vec::new(),
+            // An empty list is more likely an error of a script than a request for all sources.
+            Some(ids) if ids.is_empty() || ids.len() > MAX_SOURCES => return Err(InvalidApiKey::SourceIds),
+            Some(ids) if !ids.iter().all(|id| udm::is_source_id(id)) => return Err(InvalidApiKey::SourceIds),
+            Some(ids) => ids,
+        };
         // The precision of Postgres, so that the response equals the listed key.
         let expires_at = request.expires_at.unwrap_or(now + DEFAULT_LIFETIME).trunc_subsecs(6);
         if expires_at <= now || expires_at > now + MAX_LIFETIME {
@@ -93,7 +97,7 @@ mod tests {
             name: "firewall".to_owned(),
             scopes: vec![Scope::EventsWrite],
             expires_at: None,
-            source_ids: Vec::new(),
+            source_ids: None,
         }
     }
 
@@ -129,7 +133,7 @@ mod tests {
     fn duplicates_are_removed_and_empty_scopes_rejected() {
         let key = validate(|request| {
             request.scopes = vec![Scope::UsersRead, Scope::EventsWrite, Scope::UsersRead];
-            request.source_ids = vec!["b".to_owned(), "a".to_owned(), "b".to_owned()];
+            request.source_ids = Some(vec!["b".to_owned(), "a".to_owned(), "b".to_owned()]);
         });
         let key = key.unwrap();
         assert_eq!(key.scopes, [Scope::EventsWrite, Scope::UsersRead]);
@@ -141,7 +145,7 @@ mod tests {
     fn rejects_source_ids_that_no_event_can_have() {
         let many = (0..=MAX_SOURCES).map(|n| n.to_string()).collect();
         for bad in [vec![" ".to_owned()], vec!["a\u{7}".to_owned()], vec!["x".repeat(257)], many] {
-            assert_eq!(validate(|request| request.source_ids = bad), Err(InvalidApiKey::SourceIds));
+            assert_eq!(validate(|request| request.source_ids = Some(bad)), Err(InvalidApiKey::SourceIds));
         }
     }
 

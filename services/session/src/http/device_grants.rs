@@ -94,13 +94,9 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for OAuthBody<T> {
             return Err(invalid_request(format!("Send Content-Type: {FORM} or application/json.")));
         }
         let bytes = body::read(request, MAX_BODY_BYTES).await?;
-        // The errors of the parsers are not returned, because they could quote a secret. serde would accept a JSON array as
-        // the fields in order, so only an object is parsed.
-        let parsed = if is_json {
-            serde_json::from_slice(&bytes).ok().filter(|_| bytes.trim_ascii_start().starts_with(b"{"))
-        } else {
-            serde_urlencoded::from_bytes(&bytes).ok()
-        };
+        // The errors of the parsers are not returned, because they could quote a secret.
+        let parsed =
+            if is_json { body::parse(&bytes).ok() } else { serde_urlencoded::from_bytes(&bytes).ok() };
         parsed.map(Self).ok_or_else(|| DeviceError::InvalidRequest.into())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use authn::{Caller, CredentialVerifier};
 use axum::Json;
-use axum::extract::{FromRef, FromRequestParts, Query, State};
+use axum::extract::{FromRef, FromRequestParts, State};
 use contract::Page;
 use contract::internal::Credential;
 use contract::session::{RevokeSessions, Session, SubjectType, Whoami};
@@ -13,6 +13,7 @@ use http::request::Parts;
 use service::Problem;
 use service::http::Id;
 use service::http::Paging;
+use service::http::QueryParameters;
 use service::http::{SessionHeader, UserHeader};
 use tenancy::SessionId;
 
@@ -98,7 +99,7 @@ pub(super) async fn revoke_all(
     State(app): State<App>,
     caller: Caller,
     UserHeader(user_id): UserHeader,
-    Query(RevokeSessions { keep_current }): Query<RevokeSessions>,
+    QueryParameters(RevokeSessions { keep_current }): QueryParameters<RevokeSessions>,
 ) -> Result<StatusCode, Problem> {
     app.revoke_all_sessions(&caller, user_id, keep_current).await?;
     Ok(StatusCode::NO_CONTENT)

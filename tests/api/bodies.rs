@@ -1,0 +1,46 @@
+//! Optional fields of request bodies, on every route of the OpenAPI document.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tenancy::UserId;
+use testsystem::TestSystem;
+
+/// Returns method, path and field of each optional field, and whether only the platform administrator can call the route.
+fn optional_fields(document: &Value) -> Vec<(Method, String, String, bool)> {
+    let mut fields = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+            let Some(schema) = body.as_str().and_then(|body| document.pointer(&body[1..])) else { continue };
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            let callers = operation["security"].as_array().unwrap();
+            let of_platform =
+                callers.iter().all(|caller| caller.get("platform").is_some()) && !callers.is_empty();
+            let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap();
+            let names = schema["properties"].as_object().unwrap().keys();
+            for name in names.filter(|name| !required.contains(&json!(name))) {
+                fields.push((method.clone(), path.clone(), name.clone(), of_platform));
+            }
+        }
+    }
+    fields
+}
+
+#[tokio::test]
+async fn null_of_an_optional_field_counts_as_absent_on_every_route() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let document: Value = system.client().get("/openapi.json").await.expect(200);
+    let fields = optional_fields(&document);
+    assert!(fields.len() > 20, "{fields:?}");
+    for (method, path, field, of_platform) in fields {
+        let bearer = if of_platform { &*system.platform_token } else { admin.session.session_id.expose() };
+        let client = system.client().bearer(bearer).header("X-Tenant-ID", "acme");
+        let path = path.replace("{tenant_id}", "acme").replace("{user_id}", &UserId::generate().to_string());
+        let path = path.replace("{invite_id}", &UserId::generate().to_string());
+        let response = client.send(client.request(method, &path).json(&json!({ (&*field): null }))).await;
+        assert!(!response.body.contains("malformed") && response.status < 500, "{path} {field}: {response}");
+        let pointer = format!("\"/{field}");
+        assert!(!response.body.contains(&pointer), "{path} {field}: {response}");
+    }
+}
