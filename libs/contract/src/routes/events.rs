@@ -37,7 +37,10 @@ routes! {
         .body(RequestBody::Events)
         .responses(&[
             RouteResponse::json::<BatchResponse>(202, "All events are stored."),
-            RouteResponse::json::<BatchResponse>(207, "Some of the events are stored."),
+            RouteResponse::json::<BatchResponse>(
+                207,
+                "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
+            ),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
             RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota is used up."),
             RouteResponse::json::<BatchResponse>(503, "No event is stored: a temporary error affects all of them."),

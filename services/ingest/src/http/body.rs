@@ -10,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use service::Problem;
-use service::http::body::read_into;
+use service::http::body::{read_into, without_byte_order_mark};
 use tenancy::TenantId;
 
 /// Maximum size of a compressed body.
@@ -51,12 +51,13 @@ pub(super) async fn read(
         reservation.grow_to(next_step(arrived, expected)).map_err(overloaded)
     };
     let body = read_into(request, limit, reserve).await.map_err(|problem| match problem.kind() {
-        ProblemKind::BodyTooLarge => Problem::new(too_large),
+        ProblemKind::BodyTooLarge if encoding == Encoding::Identity => exceeds(too_large, limit, ""),
+        ProblemKind::BodyTooLarge => exceeds(too_large, limit, " of compressed data"),
         _ => problem,
     })?;
     reservation.shrink_to(body.len());
     if encoding == Encoding::Identity {
-        return Ok((body, reservation));
+        return Ok((json_of(&body), reservation));
     }
     let usual = (body.len() * USUAL_RATIO).clamp(MAX_INLINE_BYTES, max.max(MAX_INLINE_BYTES)).min(max);
     reservation.grow_to(body.len() + usual).map_err(overloaded)?;
@@ -66,9 +67,21 @@ pub(super) async fn read(
         decompressed = decompress(encoding, body, max).await?;
     }
     if decompressed.len() > max {
-        return Err(too_large.into());
+        return Err(exceeds(too_large, max, ", counted after decompression"));
     }
-    Ok((decompressed.into(), reservation))
+    Ok((json_of(&decompressed.into()), reservation))
+}
+
+/// Returns the body without the byte order mark.
+fn json_of(body: &Bytes) -> Bytes {
+    body.slice_ref(without_byte_order_mark(body))
+}
+
+/// The problem of a body that exceeds a limit.
+fn exceeds(kind: ProblemKind, limit: usize, of: &str) -> Problem {
+    let (mib, kib) = (limit / (1024 * 1024), limit / 1024);
+    let size = if mib > 0 { format!("{mib} MiB") } else { format!("{kib} KiB") };
+    Problem::new(kind).detail(format!("Send at most {size}{of}."))
 }
 
 fn overloaded(_: BudgetExceeded) -> Problem {
@@ -89,6 +102,8 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     match (values.next().map(http::HeaderValue::as_bytes), values.next()) {
         (None, _) => Ok(Encoding::Identity),
         (Some(value), None) if value.eq_ignore_ascii_case(b"identity") => Ok(Encoding::Identity),
+        // An alias (RFC 9110, section 8.4.1.3).
+        (Some(value), None) if value.eq_ignore_ascii_case(b"x-gzip") => Ok(Encoding::Gzip),
         (Some(value), None) if value.eq_ignore_ascii_case(b"gzip") => Ok(Encoding::Gzip),
         (Some(value), None) if value.eq_ignore_ascii_case(b"zstd") => Ok(Encoding::Zstd),
         _ => Err(ProblemKind::ContentEncoding.into()),
@@ -103,7 +118,15 @@ async fn decompress(encoding: Encoding, body: Bytes, max: usize) -> Result<Vec<u
         let task = tokio::task::spawn_blocking(move || decompress_inline(encoding, &body, max));
         task.await.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?
     };
-    decompressed.map_err(|_| ProblemKind::MalformedEncoding.into())
+    decompressed.map_err(|error| {
+        let problem = Problem::new(ProblemKind::MalformedEncoding);
+        // The library has no other sign of a window above the maximum.
+        if error.to_string().contains("requires too much memory") {
+            return problem
+                .detail("The zstd frame needs a window of more than 8 MiB. Compress with a smaller window.");
+        }
+        problem
+    })
 }
 
 fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<Vec<u8>> {
@@ -112,7 +135,7 @@ fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<
     let limit = max as u64 + 1;
     match encoding {
         Encoding::Gzip => MultiGzDecoder::new(body).take(limit).read_to_end(&mut bytes)?,
-        // A frame can request a window of any size. Every decoder must support 8 MiB (RFC 8878, section 3.1.1.1.2).
+        // A frame can request a window of any size. HTTP permits at most 8 MiB (RFC 9659).
         Encoding::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(body)?;
             decoder.window_log_max(23)?;
@@ -154,6 +177,7 @@ mod tests {
         let event = br#"{"source_id":"s"}"#.repeat(1000);
         assert_eq!(send("identity", event.clone()).await.unwrap(), event);
         assert_eq!(send("gzip", gzip(&event)).await.unwrap(), event);
+        assert_eq!(send("x-gzip", gzip(&event)).await.unwrap(), event);
         assert_eq!(send("ZSTD", zstd::encode_all(&*event, 3).unwrap()).await.unwrap(), event);
     }
 
@@ -162,6 +186,54 @@ mod tests {
         let bomb = vec![b' '; 200_000_000];
         assert_eq!(send("gzip", gzip(&bomb)).await, Err("event_too_large"));
         assert_eq!(send("zstd", zstd::encode_all(&*bomb, 3).unwrap()).await, Err("event_too_large"));
+    }
+
+    #[tokio::test]
+    async fn a_byte_order_mark_is_removed() {
+        let event = b"\xef\xbb\xbf{}".to_vec();
+        assert_eq!(send("identity", event.clone()).await.unwrap(), "{}");
+        assert_eq!(send("gzip", gzip(&event)).await.unwrap(), "{}");
+    }
+
+    const MIB: usize = 1024 * 1024;
+
+    #[tokio::test]
+    async fn the_problem_names_the_limit_that_was_exceeded() {
+        let detail = async |encoding: &str, body: Vec<u8>, max: usize| {
+            let request =
+                Request::builder().header(CONTENT_ENCODING, encoding).body(Body::from(body)).unwrap();
+            let budget = MemoryBudget::new(1 << 30);
+            let result = read(request, &budget, &tenant("acme"), max, ProblemKind::BatchTooLarge).await;
+            format!("{:?}", result.err().unwrap())
+        };
+        for (encoding, body, max, expected) in [
+            ("identity", vec![b' '; 10 * MIB + 1], 10 * MIB, "Send at most 10 MiB."),
+            ("gzip", vec![b' '; 5 * MIB + 1], 10 * MIB, "Send at most 5 MiB of compressed data."),
+            (
+                "gzip",
+                gzip(&vec![b' '; 10 * MIB + 1]),
+                10 * MIB,
+                "Send at most 10 MiB, counted after decompression.",
+            ),
+            ("identity", vec![b' '; 256 * 1024 + 1], 256 * 1024, "Send at most 256 KiB."),
+        ] {
+            let problem = detail(encoding, body, max).await;
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_zstd_window_above_the_maximum_is_named() {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder.write_all(&vec![b' '; 64 * 1024]).unwrap();
+        let body = encoder.finish().unwrap();
+        let request = Request::builder().header(CONTENT_ENCODING, "zstd").body(Body::from(body)).unwrap();
+        let budget = MemoryBudget::new(1 << 30);
+        let result = read(request, &budget, &tenant("acme"), 100_000, ProblemKind::EventTooLarge).await;
+        let problem = result.err().unwrap();
+        assert_eq!(problem.kind(), ProblemKind::MalformedEncoding);
+        assert!(format!("{problem:?}").contains("window of more than 8 MiB"), "{problem:?}");
     }
 
     #[tokio::test]
