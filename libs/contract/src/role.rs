@@ -59,7 +59,7 @@ vocabulary!(
     Role {
         /// Manages the own profile, sessions and password, and sends events.
         Member = "member",
-        /// Manages users, invites, sessions and API keys of the tenant, and sends and reads events.
+        /// Manages users, invites, sessions and API keys of the tenant, and sends events.
         Admin = "admin",
     }
 );
@@ -68,12 +68,12 @@ vocabulary!(
     Scope {
         /// Send events.
         EventsWrite = "events:write",
-        /// Read events of the tenant.
-        EventsRead = "events:read",
         /// Read users and invites.
         UsersRead = "users:read",
         /// Invite members, resend and revoke invites.
         UsersWrite = "users:write",
+    }
+);
 /// Invited users are members unless the invite names another role.
 impl Default for Role {
     fn default() -> Self {
@@ -81,8 +81,6 @@ impl Default for Role {
     }
 }
 
-    }
-);
 impl Role {
     /// Returns the scopes of a session of a user with this role.
     pub const fn scopes(self) -> &'static [Scope] {
