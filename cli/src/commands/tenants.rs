@@ -31,8 +31,8 @@ impl CommandOutput for Tenant {
             ("tenant", Some(self.tenant_id.to_string())),
             ("name", Some(self.display_name.clone())),
             ("status", Some(self.status.to_string())),
-            ("events per second", limit(self.quota.events_per_second)),
-            ("bytes per second", limit(self.quota.bytes_per_second)),
+            ("events per second (not enforced)", limit(self.quota.events_per_second)),
+            ("bytes per second (not enforced)", limit(self.quota.bytes_per_second)),
             ("created", Some(time(&self.created_at))),
             ("administrator", invite.map(|invite| invite.email.clone())),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
@@ -70,10 +70,10 @@ pub(crate) struct Create {
     /// How to deliver the administrator's invite token.
     #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email", value_parser = delivery_parser())]
     delivery: Delivery,
-    /// Limit of events per second and service replica [default: no limit].
+    /// Quota of events per second; stored, but not enforced yet [default: none].
     #[arg(long, value_name = "COUNT")]
     events_per_second: Option<u32>,
-    /// Limit of bytes per second and service replica [default: no limit].
+    /// Quota of bytes per second; stored, but not enforced yet [default: none].
     #[arg(long, value_name = "COUNT")]
     bytes_per_second: Option<u32>,
 }

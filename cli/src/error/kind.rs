@@ -130,7 +130,6 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::ValidationFailed => "Correct the fields that the message names.",
         P::EventIdConflict => "Give each event of a source its own event_id.",
         P::RateLimited | P::Overloaded | P::DependencyUnavailable => "Wait, then run the command again.",
-        P::QuotaExceeded => "Wait, then send the rejected events again.",
         P::StreamFull => {
             "Keep the events and send them again later. The platform administrator must free space."
         }

@@ -39,12 +39,12 @@ pub struct CreateTenant {
     #[serde(default, deserialize_with = "value::null_is_default")]
     #[schemars(with = "Option<Delivery>")]
     pub delivery: Delivery,
-    /// Ingestion limits per replica. Default: unlimited.
+    /// Ingestion limits. Stored, but not enforced yet.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }
 
-/// Ingestion limits of a tenant.
+/// Ingestion limits of a tenant. They are stored, but not enforced yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
     /// Events per second. Absent: unlimited.
@@ -68,7 +68,7 @@ pub struct Tenant {
     pub display_name: String,
     /// Status.
     pub status: TenantStatus,
-    /// Ingestion limits.
+    /// Ingestion limits. Not enforced yet.
     pub quota: Quota,
     /// Creation time.
     pub created_at: DateTime<Utc>,
@@ -246,7 +246,7 @@ pub struct PatchTenant {
     /// New status. `suspended` revokes the sessions of the tenant and rejects its API keys until it is `active` again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<TenantStatus>,
-    /// New ingestion limits. They replace the previous ones.
+    /// New ingestion limits. They replace the previous ones. Stored, but not enforced yet.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }

@@ -126,8 +126,8 @@ fn batch_response(batch: BatchResponse) -> Response {
     response
 }
 
-/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
-/// temporary cause, and 207 otherwise. The body contains the results in every case.
+/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 503 if all failed for the same temporary
+/// cause, and 207 otherwise. The body contains the results in every case.
 fn batch_status(results: &[EventResult]) -> StatusCode {
     let accepted = results.iter().filter(|result| result.status == EventStatus::Accepted).count();
     if accepted == results.len() {
@@ -165,14 +165,13 @@ mod tests {
 
     #[test]
     fn status_of_a_batch_follows_from_its_results() {
-        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, QuotaExceeded, ValidationFailed};
+        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, ValidationFailed};
         for (kinds, expected) in [
             (vec![None, None], 202),
             (vec![None, Some(ValidationFailed)], 207),
             (vec![None, Some(Overloaded)], 207),
             (vec![Some(ValidationFailed), Some(EventTooLarge)], 422),
             (vec![Some(Overloaded), Some(Overloaded)], 503),
-            (vec![Some(QuotaExceeded)], 429),
             (vec![Some(Overloaded), Some(AckTimeout)], 207),
             (vec![Some(ValidationFailed), Some(Overloaded)], 207),
         ] {

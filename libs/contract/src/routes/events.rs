@@ -1,4 +1,4 @@
-//! Event ingestion. The quota of the tenant applies instead of a rate limit per address.
+//! Event ingestion. Memory budgets apply instead of a rate limit per address.
 
 use super::{Access, RateLimit, RequestBody, Route, RouteResponse, routes};
 use crate::events::{AcceptedEvent, BatchResponse, Health};
@@ -21,7 +21,6 @@ routes! {
         .problems(&[
             ProblemKind::SourceNotAllowed,
             ProblemKind::EventTooLarge,
-            ProblemKind::QuotaExceeded,
             ProblemKind::Overloaded,
             ProblemKind::StreamFull,
             ProblemKind::AckTimeout,
@@ -42,7 +41,6 @@ routes! {
                 "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
             ),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
-            RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota is used up."),
             RouteResponse::json::<BatchResponse>(503, "No event is stored: a temporary error affects all of them."),
         ])
         .problems(&[

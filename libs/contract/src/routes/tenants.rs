@@ -139,7 +139,7 @@ routes! {
     /// Rename, suspend or resume a tenant, or change its quota
     ///
     /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
-    /// resumed.
+    /// resumed. Quotas are stored, but not enforced yet.
     UPDATE_TENANT = Route::patch("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()
