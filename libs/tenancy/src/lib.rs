@@ -107,7 +107,8 @@ macro_rules! id {
             type Err = uuid::Error;
 
             fn from_str(s: &str) -> Result<Self, Self::Err> {
-                Uuid::try_parse(s).map(Self)
+                // One spelling per id: `Uuid` itself also parses braces, URNs and text without hyphens.
+                s.parse::<uuid::fmt::Hyphenated>().map(|id| Self(id.into_uuid()))
             }
         }
     };
@@ -210,6 +211,17 @@ mod tests {
         }
         for bad in ["", "-a", "a-", "A", "a.b", "a_b", "ä", "a b", &"x".repeat(64)] {
             assert_eq!(bad.parse::<TenantId>(), Err(InvalidTenantId), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_a_uuid_with_hyphens() {
+        let id = UserId::generate();
+        assert_eq!(id.to_string().parse::<UserId>(), Ok(id));
+        for other in
+            [id.0.simple().to_string(), id.0.braced().to_string(), id.0.urn().to_string(), String::new()]
+        {
+            assert!(other.parse::<UserId>().is_err(), "{other}");
         }
     }
 

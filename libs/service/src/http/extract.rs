@@ -65,7 +65,8 @@ macro_rules! extractor {
 }
 
 extractor!(TenantHeader, X_TENANT_ID, |s| TenantId::from_str(s).map_err(|e| e.to_string()));
-extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s).map_err(|_| "a user id is a UUID".to_owned()));
+extractor!(UserHeader, X_USER_ID, |s| UserId::from_str(s)
+    .map_err(|_| "a user id is a UUID with hyphens".to_owned()));
 
 impl<S: Sync> FromRequestParts<S> for SessionHeader {
     type Rejection = HeaderError;
