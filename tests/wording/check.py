@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 WORDS = HERE / "words.list"
 # Third-party texts, data, generated copies of other texts, and the checker itself.
-EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|requirements\.txt)$|/data/[^/]+\.txt$|/LICENSES/|^tests/wording/")
+EXCLUDED = re.compile(r"(^|/)(LICENSE|Cargo\.lock|schemathesis\.txt|openapi-python-client\.txt|requirements\.txt)$|/data/[^/]+\.txt$|/LICENSES/|^tests/wording/")
 # Code in backticks, and names in the placeholders of format strings.
 CODE_SPAN = re.compile(r"`[^`\n]*`|`[^`\n]*$|\{[a-z_]\w*(?:[.:!][^{}\n]*)?\}")
 FUNCTION = re.compile(r"\b(?:fn|def) (?P<name>[a-z0-9]+(?:_[a-z0-9]+){2,})")

@@ -52,6 +52,8 @@ pub struct Tools {
     pub aiosmtpd_path: Option<PathBuf>,
     /// The directory of schemathesis, for tests; `None` if Python is too old for it.
     pub schemathesis_path: Option<PathBuf>,
+    /// The directory of openapi-python-client, for tests; `None` if Python is too old for it.
+    pub client_generator_path: Option<PathBuf>,
 }
 
 impl Tools {

@@ -84,6 +84,7 @@ fn test_variables(config: &ServersConfig, servers: &Servers) -> Vec<(&'static st
         ("SVC_TEST_NATS_PY", &tools.nats_py_path),
         ("SVC_TEST_AIOSMTPD", &tools.aiosmtpd_path),
         ("SVC_TEST_SCHEMATHESIS", &tools.schemathesis_path),
+        ("SVC_TEST_CLIENT_GENERATOR", &tools.client_generator_path),
         ("SVC_TEST_PYTHON", &tools.python),
     ];
     variables.extend(optional.into_iter().filter_map(|(name, path)| Some((name, path.clone()?.into()))));
