@@ -11,8 +11,8 @@ use http::StatusCode;
 use service::Problem;
 use service::http::JsonBody;
 use service::http::Paging;
-use service::http::{ClientAddress, Id};
 use service::http::QueryParameters;
+use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
 use super::auth_password::LimitedJson;
