@@ -173,7 +173,7 @@ impl Command for Status {
     const ERRORS: Errors = &[ErrorKind::NotLoggedIn];
     const EXAMPLES: Examples = &[("List stored sessions and the current one", "svc auth status")];
     const AGENT_NOTES: &'static str = "Works offline, so a listed credential may be expired or revoked. \
-        Exit status 4 means that there is none.";
+        Exit status 4 means that no credential exists.";
     const SEE_ALSO: Names = &["auth whoami", "config path"];
 
     async fn run(self, context: &Context) -> Result<()> {

@@ -148,6 +148,7 @@ mod tests {
 
     use super::*;
     use crate::branding::Branding;
+    use crate::message::AdminChange;
     use crate::texts::Language;
 
     /// One mail of every kind in every language. The name of the tenant is not ASCII.
@@ -162,7 +163,10 @@ mod tests {
             let with_token =
                 [head.invite(&values, &token), head.invite(&by_ada, &token), head.reset(&values, &token)];
             let with_token = with_token.map(|letter| (letter, Some(token.digest())));
-            let letters = with_token.into_iter().chain([(head.password_changed(&values), None)]);
+            let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
+            let notices = changes.map(|change| (head.admin_notice(change, &values), None));
+            let letters =
+                with_token.into_iter().chain([(head.password_changed(&values), None)]).chain(notices);
             mails.extend(letters.map(|(letter, token)| Mail {
                 to: "ada@bücher.example".to_owned(),
                 letter,

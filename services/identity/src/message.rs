@@ -14,16 +14,41 @@ pub(crate) enum Message {
     MailReset { email_key: String },
     /// Mails a notice that the password was changed.
     MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
+    /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
+    MailAdminNotice { recipient: UserId, notice: AdminNotice },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
     PushTenantStatus,
 }
 
+/// The content of a notice to the administrators of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AdminNotice {
+    pub(crate) change: AdminChange,
+    /// The account that the change is about.
+    pub(crate) user_id: UserId,
+    /// The user who made the change; `None` for the platform administrator.
+    pub(crate) changed_by: Option<UserId>,
+    pub(crate) changed_at: DateTime<Utc>,
+}
+
+/// A change that all administrators of a tenant get a notice of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AdminChange {
+    /// An administrator was invited.
+    Invited,
+    /// A user became an administrator.
+    Promoted,
+    /// An administrator became a member.
+    Demoted,
+}
+
 /// The kinds of mails that keep an account secure, the most urgent first. They have their own relay, because invites, which a
 /// tenant can send in large numbers and to slow recipients, must not delay them. A mail is dead-lettered when its attempts are
 /// exhausted.
-pub(crate) const SECURITY_MAIL: &[&str] = &["mail_reset", "mail_notice"];
+pub(crate) const SECURITY_MAIL: &[&str] = &["mail_reset", "mail_notice", "mail_admin_notice"];
 /// The kinds of all other mails.
 pub(crate) const INVITE_MAIL: &[&str] = &["mail_invite"];
 /// The kinds of account status messages. They are retried without limit, because a disabled user would stay logged in.
@@ -36,10 +61,13 @@ mod tests {
     #[test]
     fn every_message_has_a_relay() {
         let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
+        let change = AdminChange::Invited;
+        let notice = AdminNotice { change, user_id, changed_by: None, changed_at: time };
         for (message, kinds) in [
             (Message::MailInvite { invite_id, expires_at: time }, INVITE_MAIL),
             (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
             (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
+            (Message::MailAdminNotice { recipient: user_id, notice }, SECURITY_MAIL),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -42,6 +42,9 @@ impl Deliver for Delivery {
                 let (reset_id, email) = (ResetId(row.outbox_id.0), EmailKey::from_stored(email_key));
                 app.compose_reset(head, tenant_id, reset_id, &email).await.map_err(transient)?
             }
+            Message::MailAdminNotice { recipient, notice } => {
+                app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
+            }
             Message::MailNotice { user_id, changed_at } => {
                 app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }

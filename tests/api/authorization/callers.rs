@@ -19,7 +19,7 @@ pub(super) enum CallerKind {
     Anonymous,
     Member,
     Admin,
-    /// An administrator whose login is an hour old.
+    /// An administrator with a login an hour ago.
     EarlierAdmin,
     Key(Scope),
     PlatformAdmin,

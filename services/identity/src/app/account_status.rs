@@ -67,7 +67,7 @@ impl App {
             match message {
                 Message::PushUserStatus { user_id } => self.push_user_status(tenant_id, *user_id).await,
                 Message::PushTenantStatus => self.push_tenant_status(tenant_id).await,
-                Message::MailInvite { .. } | Message::MailReset { .. } | Message::MailNotice { .. } => Ok(()),
+                _ => Ok(()),
             }
         };
         match tokio::time::timeout(PUSH_TIMEOUT, push).await {

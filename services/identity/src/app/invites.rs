@@ -17,7 +17,7 @@ use super::{App, Work};
 use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
-use crate::message::Message;
+use crate::message::{AdminChange, Message};
 use crate::store::recipient::MailLimit;
 use crate::store::{invite, tenant, user};
 
@@ -40,7 +40,7 @@ pub(crate) struct Invitation {
 pub(crate) enum InviteRights {
     /// Members only: an API key must not create an administrator.
     Members,
-    /// Members, and administrators after a new login: an administrator whose login is not recent.
+    /// Members, and administrators after a new login: an administrator without a recent login.
     EveryoneAfterLogin,
     /// Members and administrators.
     Everyone,
@@ -301,6 +301,8 @@ impl Work<'_> {
     /// Invites a person, or an invited user again after the previous invite is settled.
     pub(super) async fn invite(&mut self, invitation: &Invitation) -> Result<InviteBody, Problem> {
         let Invitation { email, role, delivery } = invitation;
+        // Before the row of the invited user, in the order of a change of role.
+        let admins = if *role == Role::Admin { user::lock_active_admins(self).await? } else { Vec::new() };
         let token = self.invite_token(*delivery)?;
         // Locks the invite before the user, like every other transaction.
         invite::mark_expired(self, email.key()).await?;
@@ -338,6 +340,7 @@ impl Work<'_> {
             email: Some(invite.email.clone()),
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
+        self.notify_admins(&admins, AdminChange::Invited, user_id);
         Ok(body(invite, token.as_ref()))
     }
 

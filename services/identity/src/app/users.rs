@@ -1,16 +1,20 @@
 //! Users: read, list and change.
 
+use std::sync::Arc;
+
 use audit::{AuditEvent, EventName};
 use contract::identity::{PatchUser, User};
 use contract::{Page, ProblemKind, Role, UserStatus};
+use database::Error;
 use service::Problem;
 use service::http::Paging;
-use tenancy::{Actor, TenantScope, UserId};
+use tenancy::{Actor, TenantId, TenantScope, UserId};
 
-use super::App;
+use super::{App, Work};
 use crate::domain::email::EmailKey;
-use crate::message::Message;
-use crate::store::{reset, user};
+use crate::mail::{Letterhead, Mail, Values};
+use crate::message::{AdminChange, AdminNotice, Message};
+use crate::store::{reset, tenant, user};
 
 impl App {
     /// Returns a user of the tenant.
@@ -79,8 +83,55 @@ impl App {
         for (name, about) in [role_changed, status_changed].into_iter().flatten() {
             tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
         }
+        if role != found.role {
+            let change = if role == Role::Admin { AdminChange::Promoted } else { AdminChange::Demoted };
+            tx.notify_admins(&admins, change, user_id);
+        }
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
         Ok(changed)
+    }
+
+    /// Composes a notice to an administrator; `None` if the recipient is no longer active.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn compose_admin_notice(
+        &self,
+        head: &Arc<Letterhead>,
+        tenant_id: &TenantId,
+        recipient: UserId,
+        notice: &AdminNotice,
+    ) -> Result<Option<Mail>, Error> {
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
+        let to = to.filter(|user| user.status == UserStatus::Active);
+        let (Some(tenant), Some(to), Some(about)) = (tenant, to, user::find(&mut tx, notice.user_id).await?)
+        else {
+            return Ok(None);
+        };
+        let by = match notice.changed_by {
+            Some(user_id) => user::find(&mut tx, user_id).await?.map(|user| user.email),
+            None => None,
+        };
+        let values =
+            Values { changed_by: by.as_deref(), ..Values::new(&about.email, &tenant, notice.changed_at) };
+        let letter = head.admin_notice(notice.change, &values);
+        Ok(Some(Mail { to: to.email, letter, token: None }))
+    }
+}
+
+impl Work<'_> {
+    /// Sends a notice of a change of a user to the administrators, if mail is configured.
+    pub(super) fn notify_admins(&mut self, admins: &[UserId], change: AdminChange, user_id: UserId) {
+        if !self.app.can_mail {
+            return;
+        }
+        let changed_by = match self.actor() {
+            Actor::User { user_id } => Some(user_id),
+            _ => None,
+        };
+        let notice = AdminNotice { change, user_id, changed_by, changed_at: self.now() };
+        for recipient in admins {
+            self.send(&Message::MailAdminNotice { recipient: *recipient, notice });
+        }
     }
 }

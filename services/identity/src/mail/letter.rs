@@ -11,6 +11,7 @@ use hashing::RawToken;
 use url::Url;
 
 use crate::branding::{Accent, Branding, Support};
+use crate::message::AdminChange;
 use crate::texts::{Texts, filled};
 
 /// What every mail of the installation has in common: language, branding and the address of the pages.
@@ -83,6 +84,14 @@ const PASSWORD_CHANGED: Keys = Keys {
     closing: "mail.changed.closing",
 };
 
+const ADMIN_CHANGED: Keys = Keys {
+    title: "mail.admin_invited.title",
+    lead: "mail.admin_invited.lead",
+    open: "mail.admin_changed.open",
+    label: "mail.admin_changed.label",
+    closing: "mail.admin_changed.closing",
+};
+
 /// The values that the texts of a mail can name.
 pub(crate) struct Values<'a> {
     /// `{account}`: the address that the mail is for, as typed.
@@ -93,12 +102,14 @@ pub(crate) struct Values<'a> {
     pub(crate) time: DateTime<Utc>,
     /// `{inviter}`: the address of the inviting person.
     pub(crate) inviter: Option<&'a str>,
+    /// `{changed_by}`: the address of the person who made a change; `None` for the platform administrator.
+    pub(crate) changed_by: Option<&'a str>,
 }
 
 impl<'a> Values<'a> {
     /// The values of a mail to an account of a tenant.
     pub(crate) fn new(account: &'a str, tenant: &'a Tenant, time: DateTime<Utc>) -> Self {
-        Self { account, tenant, time, inviter: None }
+        Self { account, tenant, time, inviter: None, changed_by: None }
     }
 
     /// Replaces the names in a text by their values, each in one line.
@@ -107,12 +118,14 @@ impl<'a> Values<'a> {
         let time = self.time.format("%Y-%m-%d %H:%M UTC").to_string();
         let (account, tenant) = (one_line(self.account), one_line(&self.tenant.display_name));
         let inviter = self.inviter.map(one_line).unwrap_or_default();
+        let changed_by = self.changed_by.map(one_line).unwrap_or_default();
         let values = [
             ("account", &*account),
             ("tenant", &*tenant),
             ("tenant_id", tenant_id),
             ("time", &*time),
             ("inviter", &*inviter),
+            ("changed_by", &*changed_by),
         ];
         filled(text, &values)
     }
@@ -145,6 +158,19 @@ impl Letterhead {
     pub(crate) fn password_changed(self: &Arc<Self>, values: &Values<'_>) -> Letter {
         let page = format!("request-reset#tenant={}", values.tenant.tenant_id);
         self.letter(&PASSWORD_CHANGED, values, &page, None)
+    }
+
+    /// The notice to an administrator that `values.changed_by` changed the rights of `values.account` at `values.time`.
+    pub(crate) fn admin_notice(self: &Arc<Self>, change: AdminChange, values: &Values<'_>) -> Letter {
+        let (title, lead) = match change {
+            AdminChange::Invited => (ADMIN_CHANGED.title, ADMIN_CHANGED.lead),
+            AdminChange::Promoted => ("mail.admin_promoted.title", "mail.admin_promoted.lead"),
+            AdminChange::Demoted => ("mail.admin_demoted.title", "mail.admin_demoted.lead"),
+        };
+        let page = format!("sessions#tenant={}", values.tenant.tenant_id);
+        let platform = self.texts.get("mail.admin_changed.platform");
+        let values = Values { changed_by: values.changed_by.or(Some(platform)), ..*values };
+        self.letter(&Keys { title, lead, ..ADMIN_CHANGED }, &values, &page, None)
     }
 
     /// A mail with a token for a page, or for a command. The token is in the fragment of the link, which browsers do not send.

@@ -144,3 +144,30 @@ async fn internationalized_addresses_receive_mail() {
     assert_eq!(mail["to"], json!(["zoë@xn--bcher-kva.example"]));
     assert!(mail["options"].as_array().unwrap().contains(&json!("SMTPUTF8")), "{mail}");
 }
+
+#[tokio::test]
+async fn all_administrators_get_a_notice_of_a_new_administrator_and_of_a_changed_role() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let second = system.add_user(&admin, "second@acme.example", Role::Admin).await;
+    system.wait_for_mails_to("admin@acme.example", "second@acme.example was invited", 1).await;
+    let path = format!("/users/{}", second.user.user_id);
+    admin.client.patch(&path, &json!({ "role": "member" })).await.expect::<Value>(200);
+    for recipient in ["admin@acme.example", "second@acme.example"] {
+        let subject = "second@acme.example is no longer an administrator of acme";
+        let notices = system.wait_for_mails_to(recipient, subject, 1).await;
+        assert!(
+            notices[0].contains("admin@acme.example made second@acme.example a member"),
+            "{}",
+            notices[0]
+        );
+    }
+    // The new status is the same, so there is nothing to report.
+    admin.client.patch(&path, &json!({ "role": "member" })).await.expect::<Value>(200);
+    admin.client.patch(&path, &json!({ "role": "admin" })).await.expect::<Value>(200);
+    system.wait_for_mails_to("admin@acme.example", "is now an administrator of acme", 1).await;
+    system.wait_for_empty_outbox().await;
+    let demotions =
+        system.wait_for_mails_to("admin@acme.example", "is no longer an administrator of acme", 1).await;
+    assert_eq!(demotions.len(), 1);
+}
