@@ -302,7 +302,11 @@ pub async fn outdated_digest() -> String {
     let old = Argon2Settings { time_cost: 1, memory_cost: 32, parallelism: 1, ..Argon2Settings::default() };
     let entropy: Arc<dyn hashing::Entropy> = Arc::new(hashing::SystemEntropy);
     let pool = HashPool::start(old, PoolSize::new(1), &entropy).expect("valid settings");
-    pool.hash(Requester::new(Lane::Open, []), Password::new(PASSWORD)).await.expect("a free worker").as_str().to_owned()
+    pool.hash(Requester::new(Lane::Open, []), Password::new(PASSWORD))
+        .await
+        .expect("a free worker")
+        .as_str()
+        .to_owned()
 }
 
 fn generate_platform_token() -> String {

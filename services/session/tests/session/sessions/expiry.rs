@@ -67,7 +67,7 @@ async fn unused_session_is_audited_a_minute_after_it_expired() {
     let session_id = context.sessions_of(&person.tenant_id).await[0];
     assert_eq!(occurred_at(&events[0]), created_at + TimeDelta::hours(1));
     let expected = json!({
-        "tenant_exists": true, "name": "session_expired", "occurred_at": events[0]["occurred_at"], "event": {
+        "name": "session_expired", "occurred_at": events[0]["occurred_at"], "event": {
             "event": "session_expired", "actor": {"type": "system"}, "about": "idle", "user_id": person.user_id,
             "session_id": session_id, "credential": credential(&token),
         }
