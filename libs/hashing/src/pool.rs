@@ -295,24 +295,29 @@ fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
     let mut arena = Arena::default();
     while let Some(Job { password, work, .. }) = shared.next() {
         let start = std::time::Instant::now();
+        // Recorded before the caller continues: metrics that are read after its response contain the hash.
+        let record = || shared.metrics.duration.observe(start.elapsed().as_secs_f64());
         // A send fails if the caller is gone.
         match work {
             Work::Hash(done) => {
-                if let Some(digest) = arena.hash(settings, entropy, &password) {
+                let digest = arena.hash(settings, entropy, &password);
+                record();
+                if let Some(digest) = digest {
                     let _ = done.send(digest);
                 }
             }
             Work::Verify(Some(stored), done) => {
                 let matches = arena.verify(settings, &password, &stored);
+                record();
                 let _ = done.send(matches);
                 arena.shrink_to(settings);
             }
             Work::Verify(None, done) => {
                 arena.dummy(settings, &password);
+                record();
                 let _ = done.send(false);
             }
         }
-        shared.metrics.duration.observe(start.elapsed().as_secs_f64());
     }
 }
 
