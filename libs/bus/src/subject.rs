@@ -13,8 +13,6 @@ pub const PARTITIONS: u8 = 64;
 const EVENT_PREFIX: &str = "udm.v1";
 const AUDIT_PREFIX: &str = "audit.v1";
 const ANONYMOUS_AUDIT_PREFIX: &str = "audit.anonymous.v1";
-const HASHED: &str = "h-";
-const MAX_PLAIN_SOURCE: usize = 64;
 const MAX_EVENT_TYPE: usize = 64;
 const MAX_AUDIT_TOKEN: usize = 64;
 /// Ten bytes are 16 base32 characters without padding, enough to distinguish the sources of a tenant.
@@ -25,13 +23,15 @@ const SHORT_DIGEST_BYTES: usize = 10;
 #[error("invalid subject")]
 pub struct InvalidSubject;
 
-/// Subject of an event: `udm.v1.<part>.<tenant>.<event_type>.<source>`.
+/// Subject of an event: `udm.v1.<part>.<tenant>.<event_type>`.
+///
+/// It does not contain the source: the memory of the broker grows with the number of subjects, and a tenant has an unlimited
+/// number of sources. The partition narrows a filter, and the header `ce-source` contains the source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventSubject {
     partition: u8,
     tenant: TenantId,
     event_type: String,
-    source: String,
 }
 
 /// Returns the partition of a source: the first eight bytes of SHA-256(tenant, zero byte, source) as a big-endian number
@@ -46,19 +46,15 @@ pub fn partition(tenant: &TenantId, source_id: &str) -> u8 {
 }
 
 impl EventSubject {
-    /// Returns the subject of an event. A source that is not valid in a subject is replaced by `h-` and a digest.
+    /// Returns the subject of an event. Fails if the event type does not have the form `[A-Z][A-Z0-9_]{0,63}`.
     pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
         if !is_event_type(event_type) {
             return Err(InvalidSubject);
         }
-        let plain = is_source_token(source_id) && !source_id.starts_with(HASHED);
-        let source =
-            if plain { source_id.to_owned() } else { format!("{HASHED}{}", short_digest(source_id)) };
         Ok(Self {
             partition: partition(tenant, source_id),
             tenant: tenant.clone(),
             event_type: event_type.to_owned(),
-            source,
         })
     }
 
@@ -76,17 +72,12 @@ impl EventSubject {
     pub fn event_type(&self) -> &str {
         &self.event_type
     }
-
-    /// The source id, or `h-` and its digest. The event itself contains the complete source id.
-    pub fn source_token(&self) -> &str {
-        &self.source
-    }
 }
 
 impl fmt::Display for EventSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { partition, tenant, event_type, source } = self;
-        write!(f, "{EVENT_PREFIX}.{partition:02}.{tenant}.{event_type}.{source}")
+        let Self { partition, tenant, event_type } = self;
+        write!(f, "{EVENT_PREFIX}.{partition:02}.{tenant}.{event_type}")
     }
 }
 
@@ -94,13 +85,12 @@ impl FromStr for EventSubject {
     type Err = InvalidSubject;
 
     fn from_str(subject: &str) -> Result<Self, Self::Err> {
-        let [partition, tenant, event_type, source] = tokens(subject, EVENT_PREFIX)?;
+        let [partition, tenant, event_type] = tokens(subject, EVENT_PREFIX)?;
         let partition_number: u8 = partition.parse().map_err(|_| InvalidSubject)?;
         let is_valid = partition.len() == 2
             && partition.bytes().all(|byte| byte.is_ascii_digit())
             && partition_number < PARTITIONS
-            && is_event_type(event_type)
-            && is_source_token(source);
+            && is_event_type(event_type);
         if !is_valid {
             return Err(InvalidSubject);
         }
@@ -108,7 +98,6 @@ impl FromStr for EventSubject {
             partition: partition_number,
             tenant: tenant.parse().map_err(|_| InvalidSubject)?,
             event_type: event_type.to_owned(),
-            source: source.to_owned(),
         })
     }
 }
@@ -196,11 +185,6 @@ fn is_event_type(text: &str) -> bool {
     (1..=MAX_EVENT_TYPE).contains(&text.len())
         && text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
-}
-
-fn is_source_token(text: &str) -> bool {
-    (1..=MAX_PLAIN_SOURCE).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
 fn is_audit_token(text: &str) -> bool {

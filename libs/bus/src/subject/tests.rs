@@ -7,11 +7,10 @@ use super::*;
 #[test]
 fn subjects_never_change() {
     let known = [
-        ("acme", "fw-1", "udm.v1.04.acme.NETWORK_DNS.fw-1"),
-        ("acme", "fw-2", "udm.v1.49.acme.NETWORK_DNS.fw-2"),
-        ("globex", "fw-1", "udm.v1.45.globex.NETWORK_DNS.fw-1"),
-        ("acme", "söurce 1", "udm.v1.36.acme.NETWORK_DNS.h-VA73F4FEKCKDDNJH"),
-        ("a", "h-x", "udm.v1.54.a.NETWORK_DNS.h-UQBGEZCJFNT22OPO"),
+        ("acme", "fw-1", "udm.v1.04.acme.NETWORK_DNS"),
+        ("acme", "fw-2", "udm.v1.49.acme.NETWORK_DNS"),
+        ("globex", "fw-1", "udm.v1.45.globex.NETWORK_DNS"),
+        ("acme", "söurce 1", "udm.v1.36.acme.NETWORK_DNS"),
     ];
     for (tenant, source, expected) in known {
         let subject = EventSubject::new(&tenant.parse().unwrap(), "NETWORK_DNS", source).unwrap();
@@ -36,16 +35,17 @@ fn audit_subjects_of_tenants_and_of_no_tenant_have_different_prefixes() {
 fn invalid_event_subjects_are_rejected() {
     for bad in [
         "",
-        "udm.v1.1.acme.T.s",
-        "udm.v1.64.acme.T.s",
-        "udm.v1.+1.acme.T.s",
-        "udm.v1.01.Acme.T.s",
-        "udm.v1.01.acme.t.s",
-        "udm.v1.01.acme.T",
-        "udm.v1.01.acme.T.s.x",
-        "udm.v1.01.acme.T.*",
+        "udm.v1.1.acme.T",
+        "udm.v1.64.acme.T",
+        "udm.v1.+1.acme.T",
+        "udm.v1.001.acme.T",
+        "udm.v1.01.Acme.T",
+        "udm.v1.01.acme.t",
+        "udm.v1.01.acme",
+        "udm.v1.01.acme.T.s",
+        "udm.v1.01.acme.*",
         "udm.v1.01.acme.T.",
-        "udm.v2.01.acme.T.s",
+        "udm.v2.01.acme.T",
     ] {
         assert_eq!(bad.parse::<EventSubject>(), Err(InvalidSubject), "{bad}");
     }
@@ -55,25 +55,19 @@ fn invalid_event_subjects_are_rejected() {
     }
 }
 
-#[test]
-fn a_source_cannot_use_the_digest_of_another_source() {
-    let acme = "acme".parse().unwrap();
-    let hashed = EventSubject::new(&acme, "T", "a b").unwrap();
-    let imitation = EventSubject::new(&acme, "T", hashed.source_token()).unwrap();
-    assert_ne!(hashed.source_token(), imitation.source_token());
-}
-
 proptest! {
     #[test]
     fn event_subjects_round_trip(
         tenant in "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
         event_type in "[A-Z][A-Z0-9_]{0,63}",
-        source in prop_oneof!["[A-Za-z0-9_-]{1,80}", "\\PC{1,60}", "h-[a-z]{0,9}"],
+        source in "\\PC{1,60}",
     ) {
-        let subject = EventSubject::new(&tenant.parse().unwrap(), &event_type, &source).unwrap();
+        let tenant = tenant.parse().unwrap();
+        let subject = EventSubject::new(&tenant, &event_type, &source).unwrap();
         let text = subject.to_string();
         prop_assert!(async_nats::Subject::from(text.as_str()).is_valid());
-        prop_assert!(subject.source_token().len() <= 64);
+        prop_assert_eq!(text.split('.').count(), 5);
+        prop_assert_eq!(subject.partition(), partition(&tenant, &source));
         prop_assert_eq!(text.parse::<EventSubject>().unwrap(), subject);
     }
 

@@ -74,7 +74,7 @@ const TABLE: [Row; 3] = [
     Row {
         user: NatsUser::Ingest,
         publishes: &[
-            "udm.v1.07.acme.LOGIN.s",
+            "udm.v1.07.acme.LOGIN",
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",
             "$JS.API.STREAM.CREATE.AUDIT_ANONYMOUS",
@@ -94,7 +94,7 @@ const TABLE: [Row; 3] = [
         user: NatsUser::Session,
         publishes: &["audit.v1.acme.session.x", "svc.invalidations.v1"],
         does_not_publish: &[
-            "udm.v1.07.acme.LOGIN.s",
+            "udm.v1.07.acme.LOGIN",
             "audit.anonymous.v1.session.x",
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",
@@ -105,7 +105,7 @@ const TABLE: [Row; 3] = [
     Row {
         user: NatsUser::Identity,
         publishes: &["audit.v1.acme.identity.x", "audit.anonymous.v1.identity.x"],
-        does_not_publish: &["svc.invalidations.v1", "udm.v1.07.acme.LOGIN.s", "$JS.API.STREAM.CREATE.AUDIT"],
+        does_not_publish: &["svc.invalidations.v1", "udm.v1.07.acme.LOGIN", "$JS.API.STREAM.CREATE.AUDIT"],
         subscribes: &["_INBOX.identity.x"],
         does_not_subscribe: &["svc.invalidations.v1", "udm.v1.>", "_INBOX.session.x"],
     },
