@@ -115,13 +115,13 @@ impl EventStream {
         self.0.info().await.unwrap().state.messages
     }
 
-    /// The number of messages by `Nats-Msg-Id`.
-    pub async fn message_ids(&mut self) -> HashMap<String, usize> {
+    /// The number of messages by event id.
+    pub async fn event_ids(&mut self) -> HashMap<String, usize> {
         let state = self.0.info().await.unwrap().state.clone();
         let mut ids = HashMap::new();
         for sequence in state.first_sequence..=state.last_sequence {
             let message = self.0.get_raw_message(sequence).await.unwrap();
-            let id = message.headers.get("Nats-Msg-Id").unwrap().to_string();
+            let id = message.headers.get("ce-id").unwrap().to_string();
             *ids.entry(id).or_default() += 1;
         }
         ids

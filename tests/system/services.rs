@@ -77,7 +77,7 @@ async fn separate_services_behind_a_proxy_work_as_one_system() {
     let batch: Vec<_> = (0..100).map(|id| UdmEvent::new("s").with_event_id(format!("b{id}"))).collect();
     let sent = transport.send_batch(&batch).await;
     assert!(sent.success && sent.successful_events == 100, "{sent:?}");
-    let ids = EventStream::connect(&services.nats.url).await.message_ids().await;
+    let ids = EventStream::connect(&services.nats.url).await.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (101, Some(&1)));
 
     let client = ada.client.clone().header("X-User-ID", &ada.user_id);

@@ -206,7 +206,7 @@ async fn after_a_kill_of_all_processes_the_next_run_has_each_acknowledged_event(
     assert!(!run.process.wait().await.success());
 
     let again = installation.up().await;
-    let ids = EventStream::connect(&again.run_file.nats_url).await.message_ids().await;
+    let ids = EventStream::connect(&again.run_file.nats_url).await.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (200, Some(&1)));
     log_in(&again.svc(), &again.run_file.admin_email).await;
 }

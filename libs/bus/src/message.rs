@@ -2,34 +2,34 @@
 
 use std::sync::Arc;
 
-use async_nats::header::{HeaderName, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
+use async_nats::header::{HeaderName, NATS_MESSAGE_ID};
 use async_nats::{HeaderMap, HeaderValue, Subject};
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
+use data_encoding::BASE64URL_NOPAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest as _, Sha256};
 use tenancy::TenantId;
 use udm::Event;
+use uuid::Uuid;
 
-use crate::streams::{ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, UDM_STREAM};
-use crate::subject::{AuditSubject, EventSubject, InvalidSubject, long_digest, short_digest};
+use crate::subject::{AuditSubject, EventSubject, InvalidSubject};
 
 const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
 const CE_ID: HeaderName = HeaderName::from_static("ce-id");
 const CE_SOURCE: HeaderName = HeaderName::from_static("ce-source");
 const CE_TYPE: HeaderName = HeaderName::from_static("ce-type");
 const CE_TIME: HeaderName = HeaderName::from_static("ce-time");
-const CE_TENANTID: HeaderName = HeaderName::from_static("ce-tenantid");
-const CE_DATACONTENTTYPE: HeaderName = HeaderName::from_static("ce-datacontenttype");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
 const REQUEST_ID: HeaderName = HeaderName::from_static("Udm-Request-Id");
 const CREDENTIAL: HeaderName = HeaderName::from_static("Udm-Credential");
 
-/// A longer message id is replaced by its digest, because the server keeps all ids of the duplicate window in memory.
-const MAX_MESSAGE_ID: usize = 128;
+/// Bytes of the digest in a message id. The server keeps all ids of the duplicate window in memory, so they are short.
+const MESSAGE_ID_BYTES: usize = 16;
 /// Characters that need no escaping in a URI segment (RFC 3986, unreserved).
 const URI_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Approximate size of the headers of a message, counted against the memory budget.
+/// Approximate size of subject and headers of a message in memory, counted against the memory budget.
 const HEADER_BYTES: usize = 512;
 
 type Headers = Vec<(HeaderName, HeaderValue)>;
@@ -43,8 +43,8 @@ pub struct EventContext {
 }
 
 impl EventContext {
-    /// Builds the shared headers. `credential` is `key:<id>` or `session:<id>`, `traceparent` is a W3C Trace Context. A
-    /// value that contains a line break is omitted.
+    /// Builds the shared headers. `credential` is `<kind>:<id>`; an id that is a UUID is written in 22 characters of base64url.
+    /// `traceparent` is a W3C Trace Context. A value that contains a line break is omitted.
     pub fn new(
         tenant: TenantId,
         received_at: DateTime<Utc>,
@@ -52,15 +52,13 @@ impl EventContext {
         credential: &str,
         traceparent: Option<&str>,
     ) -> Self {
-        let received = rfc3339(received_at);
+        let received = received_at.timestamp_millis().to_string();
+        let credential = short_credential(credential);
         let values = [
-            (NATS_EXPECTED_STREAM, Some(UDM_STREAM)),
             (CE_SPECVERSION, Some("1.0")),
-            (CE_TENANTID, Some(tenant.as_str())),
-            (CE_DATACONTENTTYPE, Some("application/json")),
             (RECEIVED_AT, Some(received.as_str())),
             (REQUEST_ID, Some(request_id)),
-            (CREDENTIAL, Some(credential)),
+            (CREDENTIAL, Some(credential.as_str())),
             (TRACEPARENT, traceparent),
         ];
         let headers = values
@@ -125,13 +123,9 @@ impl Message {
         payload: Bytes,
     ) -> Result<Self, InvalidSubject> {
         let trace = traceparent.and_then(|text| Some((TRACEPARENT, text.parse().ok()?)));
-        let stream = if subject.tenant().is_some() { AUDIT_STREAM } else { ANONYMOUS_AUDIT_STREAM };
         Ok(Self {
             subject: subject.to_string().into(),
-            own: [(NATS_MESSAGE_ID, value(outbox_id)?), (NATS_EXPECTED_STREAM, value(stream)?)]
-                .into_iter()
-                .chain(trace)
-                .collect(),
+            own: [(NATS_MESSAGE_ID, value(outbox_id)?)].into_iter().chain(trace).collect(),
             shared: Arc::default(),
             payload,
         })
@@ -163,10 +157,26 @@ impl Message {
     }
 }
 
-/// Returns `<tenant>:<digest of the source>:<event id>`. A sender cannot suppress events of another tenant or source.
+/// Returns 22 characters: base64url of the first 16 bytes of SHA-256(tenant, zero byte, source, zero byte, event id). A sender
+/// cannot suppress events of another tenant or source.
 fn message_id(tenant: &TenantId, source_id: &str, event_id: &str) -> String {
-    let id = format!("{tenant}:{}:{event_id}", short_digest(source_id));
-    if id.len() > MAX_MESSAGE_ID { long_digest(&id) } else { id }
+    let mut hasher = Sha256::new();
+    for (index, part) in [tenant.as_str(), source_id, event_id].into_iter().enumerate() {
+        if index > 0 {
+            hasher.update([0]);
+        }
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    BASE64URL_NOPAD.encode(digest.get(..MESSAGE_ID_BYTES).unwrap_or(&digest))
+}
+
+/// Returns `<kind>:<id>` with an id in base64url if it is a UUID.
+fn short_credential(credential: &str) -> String {
+    match credential.split_once(':').map(|(kind, id)| (kind, Uuid::try_parse(id))) {
+        Some((kind, Ok(id))) => format!("{kind}:{}", BASE64URL_NOPAD.encode(id.as_bytes())),
+        _ => credential.to_owned(),
+    }
 }
 
 /// Returns a header value. Text with a line break is rejected.
@@ -199,17 +209,14 @@ mod tests {
         let message = Message::event(&context(), &event, "e:1", Bytes::from_static(raw)).unwrap();
         let headers = message.headers();
         let expected = [
-            ("Nats-Msg-Id", "acme:33NIFW2E323R76WV:e:1"),
-            ("Nats-Expected-Stream", "UDM"),
+            ("Nats-Msg-Id", "MqvEJdXWqhTlWGP_ZtmW1w"),
             ("ce-specversion", "1.0"),
             ("ce-id", "e:1"),
             ("ce-source", "fw%201%2F%C3%A4"),
             ("ce-type", "NETWORK_DNS"),
             ("ce-time", "2026-01-31T12:00:00.250Z"),
-            ("ce-tenantid", "acme"),
-            ("ce-datacontenttype", "application/json"),
             ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
-            ("Udm-Received-At", "2026-01-31T12:00:00.250Z"),
+            ("Udm-Received-At", "1769860800250"),
             ("Udm-Request-Id", "req-1"),
             ("Udm-Credential", "key:k1"),
         ];
@@ -229,13 +236,27 @@ mod tests {
     }
 
     #[test]
-    fn long_message_id_is_replaced_by_its_digest() {
-        let acme = "acme".parse().unwrap();
-        let longest_unchanged = message_id(&acme, "fw", &"e".repeat(106));
-        assert_eq!(longest_unchanged.len(), 128);
-        let digested = message_id(&acme, "fw", &"e".repeat(107));
-        assert_eq!(digested.len(), 52);
-        assert_ne!(digested, message_id(&acme, "fw", &"e".repeat(108)));
+    fn message_id_depends_on_tenant_source_and_event_id() {
+        let (acme, globex) = ("acme".parse().unwrap(), "globex".parse().unwrap());
+        let ids = [
+            message_id(&acme, "fw", "e1"),
+            message_id(&acme, "fw", "e2"),
+            message_id(&acme, "fw-e", "1"),
+            message_id(&globex, "fw", "e1"),
+            message_id(&acme, "fw", &"e".repeat(128)),
+        ];
+        assert!(ids.iter().all(|id| id.len() == 22), "{ids:?}");
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
+    }
+
+    #[test]
+    fn id_of_the_credential_is_shortened_if_it_is_a_uuid() {
+        for (label, expected) in [
+            ("key:00112233-4455-6677-8899-aabbccddeeff", "key:ABEiM0RVZneImaq7zN3u_w"),
+            ("workload:agents/collector", "workload:agents/collector"),
+        ] {
+            assert_eq!(short_credential(label), expected);
+        }
     }
 
     #[test]

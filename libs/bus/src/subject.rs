@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 use tenancy::TenantId;
 
@@ -15,8 +14,6 @@ const AUDIT_PREFIX: &str = "audit.v1";
 const ANONYMOUS_AUDIT_PREFIX: &str = "audit.anonymous.v1";
 const MAX_EVENT_TYPE: usize = 64;
 const MAX_AUDIT_TOKEN: usize = 64;
-/// Ten bytes are 16 base32 characters without padding, enough to distinguish the sources of a tenant.
-const SHORT_DIGEST_BYTES: usize = 10;
 
 /// The text is not a subject of this grammar, or a part is not valid in a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,17 +165,6 @@ impl FromStr for AuditSubject {
 fn tokens<'a, const N: usize>(subject: &'a str, prefix: &str) -> Result<[&'a str; N], InvalidSubject> {
     let rest = subject.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).ok_or(InvalidSubject)?;
     rest.split('.').collect::<Vec<_>>().try_into().map_err(|_| InvalidSubject)
-}
-
-/// Returns base32 of the first ten bytes of SHA-256: 16 characters of `A-Z2-7`.
-pub(crate) fn short_digest(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    BASE32_NOPAD.encode(digest.get(..SHORT_DIGEST_BYTES).unwrap_or(&digest))
-}
-
-/// Returns base32 of SHA-256: 52 characters of `A-Z2-7`.
-pub(crate) fn long_digest(text: &str) -> String {
-    BASE32_NOPAD.encode(&Sha256::digest(text))
 }
 
 fn is_event_type(text: &str) -> bool {

@@ -16,7 +16,7 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 #[schemars(example = json!({
     "type": "https://svc.example.com/api/v1/problems/login_failed", "title": "Login failed", "status": 401,
     "detail": "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.",
-    "instance": "/api/v1/auth/password/login", "code": "login_failed", "request_id": "019c13732f0070008000000000000005",
+    "instance": "/api/v1/auth/password/login", "code": "login_failed", "request_id": "8e2f00700080c5d1",
 }))]
 pub struct Problem {
     /// URL of a page with cause and remedy.

@@ -47,9 +47,9 @@ pub(crate) fn batch_body(events: &[Bytes]) -> Vec<u8> {
 
 /// The messages that ingest publishes for these events, with the same subjects, ids, headers and bytes.
 pub(crate) fn messages(tenant: &TenantId, events: &[Bytes]) -> anyhow::Result<Vec<Message>> {
-    let request_id = Uuid::now_v7().simple().to_string();
+    let request_id = "8e2f00700080c5d1";
     let credential = format!("session:{}", Uuid::now_v7());
-    let context = EventContext::new(tenant.clone(), DateTime::UNIX_EPOCH, &request_id, &credential, None);
+    let context = EventContext::new(tenant.clone(), DateTime::UNIX_EPOCH, request_id, &credential, None);
     let message = |raw: &Bytes| {
         let event = udm::parse(raw)?;
         let id = event.event_id.as_deref().context("the event has no id")?;

@@ -46,7 +46,7 @@ struct ApiError {
     description: String,
 }
 
-/// Parses a reply to a message for `stream`.
+/// Parses a reply to a message for `stream`. The acknowledgement of another stream is an error: its settings are not verified.
 pub(super) fn parse(reply: &Message, stream: &Arc<str>) -> Reply {
     if reply.status == Some(StatusCode::NO_RESPONDERS) {
         return Reply::Outcome(Err(PublishError::Unavailable));
@@ -54,8 +54,12 @@ pub(super) fn parse(reply: &Message, stream: &Arc<str>) -> Reply {
     match serde_json::from_slice(&reply.payload) {
         Ok(Payload { error: Some(error), .. }) => error_reply(error),
         Ok(Payload { stream: Some(name), seq: Some(sequence), duplicate, .. }) => {
-            let stream = if name == &**stream { Arc::clone(stream) } else { name.into() };
-            Reply::Outcome(Ok(Ack { stream, sequence, duplicate }))
+            Reply::Outcome(if name == &**stream {
+                Ok(Ack { stream: Arc::clone(stream), sequence, duplicate })
+            } else {
+                let description = format!("the stream {name} stored a message for {stream}");
+                Err(PublishError::Misconfigured { code: 0, description })
+            })
         }
         // The reply is not from a stream: another client subscribes to these subjects.
         Ok(_) | Err(_) => Reply::Outcome(Err(PublishError::Misconfigured {
@@ -127,8 +131,10 @@ mod tests {
         assert_eq!(error(503, 0, "raft: not leader"), failed(Unavailable));
         assert_eq!(error(429, 10_167, "too many requests"), failed(Overloaded));
         assert_eq!(error(409, 10_158, "duplicate message id is in process"), Reply::Resend);
-        let description = "expected stream does not match".to_owned();
-        assert_eq!(error(400, 10_060, &description), failed(Misconfigured { code: 10_060, description }));
+        let description = "message size exceeds maximum allowed".to_owned();
+        assert_eq!(error(400, 10_054, &description), failed(Misconfigured { code: 10_054, description }));
+        let description = "the stream OTHER stored a message for UDM".to_owned();
+        assert_eq!(reply(None, r#"{"stream":"OTHER","seq":7}"#), failed(Misconfigured { code: 0, description }));
     }
 
     #[test]

@@ -222,10 +222,12 @@ fn is_request_id(value: &HeaderValue) -> bool {
         && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
 }
 
+/// Returns 16 hexadecimal digits: the random half of a UUID. Each event is stored with the id of its request, so it is short.
 fn generated_request_id() -> HeaderValue {
     let mut buffer = Uuid::encode_buffer();
     let text: &str = Uuid::now_v7().simple().encode_lower(&mut buffer);
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    let random = text.get(16..).unwrap_or(text);
+    HeaderValue::from_str(random).unwrap_or_else(|_| HeaderValue::from_static("-"))
 }
 
 impl<S: Sync> FromRequestParts<S> for RequestId {

@@ -1,6 +1,7 @@
 //! Events sent with an API key.
 
 use contract::events::{AcceptedEvent, BatchResponse};
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::json;
 use testsystem::TestSystem;
 
@@ -14,7 +15,8 @@ async fn api_key_sends_events_and_is_recorded_in_the_message() {
     let admin = system.create_tenant("acme").await;
     let (key, holder) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
     holder.post_bytes("/events", JSON, r#"{"source_id":"any"}"#).await.expect::<AcceptedEvent>(202);
-    assert_eq!(header(&messages(&system).await[0], "Udm-Credential"), format!("key:{}", key.id));
+    let id = BASE64URL_NOPAD.encode(key.id.0.as_bytes());
+    assert_eq!(header(&messages(&system).await[0], "Udm-Credential"), format!("key:{id}"));
 }
 
 #[tokio::test]

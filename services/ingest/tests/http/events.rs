@@ -1,10 +1,11 @@
 //! `/events`.
 
 use contract::events::{AcceptedEvent, EventStatus};
-use serde_json::Value;
+use serde_json::{Value, json};
+use testkit::Client;
 use testsystem::TestSystem;
 
-use super::stream::{header, messages};
+use super::stream::{header, header_bytes, messages};
 
 const JSON: &str = "application/json";
 
@@ -34,13 +35,30 @@ async fn accepted_event_is_stored_unchanged() {
         ("ce-source", "fire%20wall%2F1"),
         ("ce-type", "NETWORK_CONNECTION"),
         ("ce-time", "2026-01-02T02:04:05.678Z"),
-        ("ce-tenantid", "acme"),
         ("Udm-Request-Id", "req-1"),
     ] {
         assert_eq!(header(&stored[0], name), value, "{name}");
     }
     assert!(header(&stored[0], "Udm-Credential").starts_with("session:"));
-    assert!(header(&stored[0], "Nats-Msg-Id").starts_with("acme:"));
+    assert_eq!(header(&stored[0], "Nats-Msg-Id").len(), 22);
+}
+
+#[tokio::test]
+async fn headers_of_a_typical_event_have_at_most_300_bytes_without_a_trace() {
+    const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, sensor) = system.create_api_key(&admin, &json!({ "name": "firewall" })).await;
+    let send = async |client: &Client, event_id: &str| {
+        let metadata = json!({ "event_type": "NETWORK_DNS", "event_timestamp": "2026-01-31T12:00:00.250Z" });
+        let event = json!({ "source_id": "fw-1", "event_id": event_id, "metadata": metadata });
+        assert_eq!(client.post("/events", &event).await.status, 202);
+    };
+    send(&sensor, "019c1373-2f00-7000-8000-000000000005").await;
+    send(&sensor.header("traceparent", TRACEPARENT), "019c1373-2f00-7000-8000-000000000006").await;
+    let (plain, traced) = (header_bytes(&system, 1).await, header_bytes(&system, 2).await);
+    assert!(plain <= 300, "{plain}");
+    assert_eq!(traced, plain + "traceparent: \r\n".len() + TRACEPARENT.len());
 }
 
 #[tokio::test]
@@ -70,9 +88,12 @@ async fn same_ids_of_different_tenants_are_different_events() {
         let accepted: AcceptedEvent = person.client.post_bytes("/events", JSON, body).await.expect(202);
         assert!(!accepted.duplicate);
     }
-    let tenants: Vec<_> =
-        messages(&system).await.iter().map(|m| header(m, "ce-tenantid").to_owned()).collect();
-    assert_eq!(tenants, ["acme", "other"]);
+    let subjects = messages(&system).await.into_iter().map(|message| message.subject.parse());
+    let tenants: Vec<_> = subjects.map(|subject: Result<bus::EventSubject, _>| subject.unwrap()).collect();
+    assert_eq!(
+        tenants.iter().map(|subject| subject.tenant().as_str()).collect::<Vec<_>>(),
+        ["acme", "other"]
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Reads the messages of the event stream.
 
 use async_nats::jetstream::{self, message::StreamMessage};
+use data_encoding::BASE64;
+use serde_json::{Value, json};
 use testsystem::TestSystem;
 
 /// Returns every message of the stream in order.
@@ -13,6 +15,15 @@ pub(crate) async fn messages(system: &TestSystem) -> Vec<StreamMessage> {
         messages.push(stream.get_raw_message(sequence).await.unwrap());
     }
     messages
+}
+
+/// Returns the size in bytes of the headers of a stored message, as the broker stores them.
+pub(crate) async fn header_bytes(system: &TestSystem, sequence: u64) -> usize {
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let request = json!({ "seq": sequence }).to_string().into();
+    let reply = client.request("$JS.API.STREAM.MSG.GET.UDM", request).await.unwrap();
+    let reply: Value = serde_json::from_slice(&reply.payload).unwrap();
+    BASE64.decode(reply["message"]["hdrs"].as_str().unwrap().as_bytes()).unwrap().len()
 }
 
 pub(crate) fn header<'m>(message: &'m StreamMessage, name: &str) -> &'m str {
