@@ -63,6 +63,10 @@ EVERYTHING = {
         "dashboards": {"enabled": True, "annotations": {"grafana_folder": "svc"}},
         "traces": {"endpoint": "http://collector:4318", "ratio": 0.1},
     },
+    "nats": {"existingSecret": "svc-nats", "stream": {
+        "mode": "verify", "replicas": 5, "maxBytes": "2TiB", "maxAge": "24h", "dlqMaxAge": "7d", "auditMaxAge": "30d",
+        "compression": "s2", "durability": "strict",
+    }},
     "podLabels": {"team": "platform"},
     "podAnnotations": {"example.com/scrape": "no"},
     "priorityClassName": "high",

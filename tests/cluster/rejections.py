@@ -36,7 +36,7 @@ def first_installation_without_secrets(installation, report):
 
 
 def upgrade_on_another_version(installation, disturbances):
-    """Under load: the schema is two versions ahead of the new build, and the stream has a different size limit."""
+    """Under load: the schema is two versions ahead of the new build, and the streams have too few replicas."""
     cluster = installation.cluster
     table = "identity.schema_migrations"
 
@@ -48,12 +48,12 @@ def upgrade_on_another_version(installation, disturbances):
         )
         expect_failure(
             lambda: installation.release(
-                "upgrade", TAGS[1], "--set", "nats.stream.maxBytes=512MiB", seconds=TIMEOUT
+                "upgrade", TAGS[1], "--set", "nats.stream.replicas=3", seconds=TIMEOUT
             ),
             disturbances.report, "upgrading on another version",
         )  # fmt: skip
         outputs = [termination_message(cluster, "identity-migration"), cluster.log_of_new("ingest")]
-        expected = ("but this binary was built for", "has the wrong configuration: max_bytes")
+        expected = ("but this binary was built for", "num_replicas: expected at least 3")
         for sentence, output in zip(expected, outputs):
             if sentence not in output:
                 disturbances.report.fail(f"expected {sentence!r} in {output[-300:]!r}")

@@ -104,7 +104,7 @@ impl Services {
             Upstream::Session => self.set_database(&mut command, service),
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
-                command.env("SVC_STREAM_MODE", "ensure").env("SVC_STREAM_REPLICAS", "1");
+                command.env("SVC_STREAM_REPLICAS", "1");
                 command.env("SVC_STREAM_MAX_BYTES", "64MiB").env("SVC_NATS_DURABILITY", "dev");
             }
         }

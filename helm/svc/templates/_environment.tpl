@@ -13,6 +13,10 @@
   "SVC_STREAM_MODE" $values.nats.stream.mode
   "SVC_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
   "SVC_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
+  "SVC_STREAM_MAX_AGE" $values.nats.stream.maxAge
+  "SVC_DLQ_MAX_AGE" $values.nats.stream.dlqMaxAge
+  "SVC_AUDIT_MAX_AGE" $values.nats.stream.auditMaxAge
+  "SVC_STREAM_COMPRESSION" $values.nats.stream.compression
   "SVC_NATS_DURABILITY" $values.nats.stream.durability
 -}}
 {{- if $values.session.enabled -}}

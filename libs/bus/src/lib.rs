@@ -17,7 +17,7 @@ pub use invalidations::{
 pub use message::{EventContext, Message};
 pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher, StreamUsage};
 pub use streams::{
-    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, Profile, StreamDefinition,
-    StreamError, UDM_STREAM, anonymous_audit, audit, dead_letters, ensure, events, verify,
+    ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
+    StreamDefinition, StreamError, UDM_STREAM, ensure, verify,
 };
 pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, partition};

@@ -1,17 +1,17 @@
-//! Stream definitions: verification of existing streams and creation of missing ones.
-//!
-//! An existing stream is never changed. Differences are reported, and an administrator decides.
+//! Stream definitions: names, subjects and limits of the streams that the services use.
 
-use std::fmt;
+mod check;
+
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::{
-    Compression, Config, DiscardPolicy, PersistenceMode, RetentionPolicy, StorageType,
-};
-use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, RetentionPolicy, StorageType};
 
-/// Name of the stream of events of all tenants.
+pub use check::{StreamError, ensure, verify};
+
+use crate::subject::{EventSubject, PARTITIONS};
+
+/// Name of the stream of events of all tenants, and prefix of the names of several such streams.
 pub const UDM_STREAM: &str = "UDM";
 /// Name of the stream of events that a consumer failed to process.
 pub const DEAD_LETTER_STREAM: &str = "UDM_DLQ";
@@ -21,10 +21,11 @@ pub const AUDIT_STREAM: &str = "AUDIT";
 pub const ANONYMOUS_AUDIT_STREAM: &str = "AUDIT_ANONYMOUS";
 
 const DAY: Duration = Duration::from_hours(24);
+/// Every retry of a producer is inside this window (`libs/transport`).
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
-/// The maximum size of `AUDIT` and `UDM_DLQ` is this fraction of the size of `UDM`.
+/// The maximum size of `AUDIT` and `UDM_DLQ` is this fraction of the size for events.
 const SIDE_STREAM_FRACTION: u64 = 8;
-/// The maximum size of `AUDIT_ANONYMOUS` is this fraction of the size of `UDM`.
+/// The maximum size of `AUDIT_ANONYMOUS` is this fraction of the size for events.
 const ANONYMOUS_AUDIT_FRACTION: u64 = 64;
 /// Allowance for headers in the maximum message size.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
@@ -40,175 +41,156 @@ pub enum Durability {
     Dev,
 }
 
-/// Durability and size of the streams of this installation.
+/// Division of the events into streams, each with an equal range of partitions. All events of a source are in one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventStreams(u8);
+
+impl EventStreams {
+    /// One stream with all partitions: `UDM`.
+    pub const ONE: Self = Self(1);
+
+    /// Returns the division into this number of streams: 1, 2, 4, … 64.
+    pub fn new(count: u8) -> Option<Self> {
+        (count.is_power_of_two() && count <= PARTITIONS).then_some(Self(count))
+    }
+
+    /// Returns the names in the order of the partitions: `UDM`, or `UDM_00_15`, `UDM_16_31`, ….
+    pub fn names(self) -> Vec<String> {
+        self.ranges().map(|range| self.name(&range)).collect()
+    }
+
+    fn ranges(self) -> impl Iterator<Item = RangeInclusive<u8>> {
+        let size = PARTITIONS / self.0;
+        (0..self.0).map(move |index| index * size..=index * size + (size - 1))
+    }
+
+    fn name(self, range: &RangeInclusive<u8>) -> String {
+        if self == Self::ONE {
+            return UDM_STREAM.to_owned();
+        }
+        format!("{UDM_STREAM}_{:02}_{:02}", range.start(), range.end())
+    }
+
+    fn subjects(self, range: RangeInclusive<u8>) -> Vec<String> {
+        if self == Self::ONE {
+            return vec![EventSubject::ALL.to_owned()];
+        }
+        range.map(EventSubject::of_partition).collect()
+    }
+}
+
+/// Settings of the streams of this installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Guarantee of a 202 response.
     pub durability: Durability,
     /// Number of servers that store each message: 3 in a cluster, 1 standalone.
     pub replicas: usize,
-    /// Maximum size of `UDM`. `AUDIT` and `UDM_DLQ` have an eighth of it each, `AUDIT_ANONYMOUS` a 64th. At most 75 % of the
-    /// volume, so that all four fit.
+    /// The streams of events.
+    pub streams: EventStreams,
+    /// Maximum size of the events, divided equally among their streams. `AUDIT` and `UDM_DLQ` have an eighth of it each,
+    /// `AUDIT_ANONYMOUS` a 64th. At most 75 % of the volume, so that all fit.
     pub max_bytes: u64,
+    /// Retention of events.
+    pub max_age: Duration,
+    /// Retention of `UDM_DLQ`.
+    pub dead_letter_max_age: Duration,
+    /// Retention of `AUDIT`.
+    pub audit_max_age: Duration,
+    /// Whether the server compresses stored messages.
+    pub compression: bool,
 }
 
-/// Required configuration of one stream.
+impl Profile {
+    /// Returns the default settings for one server and this maximum size.
+    pub const fn single_server(max_bytes: u64) -> Self {
+        Self {
+            durability: Durability::Dev,
+            replicas: 1,
+            streams: EventStreams::ONE,
+            max_bytes,
+            max_age: Duration::from_hours(72),
+            dead_letter_max_age: Duration::from_hours(14 * 24),
+            audit_max_age: Duration::from_hours(400 * 24),
+            compression: false,
+        }
+    }
+
+    /// Returns the definitions of all streams. The streams of events are last: publishing is possible when they exist.
+    pub fn definitions(&self) -> Vec<StreamDefinition> {
+        let side_bytes = self.max_bytes / SIDE_STREAM_FRACTION;
+        let anonymous_bytes = self.max_bytes / ANONYMOUS_AUDIT_FRACTION;
+        let side = |name: &str, subjects: &str, max_age, max_bytes| {
+            self.definition(name.to_owned(), vec![subjects.to_owned()], max_age, max_bytes)
+        };
+        let mut anonymous = side(ANONYMOUS_AUDIT_STREAM, "audit.anonymous.v1.>", 7 * DAY, anonymous_bytes);
+        // Unauthenticated clients cause these events, so the newest replace the oldest.
+        anonymous.0.discard = DiscardPolicy::Old;
+        let mut definitions = vec![
+            side(AUDIT_STREAM, "audit.v1.>", self.audit_max_age, side_bytes),
+            anonymous,
+            side(DEAD_LETTER_STREAM, "udm.dlq.v1.>", self.dead_letter_max_age, side_bytes),
+        ];
+        let max_bytes = self.max_bytes / u64::from(self.streams.0);
+        for range in self.streams.ranges() {
+            let (name, subjects) = (self.streams.name(&range), self.streams.subjects(range));
+            definitions.push(self.definition(name, subjects, self.max_age, max_bytes));
+        }
+        definitions
+    }
+
+    fn definition(
+        &self,
+        name: String,
+        subjects: Vec<String>,
+        max_age: Duration,
+        max_bytes: u64,
+    ) -> StreamDefinition {
+        StreamDefinition(Config {
+            name,
+            subjects,
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            // A full stream rejects new events. It never drops stored ones.
+            discard: DiscardPolicy::New,
+            max_age,
+            max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),
+            duplicate_window: DUPLICATE_WINDOW,
+            compression: Some(if self.compression { Compression::S2 } else { Compression::None }),
+            num_replicas: self.replicas,
+            ..Config::default()
+        })
+    }
+}
+
+/// Configuration of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamDefinition(Config);
 
-/// A stream cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StreamError {
-    /// The stream does not exist.
-    #[error("stream {0} does not exist: create it, or set SVC_STREAM_MODE=ensure")]
-    Missing(String),
-    /// The stream exists with another configuration.
-    #[error("stream {stream} has the wrong configuration: {}; change it with `nats stream edit {stream}`", .differences.join("; "))]
-    Mismatch {
-        /// Name of the stream.
-        stream: String,
-        /// `<field>: expected <x>, found <y>`.
-        differences: Vec<String>,
-    },
-    /// The server returned no information about the stream.
-    #[error("failed to query stream {stream}")]
-    Unreachable {
-        /// Name of the stream.
-        stream: String,
-        /// Error of the client library.
-        #[source]
-        source: async_nats::Error,
-    },
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns the definition of `UDM`: events of all tenants, 72 hours.
-pub fn events(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(UDM_STREAM, "udm.v1.>", 3 * DAY, profile.max_bytes, profile))
-}
-
-/// Returns the definition of `UDM_DLQ`: events that a consumer failed to process, 14 days.
-pub fn dead_letters(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(
-        DEAD_LETTER_STREAM,
-        "udm.dlq.v1.>",
-        14 * DAY,
-        profile.max_bytes / SIDE_STREAM_FRACTION,
-        profile,
-    ))
-}
-
-/// Returns the definition of `AUDIT`: audit events of tenants, 400 days.
-pub fn audit(profile: &Profile) -> StreamDefinition {
-    StreamDefinition(base(
-        AUDIT_STREAM,
-        "audit.v1.>",
-        400 * DAY,
-        profile.max_bytes / SIDE_STREAM_FRACTION,
-        profile,
-    ))
-}
-
-/// Returns the definition of `AUDIT_ANONYMOUS`: audit events that belong to no tenant, 7 days. Unauthenticated clients cause
-/// them, so the newest replace the oldest.
-pub fn anonymous_audit(profile: &Profile) -> StreamDefinition {
-    let max_bytes = profile.max_bytes / ANONYMOUS_AUDIT_FRACTION;
-    let config = base(ANONYMOUS_AUDIT_STREAM, "audit.anonymous.v1.>", 7 * DAY, max_bytes, profile);
-    StreamDefinition(Config { discard: DiscardPolicy::Old, ..config })
-}
-
-fn base(name: &str, subjects: &str, max_age: Duration, max_bytes: u64, profile: &Profile) -> Config {
-    Config {
-        name: name.to_owned(),
-        subjects: vec![subjects.to_owned()],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
-        // A full stream rejects new events. It never drops stored ones.
-        discard: DiscardPolicy::New,
-        max_age,
-        max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
-        max_messages: -1,
-        max_messages_per_subject: -1,
-        max_message_size: i32::try_from(udm::MAX_EVENT_BYTES + HEADER_ALLOWANCE).unwrap_or(i32::MAX),
-        duplicate_window: DUPLICATE_WINDOW,
-        compression: Some(Compression::S2),
-        num_replicas: profile.replicas,
-        ..Config::default()
-    }
-}
-
-impl StreamDefinition {
-    /// Name of the stream.
-    pub fn name(&self) -> &str {
-        &self.0.name
+    #[test]
+    fn streams_divide_the_partitions_into_equal_ranges() {
+        let names = |count| EventStreams::new(count).map(EventStreams::names);
+        assert_eq!(names(1), Some(vec!["UDM".to_owned()]));
+        assert_eq!(names(4).unwrap(), ["UDM_00_15", "UDM_16_31", "UDM_32_47", "UDM_48_63"]);
+        assert_eq!((names(64).unwrap().len(), names(64).unwrap()[63].as_str()), (64, "UDM_63_63"));
+        assert_eq!([0, 3, 65, 128].map(names), [None, None, None, None]);
     }
 
-    /// Returns the differences of an existing stream as `<field>: expected <x>, found <y>`.
-    fn differences(&self, found: &Config) -> Vec<String> {
-        let expected = &self.0;
-        let mut list = Differences(Vec::new());
-        list.compare("subjects", &expected.subjects, &found.subjects);
-        list.compare("retention", &expected.retention, &found.retention);
-        list.compare("storage", &expected.storage, &found.storage);
-        list.compare("discard", &expected.discard, &found.discard);
-        list.compare("max_age", &expected.max_age, &found.max_age);
-        list.compare("max_bytes", &expected.max_bytes, &found.max_bytes);
-        list.compare("max_msgs", &expected.max_messages, &found.max_messages);
-        list.compare(
-            "max_msgs_per_subject",
-            &expected.max_messages_per_subject,
-            &found.max_messages_per_subject,
-        );
-        list.compare("max_msg_size", &expected.max_message_size, &found.max_message_size);
-        list.compare("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
-        list.compare("compression", &expected.compression, &found.compression);
-        list.compare("num_replicas", &expected.num_replicas, &found.num_replicas);
-        list.compare("no_ack", &false, &found.no_ack);
-        list.compare("sealed", &false, &found.sealed);
-        list.compare("mirror", &false, &found.mirror.is_some());
-        list.compare("subject_transform", &false, &found.subject_transform.is_some());
-        // Other modes acknowledge before the message is stored.
-        list.compare("persist_mode", &PersistenceMode::Default, &found.persist_mode.unwrap_or_default());
-        list.0
+    #[test]
+    fn streams_of_events_have_the_maximum_size_together() {
+        let profile = Profile { streams: EventStreams(4), ..Profile::single_server(64 << 20) };
+        let definitions = profile.definitions();
+        let of = |name: &str| definitions.iter().map(|it| &it.0).find(|config| config.name == name).unwrap();
+        assert_eq!(of("UDM_16_31").max_bytes, 16 << 20);
+        assert_eq!(of("UDM_16_31").subjects.first().unwrap(), "udm.v1.16.>");
+        assert_eq!(of("UDM_16_31").subjects.last().unwrap(), "udm.v1.31.>");
+        assert_eq!((of("AUDIT").max_bytes, of("UDM_DLQ").max_bytes), (8 << 20, 8 << 20));
     }
-}
-
-struct Differences(Vec<String>);
-
-impl Differences {
-    fn compare<T: PartialEq + fmt::Debug>(&mut self, field: &str, expected: &T, found: &T) {
-        if expected != found {
-            self.0.push(format!("{field}: expected {expected:?}, found {found:?}"));
-        }
-    }
-}
-
-/// Checks that the stream exists with the required configuration.
-pub async fn verify(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
-    let stream = || definition.name().to_owned();
-    let found = context.get_stream(definition.name()).await.map_err(|error| match error.kind() {
-        GetStreamErrorKind::JetStream(response) if response.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-            StreamError::Missing(stream())
-        }
-        _ => StreamError::Unreachable { stream: stream(), source: error.into() },
-    })?;
-    let differences = definition.differences(&found.cached_info().config);
-    if differences.is_empty() { Ok(()) } else { Err(StreamError::Mismatch { stream: stream(), differences }) }
-}
-
-/// Creates the stream if it is missing, and checks its configuration. Requires nats-server 2.12 or newer.
-pub async fn ensure(context: &Context, definition: &StreamDefinition) -> Result<(), StreamError> {
-    match verify(context, definition).await {
-        Err(StreamError::Missing(_)) => {}
-        result => return result,
-    }
-    if let Err(error) = context.create_stream(definition.0.clone()).await {
-        // Another replica of the service can have created the stream meanwhile.
-        return match verify(context, definition).await {
-            Err(StreamError::Missing(stream)) => {
-                Err(StreamError::Unreachable { stream, source: error.into() })
-            }
-            result => result,
-        };
-    }
-    verify(context, definition).await
 }

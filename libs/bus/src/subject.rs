@@ -43,6 +43,14 @@ pub fn partition(tenant: &TenantId, source_id: &str) -> u8 {
 }
 
 impl EventSubject {
+    /// The filter for all events.
+    pub const ALL: &str = "udm.v1.>";
+
+    /// The filter for all events of a partition.
+    pub fn of_partition(partition: u8) -> String {
+        format!("{EVENT_PREFIX}.{partition:02}.>")
+    }
+
     /// Returns the subject of an event. Fails if the event type does not have the form `[A-Z][A-Z0-9_]{0,63}`.
     pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
         if !is_event_type(event_type) {

@@ -1,10 +1,15 @@
-//! Streams of a real nats-server: missing ones are created, existing ones are verified and never changed.
+//! Streams of a real nats-server: missing ones are created, retention and sizes are updated, and other settings are verified.
 
-use async_nats::jetstream::{self, stream::Config};
-use bus::{Durability, Profile, StreamError, anonymous_audit, audit, dead_letters, ensure, events, verify};
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    self,
+    stream::{Compression, Config, DiscardPolicy},
+};
+use bus::{EventStreams, Profile, StreamError, ensure, verify};
 use testkit::nats::NatsServer;
 
-const PROFILE: Profile = Profile { durability: Durability::Dev, replicas: 1, max_bytes: 1 << 30 };
+const PROFILE: Profile = Profile::single_server(1 << 30);
 
 async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
     let server = NatsServer::start().await?;
@@ -12,15 +17,50 @@ async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
     Ok((server, jetstream::new(client)))
 }
 
+async fn config(context: &jetstream::Context, stream: &str) -> anyhow::Result<Config> {
+    Ok(context.get_stream(stream).await?.cached_info().config.clone())
+}
+
 #[tokio::test]
-async fn missing_stream_is_reported_and_can_be_created() -> anyhow::Result<()> {
+async fn missing_streams_are_reported_and_can_be_created() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
-    for definition in [events(&PROFILE), dead_letters(&PROFILE), audit(&PROFILE), anonymous_audit(&PROFILE)] {
-        let missing = verify(&context, &definition).await.unwrap_err();
-        assert!(matches!(&missing, StreamError::Missing(name) if name == definition.name()), "{missing}");
-        ensure(&context, &definition).await?;
-        verify(&context, &definition).await?;
-        ensure(&context, &definition).await?;
+    let missing = verify(&context, &PROFILE).await.unwrap_err();
+    assert!(matches!(&missing, StreamError::Missing(name) if name == "AUDIT"), "{missing}");
+    ensure(&context, &PROFILE).await?;
+    verify(&context, &PROFILE).await?;
+    ensure(&context, &PROFILE).await?;
+    for (stream, days, bytes) in [
+        ("UDM", 3, 1 << 30),
+        ("UDM_DLQ", 14, 1 << 27),
+        ("AUDIT", 400, 1 << 27),
+        ("AUDIT_ANONYMOUS", 7, 1 << 24),
+    ] {
+        let config = config(&context, stream).await?;
+        assert_eq!((config.max_age, config.max_bytes), (Duration::from_hours(days * 24), bytes), "{stream}");
+        assert_eq!(config.compression.unwrap_or(Compression::None), Compression::None, "{stream}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_of_the_four_streams_is_verified() -> anyhow::Result<()> {
+    for stream in ["UDM", "UDM_DLQ", "AUDIT", "AUDIT_ANONYMOUS"] {
+        let (_server, context) = broker().await?;
+        ensure(&context, &PROFILE).await?;
+        let mut changed = config(&context, stream).await?;
+        changed.discard = match changed.discard {
+            DiscardPolicy::New => DiscardPolicy::Old,
+            DiscardPolicy::Old => DiscardPolicy::New,
+        };
+        context.update_stream(&changed).await?;
+        for result in [verify(&context, &PROFILE).await, ensure(&context, &PROFILE).await] {
+            let error = result.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("stream {stream} has the wrong configuration: discard")),
+                "{error}"
+            );
+        }
+        assert_eq!(config(&context, stream).await?.discard, changed.discard);
     }
     Ok(())
 }
@@ -28,29 +68,126 @@ async fn missing_stream_is_reported_and_can_be_created() -> anyhow::Result<()> {
 #[tokio::test]
 async fn wrong_configuration_is_described_and_not_changed() -> anyhow::Result<()> {
     let (_server, context) = broker().await?;
-    let config = Config {
+    let created = Config {
         name: "UDM".to_owned(),
         subjects: vec!["udm.v1.*.acme.>".to_owned()],
-        max_bytes: 1 << 30,
+        duplicate_window: Duration::from_mins(1),
+        max_messages_per_subject: 5,
         ..Config::default()
     };
-    context.create_stream(config).await?;
-    let error = ensure(&context, &events(&PROFILE)).await.unwrap_err();
-    let text = error.to_string();
-    for part in [
+    context.create_stream(created).await?;
+    let expected = [
         "stream UDM has the wrong configuration",
         r#"subjects: expected ["udm.v1.>"], found ["udm.v1.*.acme.>"]"#,
         "discard: expected New, found Old",
-        "max_age: expected 259200s, found 0ns",
-        "max_msg_size: expected 278528, found -1",
-        "compression: expected Some(S2), found ",
+        "max_msgs_per_subject: expected -1, found 5",
         "nats stream edit UDM",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
+    ];
+    let updatable = "duplicate_window: expected at least 120s, found 60s";
+    ensure(&context, &PROFILE).await.unwrap_err();
+    let error = verify(&context, &PROFILE).await.unwrap_err().to_string();
+    for part in expected.into_iter().chain([updatable]) {
+        assert!(error.contains(part), "{part}: {error}");
     }
-    assert!(!text.contains("max_bytes"), "{text}");
-    let stored = context.get_stream("UDM").await?;
-    assert_eq!(stored.cached_info().config.subjects, ["udm.v1.*.acme.>"]);
+    assert!(!error.contains("max_age") && !error.contains("max_bytes"), "{error}");
+    let error = ensure(&context, &PROFILE).await.unwrap_err().to_string();
+    assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    let stored = config(&context, "UDM").await?;
+    assert_eq!((stored.subjects[0].as_str(), stored.max_age), ("udm.v1.*.acme.>", Duration::ZERO));
+    Ok(())
+}
+
+#[tokio::test]
+async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() -> anyhow::Result<()> {
+    let (_server, context) = broker().await?;
+    ensure(&context, &PROFILE).await?;
+    let mut edited = config(&context, "UDM").await?;
+    edited.duplicate_window = Duration::from_mins(1);
+    edited.max_message_size = 1024;
+    edited.description = Some("of the administrator".to_owned());
+    context.update_stream(&edited).await?;
+    let profile = Profile {
+        max_bytes: 1 << 29,
+        max_age: Duration::from_hours(1),
+        dead_letter_max_age: Duration::from_hours(2),
+        audit_max_age: Duration::from_hours(3),
+        compression: true,
+        ..PROFILE
+    };
+    ensure(&context, &profile).await?;
+    verify(&context, &profile).await?;
+    for (stream, hours, bytes) in [("UDM", 1, 1 << 29), ("UDM_DLQ", 2, 1 << 26), ("AUDIT", 3, 1 << 26)] {
+        let config = config(&context, stream).await?;
+        assert_eq!((config.max_age, config.max_bytes), (Duration::from_hours(hours), bytes), "{stream}");
+        assert_eq!(config.compression, Some(Compression::S2), "{stream}");
+    }
+    let updated = config(&context, "UDM").await?;
+    assert_eq!(updated.duplicate_window, Duration::from_mins(2));
+    assert_eq!(updated.max_message_size, 256 * 1024 + 16 * 1024);
+    assert_eq!(updated.description.as_deref(), Some("of the administrator"));
+
+    let mut larger = updated;
+    larger.duplicate_window = Duration::from_mins(5);
+    larger.max_message_size = -1;
+    context.update_stream(&larger).await?;
+    ensure(&context, &profile).await?;
+    let kept = config(&context, "UDM").await?;
+    assert_eq!((kept.duplicate_window, kept.max_message_size), (Duration::from_mins(5), -1));
+    ensure(&context, &PROFILE).await?;
+    assert_ne!(config(&context, "UDM").await?.compression, Some(Compression::S2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn fewer_replicas_than_declared_are_rejected() -> anyhow::Result<()> {
+    let (_server, context) = broker().await?;
+    ensure(&context, &PROFILE).await?;
+    let profile = Profile { replicas: 3, ..PROFILE };
+    let error = verify(&context, &profile).await.unwrap_err().to_string();
+    assert!(error.contains("num_replicas: expected at least 3, found 1"), "{error}");
+    let error = ensure(&context, &profile).await.unwrap_err();
+    assert!(matches!(&error, StreamError::Update { stream, .. } if stream == "AUDIT"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn verify_accepts_other_limits() -> anyhow::Result<()> {
+    let (_server, context) = broker().await?;
+    ensure(&context, &PROFILE).await?;
+    let other =
+        Profile { max_bytes: 1 << 20, max_age: Duration::from_hours(1), compression: true, ..PROFILE };
+    verify(&context, &other).await?;
+    assert_eq!(config(&context, "UDM").await?.max_bytes, 1 << 30);
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_number_of_streams_is_rejected_while_a_stream_has_the_subjects() -> anyhow::Result<()> {
+    for (before, after) in [(1, 4), (4, 1), (2, 4)] {
+        let (_server, context) = broker().await?;
+        let profile = |count| Profile { streams: EventStreams::new(count).unwrap(), ..PROFILE };
+        ensure(&context, &profile(before)).await?;
+        verify(&context, &profile(before)).await?;
+        for result in [ensure(&context, &profile(after)).await, verify(&context, &profile(after)).await] {
+            let error = result.unwrap_err();
+            let StreamError::Division { found, expected, .. } = &error else { panic!("{error}") };
+            assert_eq!(*found, profile(before).streams.names());
+            assert_eq!(*expected, profile(after).streams.names());
+            assert!(
+                error.to_string().contains(&format!("SVC_STREAMS={after} needs {}", expected[0])),
+                "{error}"
+            );
+        }
+        assert!(context.get_stream(&profile(after).streams.names()[0]).await.is_err());
+
+        for (index, stream) in profile(before).streams.names().iter().enumerate() {
+            let mut retired = config(&context, stream).await?;
+            retired.subjects = vec![format!("udm.retired.{index}")];
+            context.update_stream(&retired).await?;
+        }
+        ensure(&context, &profile(after)).await?;
+        verify(&context, &profile(after)).await?;
+    }
     Ok(())
 }
 
@@ -58,7 +195,7 @@ async fn wrong_configuration_is_described_and_not_changed() -> anyhow::Result<()
 async fn unreachable_server_is_not_a_missing_stream() -> anyhow::Result<()> {
     let (mut server, context) = broker().await?;
     server.stop();
-    let error = verify(&context, &events(&PROFILE)).await.unwrap_err();
+    let error = verify(&context, &PROFILE).await.unwrap_err();
     assert!(matches!(error, StreamError::Unreachable { .. }), "{error}");
     Ok(())
 }

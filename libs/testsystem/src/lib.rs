@@ -28,11 +28,10 @@ use uuid::Uuid;
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The Argon2 settings are minimal because tests do not measure hashing.
-const VARIABLES: [(&str, &str); 7] = [
+const VARIABLES: [(&str, &str); 6] = [
     ("SVC_ARGON2_TIME_COST", "1"),
     ("SVC_ARGON2_MEMORY_COST", "64"),
     ("SVC_HASH_WORKERS", "2"),
-    ("SVC_STREAM_MODE", "ensure"),
     ("SVC_STREAM_REPLICAS", "1"),
     ("SVC_STREAM_MAX_BYTES", "64MiB"),
     ("SVC_NATS_DURABILITY", "dev"),

@@ -1,9 +1,11 @@
 //! Configuration of the ingest service.
 
+use std::time::Duration;
+
 use authn::{InvalidSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, ServiceSecret, SharedSecret};
-use bus::{Durability, InvalidationKeys, NATS_URL, Profile};
+use bus::{Durability, EventStreams, InvalidationKeys, NATS_URL, Profile};
 use contract::Secret;
-use service::config::{Variable, parse_bytes};
+use service::config::{Setting, Variable, parse_bytes};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
@@ -20,14 +22,26 @@ service::variables! {
         pub(crate) previous_service_token: Option<SharedSecret> =
             SERVICE_TOKEN_PREVIOUS.optional_with(SharedSecret::service),
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
-        /// Reaction to a missing stream: `verify` reports an error, `ensure` creates the stream.
-        pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`verify` or `ensure`")
-            .default("verify")
+        /// Handling of the streams at start: `ensure` creates missing ones, and updates retention, size and compression of existing
+        /// ones; `verify` changes nothing and logs a warning if these settings differ.
+        pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`ensure` or `verify`")
+            .default("ensure")
             .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),
-        /// Number of servers that store each event.
+        /// Minimum number of servers that store each message.
         pub(crate) replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
-        /// Maximum size of the event stream. Use at most 75 % of the broker's volume.
+        /// Maximum size of the stored events. The streams `AUDIT` and `UDM_DLQ` get an eighth of it each, `AUDIT_ANONYMOUS` a 64th. Use at
+        /// most 75 % of the broker's volume.
         pub(crate) max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
+        /// Retention of events. Shorter retention deletes older events.
+        pub(crate) max_age: Duration = retention("SVC_STREAM_MAX_AGE", "72h"),
+        /// Retention of events that a consumer failed to process (`UDM_DLQ`).
+        pub(crate) dead_letter_max_age: Duration = retention("SVC_DLQ_MAX_AGE", "14d"),
+        /// Retention of audit events of tenants (`AUDIT`).
+        pub(crate) audit_max_age: Duration = retention("SVC_AUDIT_MAX_AGE", "400d"),
+        /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
+        pub(crate) compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
+            .default("none")
+            .one_of([("none", false), ("s2", true)]),
         /// Guarantee of a 202 response: `strict` is synced to disk by every replica, `standard` is written by a
         /// majority, `dev` is written by one server.
         pub(crate) durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
@@ -40,7 +54,13 @@ service::variables! {
     }
 }
 
-/// Reaction of the service to a missing stream.
+fn retention(name: &'static str, default: &'static str) -> Setting<Duration> {
+    Variable::new(name, "duration, 5m to 3650d")
+        .default(default)
+        .duration(Duration::from_mins(5), Duration::from_hours(3650 * 24))
+}
+
+/// Handling of the streams at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamMode {
     Verify,
@@ -55,6 +75,15 @@ impl Config {
     }
 
     pub(crate) fn profile(&self) -> Profile {
-        Profile { durability: self.durability, replicas: self.replicas, max_bytes: self.max_bytes }
+        Profile {
+            durability: self.durability,
+            replicas: self.replicas,
+            streams: EventStreams::ONE,
+            max_bytes: self.max_bytes,
+            max_age: self.max_age,
+            dead_letter_max_age: self.dead_letter_max_age,
+            audit_max_age: self.audit_max_age,
+            compression: self.compression,
+        }
     }
 }

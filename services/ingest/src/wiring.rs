@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, Feed, SessionClient};
-use bus::{MemoryBudget, PublishLimits, Publisher, StreamError, UDM_STREAM};
+use bus::{MemoryBudget, PublishLimits, Publisher, UDM_STREAM};
 use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
@@ -114,22 +114,13 @@ async fn until_streams_are_valid(nats: &bus::Config, mode: StreamMode, profile: 
     }
 }
 
-/// Verifies `UDM`, or creates all missing streams: the NATS users of the other services cannot create streams.
+/// Verifies the streams of all services, or creates and updates them: the NATS users of the other services cannot.
 async fn check_streams(nats: &bus::Config, mode: StreamMode, profile: &bus::Profile) -> Result<(), String> {
     let client = bus::connect(nats).await.map_err(|error| chain(&error))?;
     let context = async_nats::jetstream::new(client);
-    let checked: Result<(), StreamError> = async {
-        match mode {
-            StreamMode::Verify => bus::verify(&context, &bus::events(profile)).await,
-            StreamMode::Ensure => {
-                // `UDM` is last: publishing is possible when it exists.
-                for definition in [bus::audit, bus::anonymous_audit, bus::dead_letters, bus::events] {
-                    bus::ensure(&context, &definition(profile)).await?;
-                }
-                Ok(())
-            }
-        }
-    }
-    .await;
+    let checked = match mode {
+        StreamMode::Verify => bus::verify(&context, profile).await,
+        StreamMode::Ensure => bus::ensure(&context, profile).await,
+    };
     checked.map_err(|error| chain(&error))
 }

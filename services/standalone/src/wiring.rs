@@ -29,12 +29,8 @@ pub(crate) const DATABASE: &str = "svc";
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Defaults for one machine.
-const DEFAULTS: [(&str, &str); 4] = [
-    ("SVC_STREAM_MODE", "ensure"),
-    ("SVC_STREAM_REPLICAS", "1"),
-    ("SVC_STREAM_MAX_BYTES", "1GiB"),
-    ("SVC_NATS_DURABILITY", "dev"),
-];
+const DEFAULTS: [(&str, &str); 3] =
+    [("SVC_STREAM_REPLICAS", "1"), ("SVC_STREAM_MAX_BYTES", "1GiB"), ("SVC_NATS_DURABILITY", "dev")];
 
 /// What the services run on.
 pub(crate) struct StartOptions<'a> {

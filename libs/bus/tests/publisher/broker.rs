@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
-use bus::{Config, Durability, EventContext, Message, Profile, PublishLimits, Publisher};
+use bus::{Config, EventContext, Message, Profile, PublishLimits, Publisher};
 use bytes::Bytes;
 use chrono::DateTime;
 use service::Tasks;
@@ -29,8 +29,7 @@ impl Broker {
 
     pub(crate) async fn with_stream_size(max_bytes: u64) -> anyhow::Result<Self> {
         let broker = Self::without_streams().await?;
-        let profile = Profile { durability: Durability::Dev, replicas: 1, max_bytes };
-        bus::ensure(&broker.jetstream().await?, &bus::events(&profile)).await?;
+        bus::ensure(&broker.jetstream().await?, &Profile::single_server(max_bytes)).await?;
         Ok(broker)
     }
 

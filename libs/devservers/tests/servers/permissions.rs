@@ -78,6 +78,9 @@ const TABLE: [Row; 3] = [
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",
             "$JS.API.STREAM.CREATE.AUDIT_ANONYMOUS",
+            "$JS.API.STREAM.UPDATE.UDM",
+            "$JS.API.STREAM.UPDATE.AUDIT_ANONYMOUS",
+            "$JS.API.STREAM.NAMES",
         ],
         does_not_publish: &[
             "audit.v1.acme.session.x",
@@ -85,6 +88,7 @@ const TABLE: [Row; 3] = [
             "udm.dlq.v1.acme.d",
             "$JS.API.STREAM.DELETE.UDM",
             "$JS.API.STREAM.CREATE.OTHER",
+            "$JS.API.STREAM.UPDATE.OTHER",
             "$JS.API.CONSUMER.CREATE.UDM",
         ],
         subscribes: &["svc.invalidations.v1", "_INBOX.ingest.x"],

@@ -128,7 +128,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
-/// Parses a size in bytes: a whole number followed by `B`, `KiB`, `MiB` or `GiB`.
+/// Parses a size in bytes: a whole number followed by `B`, `KiB`, `MiB`, `GiB` or `TiB`.
 ///
 /// # Errors
 /// A message that describes the expected format.
@@ -141,7 +141,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "KiB" => 10,
         "MiB" => 20,
         "GiB" => 30,
-        _ => return Err("the unit must be B, KiB, MiB or GiB".to_owned()),
+        "TiB" => 40,
+        _ => return Err("the unit must be B, KiB, MiB, GiB or TiB".to_owned()),
     };
     number.checked_mul(1 << shift).ok_or_else(|| "the value is too large".to_owned())
 }
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn sizes_need_a_number_and_a_known_unit() {
-        assert_eq!(parse_bytes("2MiB"), Ok(2 << 20));
+        assert_eq!([parse_bytes("2MiB"), parse_bytes("1TiB")], [Ok(2 << 20), Ok(1 << 40)]);
         for bad in ["", "5", "MiB", "1MB", "-1B", "99999999999999999999B", "18446744073709551615GiB"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
