@@ -12,4 +12,5 @@ mod system {
     mod routes;
     mod services;
     mod standalone;
+    mod streams;
 }

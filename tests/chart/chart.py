@@ -64,7 +64,7 @@ EVERYTHING = {
         "traces": {"endpoint": "http://collector:4318", "ratio": 0.1},
     },
     "nats": {"existingSecret": "svc-nats", "stream": {
-        "mode": "verify", "replicas": 5, "maxBytes": "2TiB", "maxAge": "24h", "dlqMaxAge": "7d", "auditMaxAge": "30d",
+        "mode": "verify", "replicas": 5, "count": 4, "maxBytes": "2TiB", "maxAge": "24h", "dlqMaxAge": "7d", "auditMaxAge": "30d",
         "compression": "s2", "durability": "strict",
     }},
     "podLabels": {"team": "platform"},

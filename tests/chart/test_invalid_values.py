@@ -123,6 +123,7 @@ MALFORMED = {
     "size without a binary unit": ({"nats": {"stream": {"maxBytes": "20G"}}}, "maxBytes"),
     "retention without a unit": ({"nats": {"stream": {"maxAge": "72"}}}, "maxAge"),
     "retention of audit events as a number": ({"nats": {"stream": {"auditMaxAge": 400}}}, "auditMaxAge"),
+    "a number of streams that does not divide the partitions": ({"nats": {"stream": {"count": 3}}}, "count"),
     "unknown compression": ({"nats": {"stream": {"compression": "zstd"}}}, "compression"),
     "too many replicas": ({"nats": {"stream": {"replicas": 6}}}, "replicas"),
     "too many hops": ({"trustedProxyHops": 11}, "trustedProxyHops"),

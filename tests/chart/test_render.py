@@ -323,12 +323,12 @@ class Variables(unittest.TestCase):
 
     def test_ingest_gets_the_settings_of_the_streams(self):
         configured = {
-            "SVC_STREAM_MODE": "verify", "SVC_STREAM_REPLICAS": "5", "SVC_STREAM_MAX_BYTES": "2TiB",
+            "SVC_STREAM_MODE": "verify", "SVC_STREAM_REPLICAS": "5", "SVC_STREAMS": "4", "SVC_STREAM_MAX_BYTES": "2TiB",
             "SVC_STREAM_MAX_AGE": "24h", "SVC_DLQ_MAX_AGE": "7d", "SVC_AUDIT_MAX_AGE": "30d",
             "SVC_STREAM_COMPRESSION": "s2", "SVC_NATS_DURABILITY": "strict",
         }  # fmt: skip
         defaults = {
-            "SVC_STREAM_MODE": "ensure", "SVC_STREAM_REPLICAS": "3", "SVC_STREAM_MAX_BYTES": "20GiB",
+            "SVC_STREAM_MODE": "ensure", "SVC_STREAM_REPLICAS": "3", "SVC_STREAMS": "1", "SVC_STREAM_MAX_BYTES": "20GiB",
             "SVC_STREAM_MAX_AGE": "72h", "SVC_DLQ_MAX_AGE": "14d", "SVC_AUDIT_MAX_AGE": "400d",
             "SVC_STREAM_COMPRESSION": "none", "SVC_NATS_DURABILITY": "standard",
         }  # fmt: skip

@@ -13,6 +13,7 @@
   "SVC_STREAM_MODE" $values.nats.stream.mode
   "SVC_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
   "SVC_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
+  "SVC_STREAMS" (toString $values.nats.stream.count)
   "SVC_STREAM_MAX_AGE" $values.nats.stream.maxAge
   "SVC_DLQ_MAX_AGE" $values.nats.stream.dlqMaxAge
   "SVC_AUDIT_MAX_AGE" $values.nats.stream.auditMaxAge

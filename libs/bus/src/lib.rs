@@ -15,7 +15,7 @@ pub use invalidations::{
     InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
-pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher, StreamUsage};
+pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamUsage};
 pub use streams::{
     ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
     StreamDefinition, StreamError, UDM_STREAM, ensure, verify,

@@ -78,6 +78,7 @@ impl EventContext {
 #[derive(Clone, Debug)]
 pub struct Message {
     subject: Subject,
+    partition: u8,
     own: Headers,
     shared: Arc<HeaderMap>,
     payload: Bytes,
@@ -100,6 +101,7 @@ impl Message {
         let source = utf8_percent_encode(&event.source_id, URI_SEGMENT).to_string();
         Ok(Self {
             subject: subject.to_string().into(),
+            partition: subject.partition(),
             own: vec![
                 (NATS_MESSAGE_ID, value(&message_id(&context.tenant, &event.source_id, event_id))?),
                 (CE_ID, value(event_id)?),
@@ -125,6 +127,7 @@ impl Message {
         let trace = traceparent.and_then(|text| Some((TRACEPARENT, text.parse().ok()?)));
         Ok(Self {
             subject: subject.to_string().into(),
+            partition: 0,
             own: [(NATS_MESSAGE_ID, value(outbox_id)?)].into_iter().chain(trace).collect(),
             shared: Arc::default(),
             payload,
@@ -149,6 +152,11 @@ impl Message {
             headers.insert(name.clone(), value.clone());
         }
         headers
+    }
+
+    /// The partition, 0 to 63. It is 0 for an audit event, which has one stream only.
+    pub(crate) fn partition(&self) -> u8 {
+        self.partition
     }
 
     /// Approximate size in memory.

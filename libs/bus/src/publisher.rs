@@ -12,6 +12,7 @@ mod ack;
 mod link;
 mod metrics;
 mod pending;
+mod target;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +27,13 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::MemoryBudget;
 use crate::connect::{Config, ConnectError, back_off};
 use crate::message::Message;
+use crate::streams::{EventStreams, UDM_STREAM};
+use crate::subject::PARTITIONS;
 
 use link::{Dialer, Link};
-use metrics::StreamMetrics;
+use metrics::PublisherMetrics;
 use pending::{Batch, Pending};
+use target::Target;
 
 /// Acknowledgement: the stream stores the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,14 +110,35 @@ pub struct StreamUsage {
     pub matching: u64,
 }
 
-/// Publishes to one stream. Clones share the connection and the memory budget.
+/// The streams of a publisher: one, or several that divide the partitions into equal ranges.
+#[derive(Clone, Debug)]
+pub struct StreamSet {
+    name: Arc<str>,
+    streams: Vec<String>,
+}
+
+impl From<&str> for StreamSet {
+    fn from(stream: &str) -> Self {
+        Self { name: stream.into(), streams: vec![stream.to_owned()] }
+    }
+}
+
+impl From<EventStreams> for StreamSet {
+    fn from(streams: EventStreams) -> Self {
+        Self { name: UDM_STREAM.into(), streams: streams.names() }
+    }
+}
+
+/// Publishes to one stream or to the streams of events. Clones share the connection and the memory budget.
 #[derive(Clone)]
 pub struct Publisher(Arc<Shared>);
 
 struct Shared {
-    stream: Arc<str>,
+    name: Arc<str>,
+    /// The streams in the order of their partitions.
+    targets: Vec<Arc<Target>>,
     budget: MemoryBudget,
-    metrics: Arc<StreamMetrics>,
+    metrics: Arc<PublisherMetrics>,
     /// The connection, or `None` while publishing is not possible.
     link: watch::Sender<Option<Arc<Link>>>,
 }
@@ -127,22 +152,29 @@ impl Publisher {
     /// The configuration is invalid.
     pub fn start(
         config: Config,
-        stream: &str,
+        streams: impl Into<StreamSet>,
         limits: PublishLimits,
         metrics: &Metrics,
         tasks: &Tasks,
     ) -> Result<Self, ConnectError> {
         let dialer = Dialer::new(config, limits)?;
+        let StreamSet { name, streams } = streams.into();
         let shared = Arc::new(Shared {
-            stream: stream.into(),
+            targets: streams.iter().map(|stream| Arc::new(Target::new(stream, metrics))).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
-            metrics: Arc::new(StreamMetrics::new(metrics, stream)),
+            metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
+            name,
             link: watch::Sender::new(None),
         });
         tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
         let publisher = Self(shared);
         let measured = publisher.clone();
-        metrics.at_scrape(move || measured.0.metrics.set(measured.in_flight(), measured.is_ready()));
+        metrics.at_scrape(move || {
+            measured.0.metrics.set_in_flight(measured.in_flight());
+            for target in &measured.0.targets {
+                target.metrics.set_available(target.is_available());
+            }
+        });
         Ok(publisher)
     }
 
@@ -163,7 +195,7 @@ impl Publisher {
     #[tracing::instrument(
         name = "stream.publish",
         skip_all,
-        fields(otel.kind = "producer", messaging.system = "nats", messaging.destination.name = %self.0.stream)
+        fields(otel.kind = "producer", messaging.system = "nats", messaging.destination.name = %self.0.name)
     )]
     pub async fn publish_all(
         &self,
@@ -171,42 +203,47 @@ impl Publisher {
         messages: Vec<Message>,
         deadline: Instant,
     ) -> Vec<Result<Ack, PublishError>> {
-        let count = messages.len();
-        let reject_all = |error: PublishError| {
-            let outcome = Err(error);
-            self.0.metrics.messages(&outcome).inc_by(count as u64);
-            vec![outcome; count]
-        };
         let Some(link) = self.0.link.borrow().clone() else {
-            return reject_all(PublishError::Unavailable);
+            return self.0.reject_all(&messages, &PublishError::Unavailable);
         };
         let sizes: Vec<usize> = messages.iter().map(Message::size).collect();
         let Ok(reservations) = self.0.budget.reserve_all(tenant, &sizes) else {
-            return reject_all(PublishError::Overloaded);
+            return self.0.reject_all(&messages, &PublishError::Overloaded);
         };
-        let batch = Batch::new(count, &self.0.metrics);
+        let batch = Batch::new(messages.len(), &self.0.metrics);
         for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
-            link.send(Pending::new(message, reservation, deadline, &batch, index));
+            let target = Arc::clone(self.0.target(&message));
+            let available = target.is_available();
+            let pending = Pending::new(message, target, reservation, deadline, &batch, index);
+            if available {
+                link.send(pending);
+            } else {
+                pending.settle(Err(PublishError::Unavailable));
+            }
         }
         batch.outcomes().await
     }
 
-    /// Returns the size of the stream and the number of messages with a subject that matches the filter. NATS does not count
-    /// their bytes.
+    /// Returns the size of the first stream and the number of messages with a subject that matches the filter. NATS does not
+    /// count their bytes.
     pub async fn usage(&self, subjects: &str) -> Result<StreamUsage, PublishError> {
         let link = self.0.link.borrow().clone().ok_or(PublishError::Unavailable)?;
-        link.usage(&self.0.stream, subjects).await.ok_or(PublishError::Unavailable)
+        let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
+        link.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
     }
 
-    /// Returns whether publishing is possible: connected, and the stream replied to the last probe.
+    /// Returns whether publishing is possible: connected, and at least one stream replied to the last probe. Messages for other
+    /// streams are rejected at once.
     pub fn is_ready(&self) -> bool {
         self.0.link.borrow().is_some()
     }
 
-    /// Waits until publishing is possible.
+    /// Waits until publishing to every stream is possible.
     pub async fn ready(&self) {
+        let all_available =
+            |link: &Option<_>| link.is_some() && self.0.targets.iter().all(|target| target.is_available());
         // Fails only after the sender was dropped, and `self` holds the sender.
-        let _ = self.0.link.subscribe().wait_for(Option::is_some).await;
+        let _ = self.0.link.subscribe().wait_for(all_available).await;
     }
 
     /// Returns number and size of the messages in flight.
@@ -217,6 +254,28 @@ impl Publisher {
 }
 
 impl Shared {
+    /// Returns the stream of the message.
+    fn target(&self, message: &Message) -> &Arc<Target> {
+        let index = usize::from(message.partition()) * self.targets.len() / usize::from(PARTITIONS);
+        &self.targets[index]
+    }
+
+    fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {
+        let outcome = Err(error.clone());
+        for message in messages {
+            self.target(message).metrics.messages(&outcome).inc();
+        }
+        vec![outcome; messages.len()]
+    }
+
+    /// Rejects new messages until the next connection has probed the streams.
+    fn disconnect(&self) {
+        for target in &self.targets {
+            target.set_available(false);
+        }
+        self.link.send_replace(None);
+    }
+
     /// Connects, serves the connection until it breaks, and connects again. Ends when `stop` is cancelled.
     async fn run(self: Arc<Self>, dialer: Dialer, stop: CancellationToken) {
         let mut attempts = Attempts::default();
@@ -234,13 +293,13 @@ impl Shared {
                     link.run(&self, receiver, &stop).await;
                     attempts.connection_lost();
                     if !stop.is_cancelled() {
-                        tracing::warn!(stream = &*self.stream, "NATS connection lost; reconnecting");
+                        tracing::warn!(stream = &*self.name, "NATS connection lost; reconnecting");
                     }
                 }
                 // Logged once per outage.
                 Err(error) if attempts.record_failure() => {
                     tracing::warn!(
-                        stream = &*self.stream,
+                        stream = &*self.name,
                         error = chain(&error),
                         "failed to connect to NATS; retrying"
                     );

@@ -29,6 +29,11 @@ service::variables! {
             .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),
         /// Minimum number of servers that store each message.
         pub(crate) replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
+        /// Number of streams that hold the events, each with an equal range of partitions. It cannot be changed while streams with
+        /// another range exist.
+        pub(crate) streams: EventStreams = Variable::new("SVC_STREAMS", "1, 2, 4, 8, 16, 32 or 64")
+            .default("1")
+            .required_with(parse_streams),
         /// Maximum size of the stored events. The streams `AUDIT` and `UDM_DLQ` get an eighth of it each, `AUDIT_ANONYMOUS` a 64th. Use at
         /// most 75 % of the broker's volume.
         pub(crate) max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
@@ -52,6 +57,10 @@ service::variables! {
                 ("dev", Durability::Dev),
             ]),
     }
+}
+
+fn parse_streams(text: &str) -> Result<EventStreams, String> {
+    text.parse().ok().and_then(EventStreams::new).ok_or_else(|| "must be 1, 2, 4, 8, 16, 32 or 64".to_owned())
 }
 
 fn retention(name: &'static str, default: &'static str) -> Setting<Duration> {
@@ -78,7 +87,7 @@ impl Config {
         Profile {
             durability: self.durability,
             replicas: self.replicas,
-            streams: EventStreams::ONE,
+            streams: self.streams,
             max_bytes: self.max_bytes,
             max_age: self.max_age,
             dead_letter_max_age: self.dead_letter_max_age,

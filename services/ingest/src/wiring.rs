@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, Feed, SessionClient};
-use bus::{MemoryBudget, PublishLimits, Publisher, UDM_STREAM};
+use bus::{MemoryBudget, PublishLimits, Publisher};
 use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
@@ -76,7 +76,7 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     let feed = Feed { nats: nats.clone(), keys: config.invalidation_keys()? };
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
-    let publisher = Publisher::start(nats.clone(), UDM_STREAM, limits, metrics, &tasks)?;
+    let publisher = Publisher::start(nats.clone(), config.streams, limits, metrics, &tasks)?;
     let (mode, profile) = (config.stream_mode, config.profile());
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {

@@ -134,7 +134,10 @@ mod tests {
         let description = "message size exceeds maximum allowed".to_owned();
         assert_eq!(error(400, 10_054, &description), failed(Misconfigured { code: 10_054, description }));
         let description = "the stream OTHER stored a message for UDM".to_owned();
-        assert_eq!(reply(None, r#"{"stream":"OTHER","seq":7}"#), failed(Misconfigured { code: 0, description }));
+        assert_eq!(
+            reply(None, r#"{"stream":"OTHER","seq":7}"#),
+            failed(Misconfigured { code: 0, description })
+        );
     }
 
     #[test]

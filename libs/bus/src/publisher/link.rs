@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, Event, HeaderMap, Message, Request, Subject, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use futures::future::join_all;
 use futures::stream::ReadyChunks;
 use serde::Deserialize;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ack::{self, Reply};
 use super::pending::{Pending, PendingTable, ReplyToken};
+use super::target::Target;
 use super::{PublishError, PublishLimits, Shared, StreamUsage};
 use crate::connect::{self, Config, ConnectError};
 
@@ -57,8 +58,6 @@ pub(super) struct Link {
     inbox: String,
     pending: PendingTable,
     outgoing: UnboundedSender<Outgoing>,
-    /// Number of matched replies.
-    replied: AtomicU64,
 }
 
 impl Dialer {
@@ -95,8 +94,7 @@ impl Dialer {
         let inbox = client.new_inbox();
         let replies = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
         let (queue, outgoing) = mpsc::unbounded_channel();
-        let (pending, count) = (PendingTable::default(), AtomicU64::new(0));
-        let link = Link { client, inbox, pending, outgoing: queue, replied: count };
+        let link = Link { client, inbox, pending: PendingTable::default(), outgoing: queue };
         let replies = replies.ready_chunks(REPLY_CHUNK);
         Ok((Arc::new(link), Receiver { replies, outgoing, broken }))
     }
@@ -154,7 +152,7 @@ impl Link {
             () = self.forward(&mut outgoing) => {}
             () = self.probe(shared) => {}
         }
-        shared.link.send_replace(None);
+        shared.disconnect();
         for pending in self.pending.close_and_remove_all() {
             pending.settle(Err(PublishError::Unavailable));
         }
@@ -168,13 +166,13 @@ impl Link {
         loop {
             tokio::select! {
                 chunk = replies.next() => match chunk {
-                    Some(chunk) => self.settle_replied(shared, chunk, &mut resend),
+                    Some(chunk) => self.settle_replied(chunk, &mut resend),
                     None => return,
                 },
                 now = sweep.tick() => self.sweep(now, &mut resend),
                 () = stop.cancelled(), if !self.pending.is_closed() => {
                     self.pending.close();
-                    shared.link.send_replace(None);
+                    shared.disconnect();
                 }
             }
             if self.pending.is_closed() && self.pending.is_empty() && resend.is_empty() {
@@ -183,15 +181,14 @@ impl Link {
         }
     }
 
-    fn settle_replied(&self, shared: &Shared, replies: Vec<Message>, resend: &mut Vec<Pending>) {
+    fn settle_replied(&self, replies: Vec<Message>, resend: &mut Vec<Pending>) {
         let with_tokens = replies.into_iter().filter_map(|reply| {
             let (_, token) = reply.subject.rsplit_once('.')?;
             Some((token.parse().ok()?, reply))
         });
-        let matched = self.pending.remove_all(with_tokens);
-        self.replied.fetch_add(matched.len() as u64, Ordering::Relaxed);
-        for (pending, reply) in matched {
-            match ack::parse(&reply, &shared.stream) {
+        for (pending, reply) in self.pending.remove_all(with_tokens) {
+            pending.target.count_reply();
+            match ack::parse(&reply, &pending.target.name) {
                 Reply::Outcome(outcome) => pending.settle(outcome),
                 Reply::Resend => resend.push(pending),
             }
@@ -211,36 +208,40 @@ impl Link {
         }
     }
 
-    /// Queries the stream every second, and enables publishing while the stream has a leader.
+    /// Queries the streams every second, and enables publishing to those that have a leader.
     async fn probe(self: &Arc<Self>, shared: &Shared) {
         let mut tick = interval(PROBE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let before = self.replied.load(Ordering::Relaxed);
-            let responsive = self.probe_stream(shared).await
-                // Acknowledgements that arrived meanwhile prove more than one lost probe.
-                || self.replied.load(Ordering::Relaxed) != before;
-            let available = responsive && !self.pending.is_closed();
-            let link = available.then(|| Arc::clone(self));
-            shared.link.send_if_modified(|current| {
-                let changed = current.is_some() != available;
-                if changed {
-                    tracing::info!(stream = &*shared.stream, available, "stream availability changed");
-                    *current = link;
+            let responsive = join_all(shared.targets.iter().map(|target| self.probe_stream(target))).await;
+            let open = !self.pending.is_closed();
+            let mut changed = false;
+            for (target, responsive) in shared.targets.iter().zip(responsive) {
+                let available = responsive && open;
+                if target.set_available(available) {
+                    changed = true;
+                    tracing::info!(stream = &*target.name, available, "stream availability changed");
                 }
-                changed
-            });
+            }
+            if changed {
+                let any = shared.targets.iter().any(|target| target.is_available());
+                shared.link.send_replace(any.then(|| Arc::clone(self)));
+            }
         }
     }
 
-    async fn probe_stream(&self, shared: &Shared) -> bool {
-        let Some(StreamInfo { config, state, .. }) = self.stream_info(&shared.stream, String::new()).await
-        else {
-            return false;
-        };
-        shared.metrics.set_size(state.bytes, config.max_bytes);
-        true
+    /// Returns whether the stream replies.
+    async fn probe_stream(&self, target: &Target) -> bool {
+        let before = target.replies();
+        match self.stream_info(&target.name, String::new()).await {
+            Some(StreamInfo { config, state, .. }) => {
+                target.metrics.set_size(state.bytes, config.max_bytes);
+                true
+            }
+            // Acknowledgements that arrived meanwhile prove more than one lost probe.
+            None => target.replies() != before,
+        }
     }
 
     /// Returns the size of the stream and the number of messages with a subject that matches the filter.

@@ -1,4 +1,4 @@
-//! Metrics of publication: duration, outcomes, messages in flight and stream size.
+//! Metrics of publication: duration and messages in flight of a publisher, outcomes and size of each of its streams.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,9 +10,45 @@ use super::{Ack, InFlight, PublishError};
 /// Upper bounds in seconds. The last one is the publish timeout of ingest.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
+/// The metrics of a publisher.
+pub(super) struct PublisherMetrics {
+    pub(super) seconds: Histogram,
+    in_flight: Gauge,
+    in_flight_bytes: Gauge,
+}
+
+impl PublisherMetrics {
+    /// Registers the metrics. `name` is the stream, or the common prefix of several streams.
+    pub(super) fn new(metrics: &Metrics, name: &str) -> Self {
+        let stream = ("stream", name);
+        let gauge = |name, help| metrics.metric(name, help, &[stream]);
+        Self {
+            seconds: metrics.histogram(
+                "publish_duration_seconds",
+                "Time from submitting the messages of a request to the outcome of the last one",
+                &[stream],
+                &BUCKETS,
+            ),
+            in_flight: gauge(
+                "publish_in_flight_messages",
+                "Messages waiting for an acknowledgement of the stream",
+            ),
+            in_flight_bytes: gauge(
+                "publish_in_flight_bytes",
+                "Size of the messages waiting for an acknowledgement of the stream",
+            ),
+        }
+    }
+
+    pub(super) fn set_in_flight(&self, in_flight: InFlight) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.in_flight.set(number(in_flight.messages));
+        self.in_flight_bytes.set(number(in_flight.bytes));
+    }
+}
+
 /// The metrics of one stream.
 pub(super) struct StreamMetrics {
-    pub(super) seconds: Histogram,
     accepted: Counter,
     duplicate: Counter,
     overloaded: Counter,
@@ -20,8 +56,6 @@ pub(super) struct StreamMetrics {
     stream_full: Counter,
     ack_timeout: Counter,
     misconfigured: Counter,
-    in_flight: Gauge,
-    in_flight_bytes: Gauge,
     available: Gauge,
     stored: Gauge,
     limit: Gauge,
@@ -37,12 +71,6 @@ impl StreamMetrics {
         };
         let gauge = |name, help| metrics.metric(name, help, &[stream]);
         Self {
-            seconds: metrics.histogram(
-                "publish_duration_seconds",
-                "Time from submitting the messages of a request to the outcome of the last one",
-                &[stream],
-                &BUCKETS,
-            ),
             accepted: messages("accepted"),
             duplicate: messages("duplicate"),
             overloaded: messages("overloaded"),
@@ -50,14 +78,6 @@ impl StreamMetrics {
             stream_full: messages("stream_full"),
             ack_timeout: messages("ack_timeout"),
             misconfigured: messages("misconfigured"),
-            in_flight: gauge(
-                "publish_in_flight_messages",
-                "Messages waiting for an acknowledgement of the stream",
-            ),
-            in_flight_bytes: gauge(
-                "publish_in_flight_bytes",
-                "Size of the messages waiting for an acknowledgement of the stream",
-            ),
             available: gauge("publish_available", "Whether the stream replied to the last probe: 1 or 0"),
             stored: gauge("stream_stored_bytes", "Size of the messages stored in the stream"),
             limit: gauge("stream_limit_bytes", "Size at which the stream rejects messages; -1 if unlimited"),
@@ -77,10 +97,7 @@ impl StreamMetrics {
         }
     }
 
-    pub(super) fn set(&self, in_flight: InFlight, available: bool) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.in_flight.set(number(in_flight.messages));
-        self.in_flight_bytes.set(number(in_flight.bytes));
+    pub(super) fn set_available(&self, available: bool) {
         self.available.set(available.into());
     }
 

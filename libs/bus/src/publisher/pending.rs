@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::metrics::StreamMetrics;
+use super::metrics::PublisherMetrics;
+use super::target::Target;
 use super::{Ack, PublishError};
 use crate::budget::Reservation;
 use crate::message::Message;
@@ -19,7 +20,7 @@ pub(super) struct Batch {
     state: Mutex<BatchState>,
     finished: Notify,
     started_at: Instant,
-    metrics: Arc<StreamMetrics>,
+    metrics: Arc<PublisherMetrics>,
 }
 
 struct BatchState {
@@ -28,7 +29,7 @@ struct BatchState {
 }
 
 impl Batch {
-    pub(super) fn new(count: usize, metrics: &Arc<StreamMetrics>) -> Arc<Self> {
+    pub(super) fn new(count: usize, metrics: &Arc<PublisherMetrics>) -> Arc<Self> {
         let state = BatchState { outcomes: vec![None; count], missing: count };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -38,11 +39,11 @@ impl Batch {
         })
     }
 
-    /// Sets the outcome of one message. Only the first outcome counts.
-    fn settle(&self, index: usize, outcome: Outcome) {
+    /// Sets the outcome of one message for the stream. Only the first outcome counts.
+    fn settle(&self, index: usize, target: &Target, outcome: Outcome) {
         let mut state = self.lock();
         if let Some(slot @ None) = state.outcomes.get_mut(index) {
-            self.metrics.messages(&outcome).inc();
+            target.metrics.messages(&outcome).inc();
             *slot = Some(outcome);
             state.missing -= 1;
             if state.missing == 0 {
@@ -75,6 +76,7 @@ impl Batch {
 /// A message in flight. If it is dropped without an outcome, its outcome is [`PublishError::Unavailable`].
 pub(super) struct Pending {
     pub(super) message: Message,
+    pub(super) target: Arc<Target>,
     pub(super) deadline: Instant,
     batch: Arc<Batch>,
     index: usize,
@@ -85,12 +87,13 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn new(
         message: Message,
+        target: Arc<Target>,
         reservation: Reservation,
         deadline: Instant,
         batch: &Arc<Batch>,
         index: usize,
     ) -> Self {
-        Self { message, deadline, batch: Arc::clone(batch), index, reservation: Some(reservation) }
+        Self { message, target, deadline, batch: Arc::clone(batch), index, reservation: Some(reservation) }
     }
 
     pub(super) fn settle(mut self, outcome: Outcome) {
@@ -99,7 +102,7 @@ impl Pending {
 
     fn release_and_settle(&mut self, outcome: Outcome) {
         drop(self.reservation.take());
-        self.batch.settle(self.index, outcome);
+        self.batch.settle(self.index, &self.target, outcome);
     }
 }
 

@@ -8,7 +8,6 @@ use tenancy::TenantId;
 
 use super::*;
 use crate::budget::MemoryBudget;
-use crate::publisher::metrics::StreamMetrics;
 use crate::subject::AuditSubject;
 
 fn budget() -> MemoryBudget {
@@ -21,8 +20,10 @@ fn pending(budget: &MemoryBudget, deadline: Instant) -> (Pending, Arc<Batch>) {
     let subject = AuditSubject::new(Some(&tenant), "identity", "user_invited").unwrap();
     let message = Message::audit(&subject, "1", None, Bytes::new()).unwrap();
     let reservation = budget.reserve(&tenant, message.size()).unwrap();
-    let batch = Batch::new(1, &Arc::new(StreamMetrics::new(&Metrics::new("test"), "UDM")));
-    (Pending::new(message, reservation, deadline, &batch, 0), batch)
+    let metrics = Metrics::new("test");
+    let batch = Batch::new(1, &Arc::new(PublisherMetrics::new(&metrics, "UDM")));
+    let target = Arc::new(Target::new("UDM", &metrics));
+    (Pending::new(message, target, reservation, deadline, &batch, 0), batch)
 }
 
 #[test]
