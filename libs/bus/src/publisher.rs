@@ -7,8 +7,11 @@
 //! - They wait for permits without a deadline. This module reserves memory without waiting, and releases it with the
 //!   outcome.
 //! - They send queued messages after a reconnect. This module drops the client with its queue when the connection breaks.
+//!
+//! With [`Durability::Strict`], the messages of a call are first published as one atomic batch per stream.
 
 mod ack;
+mod exchange;
 mod link;
 mod metrics;
 mod pending;
@@ -27,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::MemoryBudget;
 use crate::connect::{Config, ConnectError, back_off};
 use crate::message::Message;
-use crate::streams::{EventStreams, UDM_STREAM};
+use crate::streams::{Durability, Profile, UDM_STREAM};
 use crate::subject::PARTITIONS;
 
 use link::{Dialer, Link};
@@ -115,17 +118,24 @@ pub struct StreamUsage {
 pub struct StreamSet {
     name: Arc<str>,
     streams: Vec<String>,
+    /// Whether several messages are published as an atomic batch.
+    atomic: bool,
 }
 
 impl From<&str> for StreamSet {
     fn from(stream: &str) -> Self {
-        Self { name: stream.into(), streams: vec![stream.to_owned()] }
+        Self { name: stream.into(), streams: vec![stream.to_owned()], atomic: false }
     }
 }
 
-impl From<EventStreams> for StreamSet {
-    fn from(streams: EventStreams) -> Self {
-        Self { name: UDM_STREAM.into(), streams: streams.names() }
+impl From<&Profile> for StreamSet {
+    /// Returns the streams of events.
+    fn from(profile: &Profile) -> Self {
+        Self {
+            name: UDM_STREAM.into(),
+            streams: profile.streams.names(),
+            atomic: profile.durability == Durability::Strict,
+        }
     }
 }
 
@@ -137,6 +147,7 @@ struct Shared {
     name: Arc<str>,
     /// The streams in the order of their partitions.
     targets: Vec<Arc<Target>>,
+    atomic: bool,
     budget: MemoryBudget,
     metrics: Arc<PublisherMetrics>,
     /// The connection, or `None` while publishing is not possible.
@@ -158,12 +169,13 @@ impl Publisher {
         tasks: &Tasks,
     ) -> Result<Self, ConnectError> {
         let dialer = Dialer::new(config, limits)?;
-        let StreamSet { name, streams } = streams.into();
+        let StreamSet { name, streams, atomic } = streams.into();
         let shared = Arc::new(Shared {
             targets: streams.iter().map(|stream| Arc::new(Target::new(stream, metrics))).collect(),
             budget: MemoryBudget::with_max_reservations(limits.messages, limits.bytes),
             metrics: Arc::new(PublisherMetrics::new(metrics, &name)),
             name,
+            atomic,
             link: watch::Sender::new(None),
         });
         tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
@@ -211,16 +223,21 @@ impl Publisher {
             return self.0.reject_all(&messages, &PublishError::Overloaded);
         };
         let batch = Batch::new(messages.len(), &self.0.metrics);
+        let mut atomic: Vec<Vec<Pending>> = self.0.targets.iter().map(|_| Vec::new()).collect();
         for (index, (message, reservation)) in messages.into_iter().zip(reservations).enumerate() {
-            let target = Arc::clone(self.0.target(&message));
+            let number = self.0.target_number(&message);
+            let target = Arc::clone(&self.0.targets[number]);
             let available = target.is_available();
             let pending = Pending::new(message, target, reservation, deadline, &batch, index);
-            if available {
-                link.send(pending);
-            } else {
+            if !available {
                 pending.settle(Err(PublishError::Unavailable));
+            } else if self.0.atomic {
+                atomic[number].push(pending);
+            } else {
+                link.send(pending);
             }
         }
+        atomic.into_iter().for_each(|messages| link.send_atomic(messages));
         batch.outcomes().await
     }
 
@@ -254,16 +271,15 @@ impl Publisher {
 }
 
 impl Shared {
-    /// Returns the stream of the message.
-    fn target(&self, message: &Message) -> &Arc<Target> {
-        let index = usize::from(message.partition()) * self.targets.len() / usize::from(PARTITIONS);
-        &self.targets[index]
+    /// Returns the number of the stream of the message.
+    fn target_number(&self, message: &Message) -> usize {
+        usize::from(message.partition()) * self.targets.len() / usize::from(PARTITIONS)
     }
 
     fn reject_all(&self, messages: &[Message], error: &PublishError) -> Vec<Result<Ack, PublishError>> {
         let outcome = Err(error.clone());
         for message in messages {
-            self.target(message).metrics.messages(&outcome).inc();
+            self.targets[self.target_number(message)].metrics.messages(&outcome).inc();
         }
         vec![outcome; messages.len()]
     }

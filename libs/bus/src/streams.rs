@@ -134,7 +134,9 @@ impl Profile {
         let max_bytes = self.max_bytes / u64::from(self.streams.0);
         for range in self.streams.ranges() {
             let (name, subjects) = (self.streams.name(&range), self.streams.subjects(range));
-            definitions.push(self.definition(name, subjects, self.max_age, max_bytes));
+            let mut events = self.definition(name, subjects, self.max_age, max_bytes);
+            events.0.allow_atomic_publish = self.durability == Durability::Strict;
+            definitions.push(events);
         }
         definitions
     }

@@ -1,5 +1,7 @@
 //! Publication to a real nats-server: acknowledged messages are stored, other messages fail, and memory is released.
 
+#[path = "publisher/atomic.rs"]
+mod atomic;
 #[path = "publisher/broker.rs"]
 mod broker;
 

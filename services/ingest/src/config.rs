@@ -47,8 +47,8 @@ service::variables! {
         pub(crate) compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
             .default("none")
             .one_of([("none", false), ("s2", true)]),
-        /// Guarantee of a 202 response: `strict` is synced to disk by every replica, `standard` is written by a
-        /// majority, `dev` is written by one server.
+        /// Guarantee of a 202 response: `strict` is synced to disk by every replica (set `sync_interval: always` on the servers),
+        /// `standard` is written by a majority, `dev` is written by one server.
         pub(crate) durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
             .default("standard")
             .one_of([

@@ -76,8 +76,8 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     let feed = Feed { nats: nats.clone(), keys: config.invalidation_keys()? };
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
-    let publisher = Publisher::start(nats.clone(), config.streams, limits, metrics, &tasks)?;
     let (mode, profile) = (config.stream_mode, config.profile());
+    let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {
         until_streams_are_valid(&nats, mode, &profile).await;

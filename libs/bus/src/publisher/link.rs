@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, Event, HeaderMap, Message, Request, Subject, Subscriber};
+use async_nats::{Client, Event, HeaderMap, Request, Subject, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -15,10 +15,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::ack::{self, Reply};
+use super::exchange::{self, Exchange, MAX_BATCH};
 use super::pending::{Pending, PendingTable, ReplyToken};
 use super::target::Target;
 use super::{PublishError, PublishLimits, Shared, StreamUsage};
 use crate::connect::{self, Config, ConnectError};
+use crate::message::Message;
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -47,6 +49,8 @@ type Replies = ReadyChunks<Subscriber>;
 /// A message with its reply token, before it is passed to the client library.
 struct Outgoing {
     token: ReplyToken,
+    /// Whether the server replies to this message: to the last one of an atomic batch only.
+    replied: bool,
     subject: Subject,
     headers: HeaderMap,
     payload: Bytes,
@@ -103,13 +107,34 @@ impl Dialer {
 impl Link {
     /// Queues the message. Its batch receives the outcome.
     pub(super) fn send(&self, pending: Pending) {
-        let subject = pending.message.subject().clone();
-        let headers = pending.message.headers();
-        let payload = pending.message.payload().clone();
-        if let Some(token) = self.pending.insert(pending) {
-            // Fails only after the connection ended, which settles all pending messages.
-            let _ = self.outgoing.send(Outgoing { token, subject, headers, payload });
+        let message = pending.message.clone();
+        if let Some(token) = self.pending.insert(Exchange::Single(pending)) {
+            self.queue(token, true, &message, message.headers());
         }
+    }
+
+    /// Queues messages of one stream as atomic batches.
+    pub(super) fn send_atomic(&self, mut messages: Vec<Pending>) {
+        while messages.len() > 1 {
+            let rest = messages.split_off(messages.len().min(MAX_BATCH));
+            self.send_batch(std::mem::replace(&mut messages, rest));
+        }
+        messages.into_iter().for_each(|pending| self.send(pending));
+    }
+
+    fn send_batch(&self, batch: Vec<Pending>) {
+        let messages: Vec<Message> = batch.iter().map(|pending| pending.message.clone()).collect();
+        let headers = exchange::batch_headers(&batch);
+        let Some(token) = self.pending.insert(Exchange::Batch(batch)) else { return };
+        for (index, (message, headers)) in messages.iter().zip(headers).enumerate() {
+            self.queue(token, index + 1 == messages.len(), message, headers);
+        }
+    }
+
+    fn queue(&self, token: ReplyToken, replied: bool, message: &Message, headers: HeaderMap) {
+        let (subject, payload) = (message.subject().clone(), message.payload().clone());
+        // Fails only after the connection ended, which settles all pending messages.
+        let _ = self.outgoing.send(Outgoing { token, replied, subject, headers, payload });
     }
 
     /// Passes messages to the client library in bursts: most of the cost per message is a system call of the server, which
@@ -126,20 +151,24 @@ impl Link {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the only place that publishes with acknowledgement")]
-    async fn pass_on(&self, Outgoing { token, subject, headers, payload }: Outgoing) {
+    async fn pass_on(&self, Outgoing { token, replied, subject, headers, payload }: Outgoing) {
         // The deadline can have passed: the queue of the client is full while the server accepts nothing.
         if !self.pending.contains(token) {
             return;
         }
-        let reply = format!("{}.{token}", self.inbox);
-        let sent = self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+        let sent = if replied {
+            let reply = format!("{}.{token}", self.inbox);
+            self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await
+        } else {
+            self.client.publish_with_headers(subject, headers, payload).await
+        };
         if let Err(error) = sent
-            && let Some(pending) = self.pending.remove(token)
+            && let Some(exchange) = self.pending.remove(token)
         {
-            pending.settle(Err(match error.kind() {
+            exchange.fail(&match error.kind() {
                 async_nats::client::PublishErrorKind::Send => PublishError::Unavailable,
                 kind => PublishError::Misconfigured { code: 0, description: kind.to_string() },
-            }));
+            });
         }
     }
 
@@ -153,8 +182,8 @@ impl Link {
             () = self.probe(shared) => {}
         }
         shared.disconnect();
-        for pending in self.pending.close_and_remove_all() {
-            pending.settle(Err(PublishError::Unavailable));
+        for exchange in self.pending.close_and_remove_all() {
+            exchange.fail(&PublishError::Unavailable);
         }
     }
 
@@ -181,23 +210,30 @@ impl Link {
         }
     }
 
-    fn settle_replied(&self, replies: Vec<Message>, resend: &mut Vec<Pending>) {
+    fn settle_replied(&self, replies: Vec<async_nats::Message>, resend: &mut Vec<Pending>) {
         let with_tokens = replies.into_iter().filter_map(|reply| {
             let (_, token) = reply.subject.rsplit_once('.')?;
             Some((token.parse().ok()?, reply))
         });
-        for (pending, reply) in self.pending.remove_all(with_tokens) {
-            pending.target.count_reply();
-            match ack::parse(&reply, &pending.target.name) {
-                Reply::Outcome(outcome) => pending.settle(outcome),
-                Reply::Resend => resend.push(pending),
+        for (exchange, reply) in self.pending.remove_all(with_tokens) {
+            if let Some(target) = exchange.target() {
+                target.count_reply();
+            }
+            match exchange {
+                Exchange::Single(pending) => match ack::parse(&reply, &pending.target.name) {
+                    Reply::Outcome(outcome) => pending.settle(outcome),
+                    Reply::Resend => resend.push(pending),
+                },
+                Exchange::Batch(batch) => {
+                    exchange::settle_batch(batch, &reply).into_iter().for_each(|pending| self.send(pending));
+                }
             }
         }
     }
 
     fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
-        for pending in self.pending.remove_expired(now) {
-            pending.settle(Err(PublishError::AckTimeout));
+        for exchange in self.pending.remove_expired(now) {
+            exchange.fail(&PublishError::AckTimeout);
         }
         for pending in std::mem::take(resend) {
             if pending.deadline <= now {

@@ -1,4 +1,4 @@
-//! Messages in flight: each has a reply token and gets exactly one outcome.
+//! Messages in flight: each belongs to a reply token and gets exactly one outcome.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::exchange::Exchange;
 use super::metrics::PublisherMetrics;
 use super::target::Target;
 use super::{Ack, PublishError};
@@ -152,12 +153,12 @@ struct TableState {
 #[derive(Default)]
 struct Slot {
     generation: u32,
-    pending: Option<Pending>,
+    exchange: Option<Exchange>,
 }
 
 impl PendingTable {
-    /// Adds a message and returns its token. If the table is closed, drops the message, which settles it.
-    pub(super) fn insert(&self, pending: Pending) -> Option<ReplyToken> {
+    /// Adds messages and returns their token. If the table is closed, drops the messages, which settles them.
+    pub(super) fn insert(&self, exchange: Exchange) -> Option<ReplyToken> {
         let mut state = self.lock();
         if state.closed {
             return None;
@@ -168,31 +169,31 @@ impl PendingTable {
             u32::try_from(state.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = state.slots.get_mut(index as usize)?;
-        slot.pending = Some(pending);
+        slot.exchange = Some(exchange);
         Some(ReplyToken { index, generation: slot.generation })
     }
 
-    /// Removes a message. Returns `None` if it was removed before.
-    pub(super) fn remove(&self, token: ReplyToken) -> Option<Pending> {
+    /// Removes the messages of a token. Returns `None` if they were removed before.
+    pub(super) fn remove(&self, token: ReplyToken) -> Option<Exchange> {
         self.lock().remove(token)
     }
 
-    /// Returns whether the message is still in flight.
+    /// Returns whether the messages are still in flight.
     pub(super) fn contains(&self, token: ReplyToken) -> bool {
         let state = self.lock();
         let slot = state.slots.get(token.index as usize);
-        slot.is_some_and(|slot| slot.generation == token.generation && slot.pending.is_some())
+        slot.is_some_and(|slot| slot.generation == token.generation && slot.exchange.is_some())
     }
 
     /// Removes the messages of these replies under one lock.
-    pub(super) fn remove_all<T>(&self, replies: impl Iterator<Item = (ReplyToken, T)>) -> Vec<(Pending, T)> {
+    pub(super) fn remove_all<T>(&self, replies: impl Iterator<Item = (ReplyToken, T)>) -> Vec<(Exchange, T)> {
         let mut state = self.lock();
         replies.filter_map(|(token, reply)| Some((state.remove(token)?, reply))).collect()
     }
 
     /// Removes the messages with a passed deadline.
-    pub(super) fn remove_expired(&self, now: Instant) -> Vec<Pending> {
-        self.lock().remove_if(|pending| pending.deadline <= now)
+    pub(super) fn remove_expired(&self, now: Instant) -> Vec<Exchange> {
+        self.lock().remove_if(|exchange| exchange.deadline().is_none_or(|deadline| deadline <= now))
     }
 
     /// Closes the table. Messages in flight stay.
@@ -201,7 +202,7 @@ impl PendingTable {
     }
 
     /// Closes the table and removes all messages.
-    pub(super) fn close_and_remove_all(&self) -> Vec<Pending> {
+    pub(super) fn close_and_remove_all(&self) -> Vec<Exchange> {
         let mut state = self.lock();
         state.closed = true;
         state.remove_if(|_| true)
@@ -222,17 +223,17 @@ impl PendingTable {
 }
 
 impl TableState {
-    fn remove(&mut self, token: ReplyToken) -> Option<Pending> {
+    fn remove(&mut self, token: ReplyToken) -> Option<Exchange> {
         let slot = self.slots.get_mut(token.index as usize).filter(|it| it.generation == token.generation)?;
-        let pending = slot.pending.take()?;
+        let exchange = slot.exchange.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(token.index);
-        Some(pending)
+        Some(exchange)
     }
 
-    fn remove_if(&mut self, condition: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+    fn remove_if(&mut self, condition: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
         let matches = |(index, slot): (u32, &Slot)| {
-            slot.pending.as_ref().filter(|pending| condition(pending))?;
+            slot.exchange.as_ref().filter(|exchange| condition(exchange))?;
             Some(ReplyToken { index, generation: slot.generation })
         };
         let tokens: Vec<ReplyToken> = (0_u32..).zip(&self.slots).filter_map(matches).collect();

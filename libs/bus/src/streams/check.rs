@@ -13,8 +13,15 @@ use super::{EventStreams, Profile, StreamDefinition};
 use crate::subject::EventSubject;
 
 /// The settings that `ensure` changes.
-const UPDATED_SETTINGS: [&str; 6] =
-    ["max_age", "max_bytes", "compression", "num_replicas", "duplicate_window", "max_msg_size"];
+const UPDATED_SETTINGS: [&str; 7] = [
+    "max_age",
+    "max_bytes",
+    "compression",
+    "num_replicas",
+    "duplicate_window",
+    "max_msg_size",
+    "allow_atomic",
+];
 
 /// A stream cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -237,6 +244,7 @@ impl StreamDefinition {
         if !self.allows_message_size_of(found) {
             updated.max_message_size = expected.max_message_size;
         }
+        updated.allow_atomic_publish |= expected.allow_atomic_publish;
         updated
     }
 
@@ -279,6 +287,7 @@ impl StreamDefinition {
         let mut list = Differences::default();
         list.at_least("duplicate_window", &expected.duplicate_window, &found.duplicate_window);
         list.at_least("num_replicas", &expected.num_replicas, &found.num_replicas);
+        list.at_least("allow_atomic", &expected.allow_atomic_publish, &found.allow_atomic_publish);
         if !self.allows_message_size_of(found) {
             list.at_least("max_msg_size", &expected.max_message_size, &found.max_message_size);
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
-use bus::{Config, EventContext, Message, Profile, PublishLimits, Publisher};
+use bus::{Config, EventContext, Message, Profile, PublishLimits, Publisher, StreamSet};
 use bytes::Bytes;
 use chrono::DateTime;
 use service::Tasks;
@@ -28,8 +28,12 @@ impl Broker {
     }
 
     pub(crate) async fn with_stream_size(max_bytes: u64) -> anyhow::Result<Self> {
+        Self::with_profile(&Profile::single_server(max_bytes)).await
+    }
+
+    pub(crate) async fn with_profile(profile: &Profile) -> anyhow::Result<Self> {
         let broker = Self::without_streams().await?;
-        bus::ensure(&broker.jetstream().await?, &Profile::single_server(max_bytes)).await?;
+        bus::ensure(&broker.jetstream().await?, profile).await?;
         Ok(broker)
     }
 
@@ -62,16 +66,20 @@ impl Broker {
 
     pub(crate) async fn publisher_of(
         &self,
-        stream: &str,
+        streams: impl Into<StreamSet>,
         limits: PublishLimits,
     ) -> anyhow::Result<Publisher> {
-        let publisher = self.start_publisher(stream, limits)?;
+        let publisher = self.start_publisher(streams, limits)?;
         timeout(10 * SECOND, publisher.ready()).await?;
         Ok(publisher)
     }
 
-    pub(crate) fn start_publisher(&self, stream: &str, limits: PublishLimits) -> anyhow::Result<Publisher> {
-        Ok(Publisher::start(self.config(), stream, limits, &Metrics::new("test"), &self.tasks)?)
+    pub(crate) fn start_publisher(
+        &self,
+        streams: impl Into<StreamSet>,
+        limits: PublishLimits,
+    ) -> anyhow::Result<Publisher> {
+        Ok(Publisher::start(self.config(), streams, limits, &Metrics::new("test"), &self.tasks)?)
     }
 }
 
@@ -90,8 +98,13 @@ pub(crate) fn deadline(seconds: u64) -> Instant {
 }
 
 pub(crate) fn event(id: &str, payload: &[u8]) -> Message {
+    event_of("fw", id, payload)
+}
+
+pub(crate) fn event_of(source_id: &str, id: &str, payload: &[u8]) -> Message {
     let context = EventContext::new(acme(), DateTime::UNIX_EPOCH, "req-1", "key:k1", None);
-    let event = udm::parse(br#"{"source_id":"fw"}"#).unwrap();
+    let raw = format!(r#"{{"source_id":"{source_id}"}}"#);
+    let event = udm::parse(raw.as_bytes()).unwrap();
     Message::event(&context, &event, id, Bytes::copy_from_slice(payload)).unwrap()
 }
 
@@ -109,4 +122,15 @@ pub(crate) async fn until_unavailable(publisher: &Publisher) {
 #[expect(clippy::disallowed_methods, reason = "a reply, not an event")]
 pub(crate) async fn reply(client: &async_nats::Client, request: async_nats::Message, reply: &'static str) {
     client.publish(request.reply.unwrap(), reply.into()).await.unwrap();
+}
+
+/// Sends a message with these headers and waits for the reply of the stream.
+pub(crate) async fn request(
+    context: &jetstream::Context,
+    subject: String,
+    headers: async_nats::HeaderMap,
+) -> anyhow::Result<()> {
+    let client = context.client();
+    client.request_with_headers(subject, headers, Bytes::new()).await?;
+    Ok(())
 }

@@ -31,16 +31,16 @@ fn late_reply_does_not_match_the_next_message_in_the_slot() {
     let (budget, table) = (budget(), PendingTable::default());
     let (first, _) = pending(&budget, Instant::now());
     let (second, _) = pending(&budget, Instant::now());
-    let old = table.insert(first).unwrap();
+    let old = table.insert(Exchange::Single(first)).unwrap();
     drop(table.remove(old));
-    let new = table.insert(second).unwrap();
+    let new = table.insert(Exchange::Single(second)).unwrap();
     assert!(table.remove(old).is_none());
     assert!(table.remove(new).is_some());
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert { expired: bool },
+    Insert { expired: bool, messages: usize },
     Reply(prop::sample::Index),
     RemoveExpired,
     Close,
@@ -48,7 +48,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => any::<bool>().prop_map(|expired| Step::Insert { expired }),
+        4 => (any::<bool>(), 1..4_usize).prop_map(|(expired, messages)| Step::Insert { expired, messages }),
         4 => any::<prop::sample::Index>().prop_map(Step::Reply),
         1 => Just(Step::RemoveExpired),
         1 => Just(Step::Close),
@@ -69,22 +69,25 @@ proptest! {
         let (mut tokens, mut batches, mut closed) = (Vec::new(), Vec::new(), false);
         for step in steps {
             match step {
-                Step::Insert { expired } => {
-                    let (message, batch) = pending(&budget, if expired { now } else { later });
-                    let token = table.insert(message);
+                Step::Insert { expired, messages } => {
+                    let deadline = if expired { now } else { later };
+                    let (mut messages, of_messages): (Vec<_>, Vec<_>) =
+                        (0..messages).map(|_| pending(&budget, deadline)).unzip();
+                    let single = if messages.len() == 1 { messages.pop() } else { None };
+                    let token = table.insert(single.map_or(Exchange::Batch(messages), Exchange::Single));
                     prop_assert_eq!(token.is_none(), closed);
                     tokens.extend(token);
-                    batches.push(batch);
+                    batches.extend(of_messages);
                 }
                 Step::Reply(which) if !tokens.is_empty() => {
-                    if let Some(pending) = table.remove(*which.get(&tokens)) {
-                        pending.settle(Err(PublishError::StreamFull));
+                    if let Some(exchange) = table.remove(*which.get(&tokens)) {
+                        exchange.fail(&PublishError::StreamFull);
                     }
                 }
                 Step::Reply(_) => {}
-                Step::RemoveExpired => table.remove_expired(now).into_iter().for_each(|pending| {
-                    assert_eq!(pending.deadline, now);
-                    pending.settle(Err(PublishError::AckTimeout));
+                Step::RemoveExpired => table.remove_expired(now).into_iter().for_each(|exchange| {
+                    assert_eq!(exchange.deadline(), Some(now));
+                    exchange.fail(&PublishError::AckTimeout);
                 }),
                 Step::Close => {
                     table.close();

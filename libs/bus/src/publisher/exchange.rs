@@ -1,0 +1,107 @@
+//! Messages that wait for one reply: a single message, or an atomic batch.
+//!
+//! The stream stores all messages of an atomic batch or none (nats-server 2.12, ADR-50), and syncs once per batch. It refuses a
+//! batch with a duplicate or above its limits: 1,000 messages, and 50 unfinished batches per stream. The messages of a refused
+//! batch are then published one by one, so that each has its own outcome. This is safe even if the reply was wrong, because the
+//! ids of the messages are the same.
+
+use std::sync::Arc;
+
+use async_nats::header::HeaderName;
+use async_nats::{HeaderMap, HeaderValue, Message, StatusCode};
+use data_encoding::BASE64URL_NOPAD;
+use serde::Deserialize;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::pending::Pending;
+use super::target::Target;
+use super::{Ack, PublishError};
+
+/// Maximum number of messages in a batch: the default of the server.
+pub(super) const MAX_BATCH: usize = 1_000;
+
+const BATCH_ID: HeaderName = HeaderName::from_static("Nats-Batch-Id");
+const BATCH_SEQUENCE: HeaderName = HeaderName::from_static("Nats-Batch-Sequence");
+const BATCH_COMMIT: HeaderName = HeaderName::from_static("Nats-Batch-Commit");
+
+/// Messages that wait for one reply.
+pub(super) enum Exchange {
+    /// A message with its own acknowledgement.
+    Single(Pending),
+    /// An atomic batch: two or more messages for one stream, with one deadline. The reply belongs to the last message.
+    Batch(Vec<Pending>),
+}
+
+/// Returns the headers of the messages of an atomic batch.
+pub(super) fn batch_headers(batch: &[Pending]) -> Vec<HeaderMap> {
+    // The server knows at most a thousand batches at a time. Eight bytes distinguish them.
+    let id = HeaderValue::from(BASE64URL_NOPAD.encode(&Uuid::now_v7().as_bytes()[8..]));
+    let mut list = Vec::with_capacity(batch.len());
+    for (sequence, pending) in (1..).zip(batch) {
+        let mut headers = pending.message.headers();
+        headers.insert(BATCH_ID, id.clone());
+        headers.insert(BATCH_SEQUENCE, HeaderValue::from(sequence));
+        if sequence == batch.len() {
+            headers.insert(BATCH_COMMIT, HeaderValue::from("1"));
+        }
+        list.push(headers);
+    }
+    list
+}
+
+impl Exchange {
+    /// When the messages fail without a reply.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.first().map(|pending| pending.deadline)
+    }
+
+    /// The stream.
+    pub(super) fn target(&self) -> Option<&Arc<Target>> {
+        self.first().map(|pending| &pending.target)
+    }
+
+    fn first(&self) -> Option<&Pending> {
+        match self {
+            Self::Single(pending) => Some(pending),
+            Self::Batch(batch) => batch.first(),
+        }
+    }
+
+    /// Sets the error of all messages.
+    pub(super) fn fail(self, error: &PublishError) {
+        match self {
+            Self::Single(pending) => pending.settle(Err(error.clone())),
+            Self::Batch(batch) => batch.into_iter().for_each(|pending| pending.settle(Err(error.clone()))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Commit<'a> {
+    stream: &'a str,
+    /// Sequence number of the last message.
+    seq: u64,
+    count: u64,
+}
+
+/// Settles an atomic batch. Returns the messages that must be published one by one, because the stream refused the batch.
+pub(super) fn settle_batch(batch: Vec<Pending>, reply: &Message) -> Vec<Pending> {
+    if reply.status == Some(StatusCode::NO_RESPONDERS) {
+        Exchange::Batch(batch).fail(&PublishError::Unavailable);
+        return Vec::new();
+    }
+    let Some(first) = first_sequence(&batch, &reply.payload) else { return batch };
+    for (sequence, pending) in (first..).zip(batch) {
+        let stream = Arc::clone(&pending.target.name);
+        pending.settle(Ok(Ack { stream, sequence, duplicate: false }));
+    }
+    Vec::new()
+}
+
+/// Returns the sequence number of the first message if the stream stored the complete batch.
+fn first_sequence(batch: &[Pending], payload: &[u8]) -> Option<u64> {
+    let Commit { stream, seq, count } = serde_json::from_slice(payload).ok()?;
+    let is_complete = usize::try_from(count) == Ok(batch.len()) && *stream == *batch.first()?.target.name;
+    (is_complete && seq >= count).then(|| seq - count + 1)
+}
