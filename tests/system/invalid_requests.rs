@@ -176,6 +176,8 @@ async fn each_rejection_is_a_problem_document_without_internal_details() {
         ("Content-Encoding", "br", "POST /events", 415, "content_encoding"),
         ("Content-Encoding", "gzip", "POST /events", 400, "malformed_encoding"),
         ("X-Tenant-ID", "other", "GET /auth/session", 403, "tenant_mismatch"),
+        ("X-Tenant-ID", "other", "POST /events", 403, "tenant_mismatch"),
+        ("X-Tenant-ID", "other", "POST /events/batch", 403, "tenant_mismatch"),
         ("X-Tenant-ID", "-", "GET /auth/session", 400, "header_invalid"),
         ("X-User-ID", "x", "GET /auth/sessions", 400, "header_invalid"),
         ("X-Session-ID", "x", "POST /auth/sessions/logout", 404, "session_not_found"),

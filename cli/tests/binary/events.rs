@@ -90,6 +90,20 @@ fn sends_a_file_with_deterministic_ids() {
 }
 
 #[test]
+fn tenant_option_is_sent_so_that_a_credential_of_another_tenant_is_rejected() {
+    let stub = Stub::new(|request| match request.header("x-tenant-id") {
+        None | Some("acme") => service(request),
+        Some(_) => problem(ProblemKind::TenantMismatch),
+    });
+    let send = ["events", "send", "-f", "-", "--output", "json"];
+    let event = "{\"source_id\":\"fw\"}\n";
+    assert_eq!(client(&stub).run_with(&send, event).code, Some(0));
+    assert_eq!(client(&stub).with_variable("SVC_TENANT", "acme").run_with(&send, event).code, Some(0));
+    let result = client(&stub).run_with(&[&["--tenant", "other"], &send[..]].concat(), event);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(5), Some("tenant_mismatch")));
+}
+
+#[test]
 fn events_of_stdin_get_random_ids_unless_they_have_one() {
     let stub = Stub::new(service);
     let client = client(&stub);

@@ -13,6 +13,7 @@ use contract::events::AcceptedEvent;
 use contract::routes;
 use rand::rngs::StdRng;
 use reqwest::Certificate;
+use tenancy::TenantId;
 
 use self::client::{HttpClient, RequestBody, parse_root_certificates};
 use self::retry::{RetryState, SystemClock};
@@ -54,6 +55,8 @@ pub struct HttpTransport {
     roots: Option<Vec<Certificate>>,
     /// `None` starts a new trace for each request.
     trace: Option<TraceContext>,
+    /// `None` accepts any tenant of the credential.
+    tenant: Option<TenantId>,
     client: Mutex<Option<HttpClient>>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<StdRng>,
@@ -66,7 +69,15 @@ impl HttpTransport {
     }
 
     pub(crate) fn with_clock(config: HttpTransportConfig, clock: Arc<dyn Clock>, jitter: StdRng) -> Self {
-        Self { config, roots: None, trace: None, client: Mutex::default(), clock, jitter: Mutex::new(jitter) }
+        Self {
+            config,
+            roots: None,
+            trace: None,
+            tenant: None,
+            client: Mutex::default(),
+            clock,
+            jitter: Mutex::new(jitter),
+        }
     }
 
     /// Trusts these PEM certificates instead of the system's, for a service with a private certificate authority.
@@ -97,6 +108,14 @@ impl HttpTransport {
         self
     }
 
+    /// Names the tenant in every request. The service then rejects a credential of another tenant with `tenant_mismatch`.
+    #[must_use]
+    pub fn for_tenant(mut self, tenant: TenantId) -> Self {
+        self.tenant = Some(tenant);
+        self.client = Mutex::default();
+        self
+    }
+
     /// Sends events that are JSON already, without changing their bytes. Otherwise like [`send_batch`](Transport::send_batch).
     pub async fn send_outgoing(&self, events: &[OutgoingEvent]) -> BatchSendResult {
         batch::deliver(self, events).await
@@ -108,7 +127,7 @@ impl HttpTransport {
         if let Some(client) = &*current {
             return Ok(client.clone());
         }
-        let client = HttpClient::new(&self.config, self.roots.as_deref(), self.trace)?;
+        let client = HttpClient::new(&self.config, self.roots.as_deref(), self.trace, self.tenant.as_ref())?;
         Ok(current.insert(client).clone())
     }
 

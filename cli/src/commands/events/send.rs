@@ -121,12 +121,15 @@ impl Command for Send {
 }
 
 fn transport(context: &Context) -> Result<HttpTransport> {
-    let bearer = context.credential()?.bearer;
+    let credential = context.credential()?;
     let mut transport = HttpTransport::new(HttpTransportConfig {
-        api_key: Some(bearer),
+        api_key: Some(credential.bearer),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
     });
+    if let Some(tenant) = credential.tenant {
+        transport = transport.for_tenant(tenant);
+    }
     if let Some(trace) = context.trace() {
         transport = transport.in_trace(trace);
     }

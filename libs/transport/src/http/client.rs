@@ -15,6 +15,7 @@ use reqwest::{Certificate, Client, RequestBuilder, redirect};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use tenancy::{TenantId, X_TENANT_ID};
 use url::{Host, Url};
 
 use super::HttpTransportConfig;
@@ -32,6 +33,7 @@ pub(super) struct HttpClient {
     client: Client,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
+    tenant: Option<HeaderValue>,
     trace: Option<TraceContext>,
 }
 
@@ -41,6 +43,7 @@ impl HttpClient {
         config: &HttpTransportConfig,
         roots: Option<&[Certificate]>,
         trace: Option<TraceContext>,
+        tenant: Option<&TenantId>,
     ) -> Result<Self, TransportError> {
         let endpoint = Endpoint::parse(&config.endpoint)?;
         let timeout = Duration::try_from_secs_f64(config.timeout_sec)
@@ -51,13 +54,15 @@ impl HttpClient {
             Some(key) => Some(bearer_header(key.expose())?),
             None => None,
         };
+        // A tenant id consists of visible ASCII characters.
+        let tenant = tenant.and_then(|tenant| HeaderValue::try_from(tenant.as_str()).ok());
         let client = build_client(&endpoint, roots, timeout).map_err(|error| {
             let cause = root_cause(&error);
             configuration_error(format!(
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, endpoint, bearer, trace })
+        Ok(Self { client, endpoint, bearer, tenant, trace })
     }
 
     /// Gets an API path, without the credential.
@@ -77,6 +82,9 @@ impl HttpClient {
         }
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
+        }
+        if let Some(tenant) = &self.tenant {
+            request = request.header(X_TENANT_ID, tenant);
         }
         self.send(request).await
     }

@@ -66,6 +66,19 @@ async fn key_is_sent_only_with_events() {
     assert!(requests[1..].iter().all(|request| request.headers["content-type"] == "application/json"));
 }
 
+#[tokio::test]
+async fn tenant_is_sent_with_events_if_set() {
+    let server = Server::scripted([]).await;
+    server.transport().send(&UdmEvent::new("fw")).await;
+    let transport = server.transport().for_tenant("acme".parse().unwrap());
+    transport.send(&UdmEvent::new("fw")).await;
+    transport.send_batch(&[UdmEvent::new("fw")]).await;
+    let requests = server.requests();
+    let tenants: Vec<_> = requests.iter().map(|request| request.headers.get("x-tenant-id")).collect();
+    assert_eq!(tenants[0], None);
+    assert!(tenants[1..].iter().all(|tenant| tenant.is_some_and(|tenant| tenant == "acme")), "{tenants:?}");
+}
+
 #[test]
 fn debug_redacts_the_key() {
     let config =
