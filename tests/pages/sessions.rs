@@ -1,6 +1,7 @@
 //! `/pages/sessions`
 
 use contract::Page;
+use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod};
 use testkit::{PASSWORD, wait_until};
 use testsystem::TestUser;
@@ -49,6 +50,23 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
 }
 
 #[tokio::test]
+#[tokio::test]
+async fn a_session_of_a_device_login_has_the_approved_name() {
+    let Some(browser) = Browser::start().await else { return };
+    let user = browser.system.create_tenant("acme").await;
+    let device = browser.system.client().header("X-Tenant-ID", "acme").header("User-Agent", "tv/1");
+    let codes: DeviceCodes =
+        device.post("/auth/device/code", &json!({ "client_name": "Television" })).await.expect(200);
+    let approve = json!({ "user_code": codes.user_code, "decision": "approve" });
+    user.client.post("/auth/device/decide", &approve).await.expect_empty(204);
+    let poll = json!({ "grant_type": GRANT_TYPE, "device_code": codes.device_code });
+    device.post("/auth/device/token", &poll).await.expect::<DeviceSession>(200);
+    log_in(&browser).await;
+    let shown = browser.wait_for_text("Television").await;
+    assert!(!shown.contains("tv/1"), "{shown}");
+    browser.close().await;
+}
+
 async fn a_failed_login_shows_its_error_at_the_password() {
     let Some(browser) = Browser::start().await else { return };
     browser.system.create_tenant("acme").await;

@@ -8,7 +8,7 @@ mod sessions;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use contract::session::{SessionMethod, SubjectType, Whoami};
+use contract::session::{SubjectType, Whoami};
 use contract::{Role, Scope, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -82,11 +82,6 @@ impl CommandOutput for Whoami {
             SubjectType::User => "user",
             SubjectType::ApiKey => "API key",
         };
-        let method = self.method.map(|method| match method {
-            SessionMethod::Password => "password",
-            SessionMethod::Device => "device",
-            SessionMethod::Page => "page",
-        });
         Table::fields([
             ("tenant", Some(self.tenant_id.to_string())),
             ("subject", Some(subject.to_owned())),
@@ -94,7 +89,7 @@ impl CommandOutput for Whoami {
             ("key", self.key_id.map(|id| id.to_string())),
             ("role", self.role.map(|role| role.to_string())),
             ("scopes", Some(scopes.join(" "))),
-            ("method", method.map(str::to_owned)),
+            ("method", self.method.map(|method| method.to_string())),
             ("expires", Some(time(&self.expires_at))),
             ("idle timeout", self.idle_expires_at.as_ref().map(time)),
         ])

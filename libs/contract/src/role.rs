@@ -1,4 +1,4 @@
-//! Roles, scopes and statuses.
+//! Roles, scopes, statuses and login methods.
 
 use serde::{Deserialize, Serialize};
 
@@ -122,5 +122,16 @@ vocabulary!(
         Expired = "expired",
         /// The invite was revoked.
         Revoked = "revoked",
+    }
+);
+vocabulary!(
+    /// Login method of a session.
+    SessionMethod {
+        /// E-mail address and password.
+        Password = "password",
+        /// Device code (RFC 8628).
+        Device = "device",
+        /// The page of own sessions, with e-mail address and password. The session is valid on that page only.
+        Page = "page",
     }
 );

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
+pub use crate::role::SessionMethod;
 use crate::{Role, Scope, Secret, value};
 
 /// Number of characters of a `User-Agent` that are kept.
@@ -56,25 +57,13 @@ pub enum TokenType {
     Bearer,
 }
 
-/// Login method of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionMethod {
-    /// E-mail address and password.
-    Password,
-    /// Device code (RFC 8628).
-    Device,
-    /// The page of own sessions, with e-mail address and password. The session is valid on that page only.
-    Page,
-}
-
 /// A session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({
     "id": "019c1373-2f00-7000-8000-000000000003", "created_at": "2026-01-31T12:00:00Z",
     "last_seen_at": "2026-01-31T12:10:00Z", "expires_at": "2026-02-01T00:00:00Z",
     "idle_expires_at": "2026-01-31T13:10:00Z", "method": "password", "ip": "192.0.2.7", "user_agent": "svc/0.1.0",
-    "current": true,
+    "client_name": null, "current": true,
 }))]
 pub struct Session {
     /// Public id. It is not a credential.
@@ -93,6 +82,8 @@ pub struct Session {
     pub ip: Option<String>,
     /// `User-Agent` at login.
     pub user_agent: Option<String>,
+    /// Name of the device that the user approved, of a session of a device login. The device chose it.
+    pub client_name: Option<String>,
     /// Whether this session sent the request.
     pub current: bool,
 }

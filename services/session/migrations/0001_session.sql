@@ -41,6 +41,8 @@ create table session.sessions (
     session_version bigint not null,
     ip text,
     user_agent text,
+    -- The name of the device that the user approved.
+    client_name text,
     created_at timestamptz not null,
     last_seen_at timestamptz not null,
     -- The idle timeout, and the time at which it expires if the session is not used again.
@@ -338,6 +340,7 @@ returns table (
     status text,
     expires_at timestamptz,
     early boolean,
+    client_name text,
     user_id uuid,
     credential_version bigint,
     session_version bigint
@@ -356,7 +359,7 @@ language sql volatile security definer set search_path = '' as $$
     from before
     where grants.grant_id = before.grant_id
     returning grants.grant_id, grants.tenant_id, grants.status, grants.expires_at, before.early,
-        grants.user_id, grants.credential_version, grants.session_version
+        grants.client_name, grants.user_id, grants.credential_version, grants.session_version
 $$;
 
 -- Purge: deletes rows that have been inactive since before a time, in small batches. Several replicas can purge at once:

@@ -47,7 +47,8 @@ impl CommandOutput for RevokedSession {
 
 /// List active sessions.
 ///
-/// Listing sessions of another user requires an administrator.
+/// An asterisk marks the current session. A session expires sooner if it is not used. Listing sessions of another user requires
+/// an administrator.
 #[derive(Args)]
 pub(crate) struct List {
     /// User id [default: your own].
@@ -57,18 +58,17 @@ pub(crate) struct List {
 
 /// The columns are limited to fit a terminal; JSON output has all fields.
 impl Row for Session {
-    const HEADINGS: &'static [&'static str] =
-        &["ID", "CREATED", "LAST SEEN", "IDLE TIMEOUT", "ADDRESS", "CURRENT"];
+    const HEADINGS: &'static [&'static str] = &["", "ID", "METHOD", "LAST SEEN", "EXPIRES", "ADDRESS"];
     const EMPTY: &'static str = "No active sessions.";
 
     fn cells(&self) -> Vec<String> {
         vec![
+            if self.current { "*" } else { "" }.to_owned(),
             self.id.to_string(),
-            minute(&self.created_at),
+            self.method.to_string(),
             minute(&self.last_seen_at),
             minute(&self.expires_at.min(self.idle_expires_at)),
             self.ip.clone().unwrap_or_default(),
-            if self.current { "*" } else { "" }.to_owned(),
         ]
     }
 }

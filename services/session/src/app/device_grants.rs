@@ -132,6 +132,7 @@ impl App {
             method: SessionMethod::Device,
             ip: Some(device.ip),
             user_agent: device.user_agent,
+            client_name: polled.client_name,
         };
         // Locks the user's row before the grant's row, in the order of a decision.
         let session = self.create_session(&mut tx, &new).await?.ok_or_else(invalid_grant)?;

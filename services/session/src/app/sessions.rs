@@ -39,7 +39,8 @@ impl App {
             credential_version: subject.credential_version,
             session_version: tenant.session_version,
         };
-        let session = self.create_session(&mut tx, &NewSession { versions, method, ip, user_agent }).await?;
+        let new = NewSession { versions, method, ip, user_agent, client_name: None };
+        let session = self.create_session(&mut tx, &new).await?;
         // Also commits if no session was created, so that the applied records are kept.
         tx.commit().await?;
         Ok(session)
@@ -67,7 +68,7 @@ impl App {
             self.invalidate(tx, Invalidation::Credential(digest));
         }
         let event = AuditEvent {
-            about: Some(session::method_as_str(new.method)),
+            about: Some(new.method.as_str()),
             user_id: Some(user_id),
             session_id: Some(session.id),
             ip: new.ip,

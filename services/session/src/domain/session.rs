@@ -22,6 +22,8 @@ pub(crate) struct NewSession {
     pub(crate) ip: Option<IpAddr>,
     /// The `User-Agent` of the client.
     pub(crate) user_agent: Option<String>,
+    /// The name of the device that the user approved.
+    pub(crate) client_name: Option<String>,
 }
 
 /// The configured idle timeouts and absolute lifetimes of sessions, by login method.

@@ -48,6 +48,7 @@ pub(crate) struct PolledGrant {
     pub(crate) grant: DeviceGrant<AccountVersions>,
     /// Whether the device polled before its interval passed. The statement has then increased the stored interval.
     pub(crate) early: bool,
+    pub(crate) client_name: Option<String>,
 }
 
 /// Records a poll and returns the grant with this device code.
@@ -64,6 +65,7 @@ pub(crate) async fn poll(
             status as "status!",
             expires_at as "expires_at!",
             early as "early!",
+            client_name,
             user_id as "user_id: UserId",
             credential_version,
             session_version
@@ -80,6 +82,7 @@ pub(crate) async fn poll(
         tenant_id: row.tenant_id,
         grant: parse_grant(&row.status, approval)?.at(now, row.expires_at),
         early: row.early,
+        client_name: row.client_name,
     }))
 }
 

@@ -29,18 +29,19 @@ pub(crate) async fn insert(
         "-- session.insert
         insert into session.sessions (
             session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent,
-            created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
+            client_name, created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13)",
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14)",
         id.0,
         tx.tenant_id().as_str(),
         created_under.user_id.0,
         digest.as_bytes(),
-        method_as_str(new.method),
+        new.method.as_str(),
         created_under.credential_version,
         created_under.session_version,
         new.ip.map(|ip| ip.to_string()),
         new.user_agent,
+        new.client_name,
         lifecycle.last_seen_at,
         i32::try_from(lifecycle.idle_timeout.num_seconds()).unwrap_or(i32::MAX),
         lifecycle.idle_expires_at,
@@ -196,7 +197,8 @@ pub(crate) async fn list(
             idle_expires_at,
             method,
             ip,
-            user_agent
+            user_agent,
+            client_name
         from session.sessions
         join session.subjects using (user_id)
         join session.tenants on tenants.tenant_id = sessions.tenant_id
@@ -231,6 +233,7 @@ pub(crate) async fn list(
                 method: parse_method(&row.method)?,
                 ip: row.ip,
                 user_agent: row.user_agent,
+                client_name: row.client_name,
                 current: false,
             })
         })
@@ -283,21 +286,7 @@ pub(crate) async fn count_active(database: &Database, now: DateTime<Utc>) -> Res
     Ok(active)
 }
 
-/// The stored form of a login method.
-pub(crate) const fn method_as_str(method: SessionMethod) -> &'static str {
-    match method {
-        SessionMethod::Password => "password",
-        SessionMethod::Device => "device",
-        SessionMethod::Page => "page",
-    }
-}
-
 /// Parses the stored form of a login method.
 pub(super) fn parse_method(text: &str) -> Result<SessionMethod, Error> {
-    match text {
-        "password" => Ok(SessionMethod::Password),
-        "device" => Ok(SessionMethod::Device),
-        "page" => Ok(SessionMethod::Page),
-        _ => Err(Error::corrupt("sessions.method", format!("unknown login method {text:?}"))),
-    }
+    text.parse::<SessionMethod>().map_err(|error| Error::corrupt("sessions.method", error))
 }

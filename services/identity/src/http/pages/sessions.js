@@ -23,8 +23,9 @@ function showLogin(notice) {
   page.prefill(tenant, email, password);
 }
 
-// A short name of a browser. Other clients name themselves briefly.
-function clientName(agent) {
+// The name of an approved device, or a short name of a browser. Other clients name themselves briefly.
+function clientName({ client_name: approved, user_agent: agent }) {
+  if (approved) return approved;
   if (!agent) return page.text("unknown");
   if (!agent.startsWith("Mozilla/")) return agent;
   const first = (names) => names.find(([part]) => agent.includes(part))?.at(-1);
@@ -36,7 +37,7 @@ function clientName(agent) {
 function row(session) {
   const item = page.element("session").content.cloneNode(true).firstElementChild;
   const show = (name, value) => (item.querySelector(`[data-field=${name}]`).textContent = value);
-  const agent = clientName(session.user_agent);
+  const agent = clientName(session);
   item.querySelector("bdi").textContent = agent;
   show("method", page.text(`sessions.method.${session.method}`));
   show("ip", session.ip ?? page.text("unknown"));

@@ -37,7 +37,10 @@ async fn device_session_works_with_every_service_until_the_user_revokes_it() {
     let listed = ada.client.clone().header("X-User-ID", &ada.user.user_id.to_string());
     let listed: contract::Page<Session> = listed.get("/auth/sessions").await.expect(200);
     let listed = listed.items.into_iter().find(|session| session.method == SessionMethod::Device).unwrap();
-    assert_eq!(listed.user_agent.as_deref(), Some("television/1"));
+    assert_eq!(
+        (listed.client_name.as_deref(), listed.user_agent.as_deref()),
+        (Some("Television"), Some("television/1"))
+    );
     ada.client.delete(&format!("/auth/sessions/{}", listed.id)).await.expect_empty(204);
     client.get("/auth/session").await.expect_problem(401, "credential_invalid");
 }
