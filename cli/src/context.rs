@@ -14,7 +14,7 @@ use crate::catalog::CommandTree;
 use crate::credentials::{CredentialStore, Credentials};
 use crate::endpoint::{BaseUrl, CaFile, DEFAULT_BASE_URL};
 use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
-use crate::error::{ErrorKind, Result};
+use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{ItemList, Output, Row};
 use crate::prompt::Prompt;
 
@@ -189,10 +189,10 @@ impl Context {
         let tenant = self
             .tenant_option()
             .or_else(|| stored.current_tenant(service))
-            .ok_or_else(|| ErrorKind::NotLoggedIn.with_message(format!("not logged in to {service}")))?;
-        let session = stored.session(service, tenant).ok_or_else(|| {
-            ErrorKind::NotLoggedIn.with_message(format!("not logged in to tenant {tenant} of {service}"))
-        })?;
+            .ok_or_else(|| not_logged_in(&service.to_string()))?;
+        let session = stored
+            .session(service, tenant)
+            .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
         Ok(ActiveCredential {
             bearer: session.token.clone(),
             variable: None,
@@ -200,6 +200,14 @@ impl Context {
             tenant: Some(tenant.clone()),
         })
     }
+}
+
+/// Error without a stored session. A platform token, if there is one, is not accepted by the command.
+fn not_logged_in(to: &str) -> CliError {
+    let has_platform_token = matches!(environment::secret(PLATFORM_TOKEN), Ok(Some(_)));
+    let reason =
+        if has_platform_token { "this command does not accept the platform token, and you are " } else { "" };
+    ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"))
 }
 
 impl Call<'_> {

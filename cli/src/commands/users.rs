@@ -56,7 +56,8 @@ impl Row for User {
 
 /// List users.
 ///
-/// Lists the oldest first. Requires an administrator, or an API key with the scope `users:read`.
+/// Lists the oldest first. Requires an administrator, an API key with the scope `users:read`, or the platform token and a
+/// tenant.
 #[derive(Args)]
 pub(crate) struct List {
     /// Show only the user with this e-mail address.
@@ -72,8 +73,9 @@ pub(crate) struct List {
 impl Command for List {
     type Output = ItemList<User>;
 
-    const REQUIRES: Requirement = Requirement::Credential;
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
     const ROUTES: Routes = Routes::Only(&[&routes::LIST_USERS]);
+    const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples = &[
         ("List all users as NDJSON", "svc users list --all --output ndjson"),
         ("Find the id of a user", "svc users list --email bob@acme.example"),
@@ -84,7 +86,7 @@ impl Command for List {
     const SEE_ALSO: Names = &["users get", "users invite", "invites list"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.credential()?, context.api()?);
+        let (credential, api) = (context.credential_or_platform_token().await?, context.api()?);
         let filter = [("email", self.email.as_deref()), ("status", self.status.map(UserStatus::as_str))];
         let list = api
             .list(&routes::LIST_USERS, &filter, self.paging.into(), |call| call.authenticated(&credential))
@@ -98,7 +100,7 @@ impl Command for List {
 /// Administrators and API keys with the scope `users:read` can show any user of the tenant; others only themselves.
 #[derive(Args)]
 pub(crate) struct Get {
-    /// User id.
+    /// User id, as `svc users list --email` shows it.
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
 }
@@ -124,11 +126,11 @@ impl Command for Get {
 
 /// Disable a user.
 ///
-/// Revokes the user's sessions immediately. The user cannot log in until enabled. Requires an administrator, or the
+/// Revokes the user's sessions. The user cannot log in until enabled. Requires an administrator, or the
 /// platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Disable {
-    /// User id.
+    /// User id, as `svc users list --email` shows it.
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
 }
@@ -163,7 +165,7 @@ impl Command for Disable {
 /// token and a tenant.
 #[derive(Args)]
 pub(crate) struct Enable {
-    /// User id.
+    /// User id, as `svc users list --email` shows it.
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
 }
@@ -191,7 +193,7 @@ impl Command for Enable {
 /// Requires an administrator who logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct SetRole {
-    /// User id.
+    /// User id, as `svc users list --email` shows it.
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
     /// New role.

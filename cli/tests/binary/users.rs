@@ -136,3 +136,20 @@ fn platform_administrator_enables_users_but_cannot_change_roles() {
     assert_eq!(request.header("x-tenant-id"), Some("acme"));
     assert_eq!(client.run(&["users", "set-role", ID, "admin", "--tenant", "acme"]).code, Some(4));
 }
+
+#[test]
+fn platform_administrator_lists_users_of_a_tenant_but_cannot_show_one() {
+    let stub = Stub::new(many);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let result = client.run(&["users", "list", "--email", "u1@acme.example", "--tenant", "acme"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let request = &stub.requests()[0];
+    assert_eq!(
+        (request.header("authorization"), request.header("x-tenant-id")),
+        (Some("Bearer svc_pt_x"), Some("acme"))
+    );
+    let result = client.run(&["users", "get", ID, "--tenant", "acme", "--output", "json"]);
+    let message = result.error()["message"].as_str().unwrap().to_owned();
+    assert_eq!(result.code, Some(4), "{result:?}");
+    assert!(message.starts_with("this command does not accept the platform token"), "{message}");
+}

@@ -14,7 +14,8 @@ routes! {
 
     /// List the users of the tenant
     LIST_USERS = Route::get("/users")
-        .access(&[Access::Admin, Access::Key(Scope::UsersRead)])
+        .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
+        .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, SchemaRef::of::<UserFilter>()])
         .responses(&[RouteResponse::json::<Page<User>>(200, "A page of users, oldest first.")]);
 

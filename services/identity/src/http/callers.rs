@@ -84,10 +84,10 @@ impl FromRequestParts<App> for Inviter {
     }
 }
 
-/// A caller that may list invites: an administrator, an API key with `users:read`, or the platform administrator.
-pub(super) struct InviteReader(pub(super) TenantScope);
+/// A caller that may list users and invites: an administrator, an API key with `users:read`, or the platform administrator.
+pub(super) struct UsersReader(pub(super) TenantScope);
 
-impl FromRequestParts<App> for InviteReader {
+impl FromRequestParts<App> for UsersReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {

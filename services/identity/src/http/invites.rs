@@ -16,7 +16,7 @@ use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
 use super::auth_password::LimitedJson;
-use super::callers::{InviteReader, Inviter};
+use super::callers::{Inviter, UsersReader};
 use crate::app::App;
 use crate::app::invites::Invitation;
 
@@ -57,7 +57,7 @@ pub(super) async fn accept(
 
 /// `GET /users/invites`.
 pub(super) async fn list(
-    InviteReader(scope): InviteReader,
+    UsersReader(scope): UsersReader,
     State(app): State<App>,
     paging: Paging<InviteId>,
     QueryParameters(filter): QueryParameters<InviteFilter>,

@@ -12,7 +12,7 @@ use service::http::Paging;
 use service::http::QueryParameters;
 use tenancy::UserId;
 
-use super::callers::UserManager;
+use super::callers::{UserManager, UsersReader};
 use crate::app::App;
 
 /// `GET /users/{user_id}`: the user, an administrator, or an API key with `users:read`.
@@ -30,15 +30,14 @@ pub(super) async fn read(
     Ok(Json(app.find_user(&caller.scope(), user_id).await?))
 }
 
-/// `GET /users`: an administrator, or an API key with `users:read`.
+/// `GET /users`: an administrator, an API key with `users:read`, or the platform administrator.
 pub(super) async fn list(
-    caller: Caller,
+    UsersReader(scope): UsersReader,
     State(app): State<App>,
     paging: Paging<UserId>,
     QueryParameters(filter): QueryParameters<UserFilter>,
 ) -> Result<Json<Page<User>>, Problem> {
-    caller.require(Scope::UsersRead)?;
-    Ok(Json(app.list_users(&caller.scope(), filter.email.as_deref(), filter.status, &paging).await?))
+    Ok(Json(app.list_users(&scope, filter.email.as_deref(), filter.status, &paging).await?))
 }
 
 /// `PATCH /users/{user_id}`: an administrator, or the platform administrator for the status only.

@@ -1,7 +1,7 @@
 //! `/users/{user_id}`.
 
-use contract::Role;
 use contract::identity::User;
+use contract::{Page, Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testsystem::TestSystem;
@@ -45,4 +45,18 @@ async fn a_patch_without_a_change_does_not_update_the_user() {
         assert_eq!(update(body).await.updated_at, before);
     }
     assert!(update(json!({ "role": "admin" })).await.updated_at > before);
+}
+
+#[tokio::test]
+async fn the_platform_administrator_finds_a_user_of_the_named_tenant() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system.create_tenant("other").await;
+    let list = async |tenant: &str| {
+        let platform = system.platform_admin().header("X-Tenant-ID", tenant);
+        platform.get("/users?email=admin@acme.example").await.expect::<Page<User>>(200).items
+    };
+    assert_eq!(list("acme").await[0].user_id, admin.user.user_id);
+    assert!(list("other").await.is_empty());
+    system.platform_admin().get("/users").await.expect_problem(400, "header_missing");
 }
