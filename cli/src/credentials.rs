@@ -73,12 +73,17 @@ impl Credentials {
         })
     }
 
-    /// Stores a session and makes it the current one.
-    pub(crate) fn insert(&mut self, service: &BaseUrl, tenant: TenantId, session: StoredSession) {
+    /// Stores a session and makes it the current one. Returns the session of the tenant that it replaces.
+    pub(crate) fn insert(
+        &mut self,
+        service: &BaseUrl,
+        tenant: TenantId,
+        session: StoredSession,
+    ) -> Option<StoredSession> {
         self.current = Some(service.as_str().to_owned());
         let stored = self.services.entry(service.as_str().to_owned()).or_default();
         stored.current = Some(tenant.clone());
-        stored.sessions.insert(tenant, session);
+        stored.sessions.insert(tenant, session)
     }
 
     /// Removes the session with this token. Returns whether it was stored.

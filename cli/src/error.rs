@@ -27,14 +27,26 @@ pub(crate) struct CliError {
 }
 
 impl CliError {
-    /// Converts a problem document of the API.
+    /// Converts a problem document of the API. Names fields as the command line does.
     pub(crate) fn from_problem(problem: Problem) -> Self {
+        Self::naming_fields(problem, |pointer| option_of(pointer).unwrap_or(pointer))
+    }
+
+    /// Converts a problem document of the API. Names fields as the body of the request does.
+    pub(crate) fn from_raw_problem(problem: Problem) -> Self {
+        Self::naming_fields(problem, |pointer| pointer)
+    }
+
+    fn naming_fields(problem: Problem, name_of: impl Fn(&str) -> &str) -> Self {
         let kind = ProblemKind::from_code(&problem.code);
         // Without details, the service repeats its remedy as the detail. The CLI prints its own remediation instead.
         let adds_nothing =
             |detail: &str| detail.is_empty() || kind.is_some_and(|kind| kind.remedy() == detail);
+        // The error of the only field can repeat the title.
+        let errors = problem.errors.iter().filter(|field| field.message != problem.title);
+        let fields: Vec<_> =
+            errors.map(|field| format!("  {}: {}", name_of(&field.pointer), field.message)).collect();
         let summary = if adds_nothing(&problem.detail) { problem.title } else { problem.detail };
-        let fields = problem.errors.iter().map(|field| format!("  {}: {}", field.pointer, field.message));
         let message = std::iter::once(summary).chain(fields).collect::<Vec<_>>().join("\n");
         Self {
             code: problem.code,
@@ -78,6 +90,24 @@ impl CliError {
             "request_id": self.request_id,
         }})
     }
+}
+
+/// Returns the option or argument that sets a field of a request body.
+fn option_of(pointer: &str) -> Option<&'static str> {
+    Some(match pointer.split('/').nth(1)? {
+        "admin_email" => "--admin-email",
+        "display_name" => "--display-name",
+        "email" => "--email",
+        "expires_at" => "--expires-at",
+        "name" => "--name",
+        "new_password" => "new password",
+        "password" => "password",
+        "scopes" => "--scope",
+        "source_ids" => "--source-id",
+        "tenant_id" => "TENANT_ID",
+        "user_code" => "USER_CODE",
+        _ => return None,
+    })
 }
 
 macro_rules! exits {
@@ -205,7 +235,22 @@ mod tests {
             code: "format".into(),
             message: "no address".into(),
         }];
-        assert_eq!(CliError::from_problem(with_fields).message, "Detail.\n  /email: no address");
+        assert_eq!(CliError::from_raw_problem(with_fields.clone()).message, "Detail.\n  /email: no address");
+        assert_eq!(CliError::from_problem(with_fields).message, "Detail.\n  --email: no address");
+    }
+
+    #[test]
+    fn field_error_that_repeats_the_title_is_omitted() {
+        let kind = ProblemKind::PasswordCommon;
+        let mut common = problem(kind.code(), kind.status());
+        common.title = kind.title().into();
+        common.detail = kind.remedy().into();
+        common.errors = vec![contract::FieldError {
+            pointer: "/password".into(),
+            code: kind.code().into(),
+            message: kind.title().into(),
+        }];
+        assert_eq!(CliError::from_problem(common).message, kind.title());
     }
 
     #[test]

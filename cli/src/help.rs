@@ -14,6 +14,9 @@ Examples:
 Run a command with --help for its options, and with --output json in scripts.
 `svc catalog show` prints a description of all commands as JSON.";
 
+/// Examples in help texts have at most this number of columns.
+const MAX_EXAMPLE_COLUMNS: usize = 78;
+
 /// The clap command with complete help texts.
 pub(crate) fn command(tree: CommandTree) -> Command {
     let root = (tree.command)();
@@ -73,6 +76,22 @@ pub(crate) fn full_names(tree: CommandTree, word: &str) -> Vec<String> {
     names
 }
 
+/// Breaks a long command line before options, with a backslash, so that it can be copied. clap would break it anywhere.
+fn with_continuations(line: &str) -> String {
+    let mut words = line.split(" --");
+    let mut lines = vec![format!("  {}", words.next().unwrap_or_default())];
+    for word in words {
+        match lines.last_mut() {
+            Some(last) if last.len() + word.len() + 5 <= MAX_EXAMPLE_COLUMNS => {
+                last.push_str(" --");
+                last.push_str(word);
+            }
+            _ => lines.push(format!("      --{word}")),
+        }
+    }
+    lines.join(" \\\n").trim_start().to_owned()
+}
+
 /// Appends the examples of each command to its help.
 fn with_examples(command: Command, path: &str, help: &[(String, CatalogEntry)]) -> Command {
     command.mut_subcommands(|child| {
@@ -83,7 +102,23 @@ fn with_examples(command: Command, path: &str, help: &[(String, CatalogEntry)]) 
         let Some((_, entry)) = help.iter().find(|(named, _)| *named == name) else {
             return child;
         };
-        let examples = entry.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}"));
+        let examples =
+            entry.examples.iter().map(|(what, line)| format!("  # {what}\n  {}", with_continuations(line)));
         child.after_help(format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_examples_are_broken_before_options() {
+        assert_eq!(with_continuations("svc users list --all"), "svc users list --all");
+        let line = "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response";
+        assert_eq!(
+            with_continuations(line),
+            "svc tenants create acme --display-name \"Acme Ltd\" \\\n      --admin-email ada@acme.example --delivery response"
+        );
+    }
 }

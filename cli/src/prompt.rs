@@ -73,6 +73,25 @@ impl Prompt {
         choose_password(min_characters, ask, print_line).await
     }
 
+    /// Prompts for a new password and sends it. Prompts again if the service rejects the password.
+    pub(crate) async fn send_new_password<T>(
+        self,
+        min_characters: usize,
+        option: &str,
+        send: impl AsyncFn(Secret) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let password = self.new_password(min_characters, option).await?;
+            match send(password).await {
+                Err(error) if error.code.starts_with("password_") => {
+                    print_line(&escape(&error.message));
+                    print_line(&escape(&error.remediation));
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Reads a single-use token: the next line of standard input for the argument `-`, the first line of a file, or a prompt.
     pub(crate) async fn token(self, source: TokenSource, question: &'static str) -> Result<Secret> {
         let token = match (source.token.as_deref(), source.token_file) {

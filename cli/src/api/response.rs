@@ -46,11 +46,20 @@ impl ApiResponse {
 
     /// Returns the response, or its problem as an error if the status is not a success.
     pub(crate) fn error_for_status(self) -> Result<Self> {
+        self.or_error(CliError::from_problem)
+    }
+
+    /// As [`error_for_status`](Self::error_for_status), for a request with a body that the user wrote.
+    pub(crate) fn error_for_raw_status(self) -> Result<Self> {
+        self.or_error(CliError::from_raw_problem)
+    }
+
+    fn or_error(self, convert: impl Fn(Problem) -> CliError) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
         }
         let error = match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(problem) => CliError::from_problem(problem),
+            Ok(problem) => convert(problem),
             Err(_) => self.unknown_error(),
         };
         Err(error.with_request_id(&self.request_id))

@@ -118,7 +118,7 @@ impl Command for Api {
         if let Some(data) = self.data {
             call = call.body(if data == "-" { read_stdin().await? } else { data.into_bytes() });
         }
-        context.out().print(&ResponseBody::from(&call.send().await?))
+        context.out().print(&ResponseBody::from(&call.send_any().await?.error_for_raw_status()?))
     }
 }
 

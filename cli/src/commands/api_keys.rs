@@ -80,7 +80,7 @@ pub(crate) struct Create {
     /// Source that the key may send events for; repeatable [default: all sources].
     #[arg(long, value_name = "SOURCE_ID")]
     source_id: Vec<String>,
-    /// Expiry, such as 2027-01-31T00:00:00Z, at most 365 days from now [default: 90 days from now].
+    /// Expiry in the form `YYYY-MM-DDTHH:MM:SSZ`, at most 365 days from now [default: 90 days from now].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     expires_at: Option<DateTime<Utc>>,
 }
@@ -94,8 +94,8 @@ impl Command for Create {
     const EXAMPLES: Examples = &[
         ("Create a key that can send events", "svc api-keys create --name firewalls"),
         (
-            "Create a key for two sources that expires at the end of the year",
-            "svc api-keys create --name firewalls --source-id fw-1 --source-id fw-2 --expires-at 2026-12-31T23:59:59Z",
+            "Create a key for two sources",
+            "svc api-keys create --name firewalls --source-id fw-1 --source-id fw-2",
         ),
         (
             "Create a key that can invite members",
@@ -188,7 +188,7 @@ impl Command for Revoke {
         ("Revoke an API key in a script", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
     ];
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
-        for this change. Programs that use the key are rejected immediately. Idempotent.";
+        for this change. Programs that use the key are rejected within seconds. Idempotent.";
     const SEE_ALSO: Names = &["api-keys create", "api-keys list"];
 
     async fn run(self, context: &Context) -> Result<()> {
@@ -203,5 +203,5 @@ impl Command for Revoke {
 fn parse_time(text: &str) -> std::result::Result<DateTime<Utc>, String> {
     let time = DateTime::parse_from_rfc3339(text);
     time.map(|time| time.to_utc())
-        .map_err(|_| "expected an RFC 3339 time such as 2027-01-31T00:00:00Z".to_owned())
+        .map_err(|_| "expected a time in the form YYYY-MM-DDTHH:MM:SSZ (RFC 3339)".to_owned())
 }

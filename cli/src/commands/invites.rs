@@ -5,7 +5,7 @@ use contract::identity::{
     AcceptInvite, AcceptedInvite, Delivery, InspectInvite, InspectedInvite, Invite, InviteStatus, InviteUser,
     ResendInvite,
 };
-use contract::{Role, routes};
+use contract::{ProblemKind, Role, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::InviteId;
@@ -98,14 +98,14 @@ impl Command for InviteCommand {
         let request = InviteUser { email: self.email, role: self.role, delivery: self.delivery };
         let api = context.api()?;
         let call = api.call(&routes::INVITE_USER, &[]).authenticated(&credential)?;
-        let invite: Invite = call.json(&request)?.fetch().await?;
+        let invite: Invite = call.json(&request)?.fetch().await.map_err(with_invite_remediation)?;
         print_invite(context, &invite)
     }
 }
 
 /// Accept an invite and choose a password.
 ///
-/// Prompts for the password twice. A rejected password does not use up the invite.
+/// Prompts for the password twice, and again if it is rejected. A rejected password does not use up the invite.
 #[derive(Args)]
 pub(crate) struct AcceptInviteCommand {
     #[command(flatten)]
@@ -148,18 +148,20 @@ impl Command for AcceptInviteCommand {
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);
         let token = prompt.token(self.token, "Invite token").await?;
-        let password = if self.password_stdin {
-            stdin_secret("password").await?
+        let accept = async |password: Secret| -> Result<AcceptedInvite> {
+            let request = AcceptInvite { token: token.clone(), password };
+            api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await
+        };
+        let accepted = if self.password_stdin {
+            accept(stdin_secret("password").await?).await?
         } else {
             prompt.require_available("new password", "--password-stdin")?;
             let inspect = InspectInvite { token: token.clone() };
             let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
             let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
             context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
-            prompt.new_password(password_min_length, "--password-stdin").await?
+            prompt.send_new_password(password_min_length, "--password-stdin", accept).await?
         };
-        let request = AcceptInvite { token, password };
-        let accepted: AcceptedInvite = api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await?;
         context.out().print(&accepted)?;
         let AcceptedInvite { email, tenant_id, .. } = &accepted;
         context.out().notice(&format!("Next: svc auth login --email {email} --tenant {tenant_id}"));
@@ -236,7 +238,7 @@ impl Command for Resend {
         let api = context.api()?;
         let call = api.call(&routes::RESEND_INVITE, &[&self.invite_id]).authenticated(&credential)?;
         let request = ResendInvite { delivery: self.delivery };
-        let invite: Invite = call.json(&request)?.fetch().await?;
+        let invite: Invite = call.json(&request)?.fetch().await.map_err(with_invite_remediation)?;
         print_invite(context, &invite)
     }
 }
@@ -291,13 +293,26 @@ impl Command for Revoke {
     }
 }
 
+/// Replaces remediations that are written for other commands.
+fn with_invite_remediation(error: CliError) -> CliError {
+    match ProblemKind::from_code(&error.code) {
+        Some(ProblemKind::NotFound) => error.with_remediation(
+            "Check the id with `svc invites list`. If the invite is expired or revoked, invite the person again: `svc users invite`.",
+        ),
+        Some(ProblemKind::RateLimited) => {
+            error.with_remediation("Wait, or pass --delivery response to get the token in the output.")
+        }
+        _ => error,
+    }
+}
+
 /// Replaces the remediation of `user_exists`, which is written for inviting.
 fn with_revoke_remediation(error: CliError) -> CliError {
     match error.exit {
         Exit::Conflict => {
             error.with_remediation("The invite was accepted. Run `svc users disable` to disable the user.")
         }
-        _ => error,
+        _ => with_invite_remediation(error),
     }
 }
 

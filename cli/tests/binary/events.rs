@@ -151,7 +151,7 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
     );
     assert_eq!(
         first[1],
-        json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "expected ident"})
+        json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "the line is not JSON"})
     );
     assert_valid_output("events send", &summary);
     assert!(error["remediation"].as_str().unwrap().contains("--rejects file"), "{error}");

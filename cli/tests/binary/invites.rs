@@ -166,3 +166,20 @@ fn revokes_an_invite_unless_accepted() {
     assert_eq!(accepted.code, Some(6), "{accepted:?}");
     assert!(accepted.stderr.contains("svc users disable"), "{accepted:?}");
 }
+
+#[test]
+fn remediations_of_invites_name_commands_and_options() {
+    let stub = Stub::new(|request| match request.line.as_str() {
+        "POST /api/v1/users/invite" => problem(ProblemKind::RateLimited),
+        _ => problem(ProblemKind::NotFound),
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    for (command, part) in [
+        (&["users", "invite", "--email", "bob@acme.example", "--timeout", "1s"][..], "--delivery response"),
+        (&["invites", "resend", ID], "invite the person again: `svc users invite`"),
+        (&["invites", "revoke", ID, "--yes"], "invite the person again: `svc users invite`"),
+    ] {
+        let result = client.run(&[command, &["--output", "json"]].concat());
+        assert!(result.error()["remediation"].as_str().unwrap().contains(part), "{result:?}");
+    }
+}

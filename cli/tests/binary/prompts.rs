@@ -27,6 +27,9 @@ fn service(request: &StubRequest) -> (u16, String) {
             }
             _ => problem(ProblemKind::TokenInvalid),
         },
+        "POST /api/v1/users/accept-invite" if request.json()["password"] == "passwordpassword" => {
+            problem(ProblemKind::PasswordCommon)
+        }
         "POST /api/v1/users/accept-invite" => {
             let accepted = json!({
                 "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme", "email": "bob@acme.example",
@@ -130,4 +133,20 @@ fn a_new_password_has_the_minimum_length_of_the_service() {
         assert!(result.stderr.contains(text), "{result:?}");
     }
     assert_eq!(stub.requests()[1].json()["password"], "sixteen long it is");
+}
+
+#[test]
+fn a_rejected_password_can_be_replaced_without_the_token() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let typed =
+        ["svc_iv_good", "passwordpassword", "passwordpassword", "sixteen long it is", "sixteen long it is"];
+    let result = run_at_terminal(&client, &["users", "accept-invite"], &(typed.join("\n") + "\n"));
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let error = "\r\nUse a password that is not on lists of common passwords.\r\n";
+    assert!(result.stderr.contains(error), "{result:?}");
+    assert_eq!(stub.requests().last().unwrap().json()["password"], "sixteen long it is");
+    // The end of the input ends the command.
+    let result = run_at_terminal(&client, &["users", "accept-invite"], &(typed[..3].join("\n") + "\n\x04"));
+    assert_eq!(result.code, Some(7), "{result:?}");
 }

@@ -300,3 +300,18 @@ fn reads_the_password_from_a_file() {
     let missing = login("/nowhere/password");
     assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
 }
+
+#[test]
+fn login_revokes_the_session_that_it_replaces() {
+    let stub = Stub::new(service);
+    let client = logged_in(&stub);
+    let login = ["auth", "login", "--email", "ada@acme.example", "--tenant", "acme", "--password-stdin"];
+    let again = client.run_with(&login, "correct horse battery\n");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let lines = stub.request_lines();
+    assert_eq!(lines[1..], ["POST /api/v1/auth/password/login", "POST /api/v1/auth/sessions/logout"]);
+    assert_eq!(stub.requests()[2].header("x-session-id"), Some("svc_st_good"));
+    // A failed login keeps the stored session.
+    assert_eq!(client.run_with(&login, "wrong\n").code, Some(4));
+    assert_eq!((stub.request_lines().len(), client.run(&["auth", "token"]).code), (4, Some(0)));
+}

@@ -99,7 +99,7 @@ problems! {
     HeaderInvalid = "header_invalid", 400, "A header is malformed", "Send the header named in `detail` once and in the required form.";
     TokenInvalid = "token_invalid", 400, "The token is not valid", "The token was used, has expired, was replaced or is unknown. Request a new one.";
     EmptyBatch = "empty_batch", 400, "The batch contains no event", "Send at least one event.";
-    Unauthenticated = "unauthenticated", 401, "A credential is required", "Log in and send the session token as `Authorization: Bearer`.";
+    Unauthenticated = "unauthenticated", 401, "A credential is required", "Send a session token or an API key as `Authorization: Bearer`.";
     CredentialInvalid = "credential_invalid", 401, "The credential is not valid", "The credential has expired, was revoked or is malformed. Log in again, or send another API key or the current platform token.";
     LoginFailed = "login_failed", 401, "Login failed", "Check tenant, e-mail address and password. After several failures, wait a few minutes or reset the password.";
     Forbidden = "forbidden", 403, "Not allowed", "Send a credential of a caller that `detail` names.";

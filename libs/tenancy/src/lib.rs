@@ -80,6 +80,11 @@ pub enum Actor {
     System,
 }
 
+/// The text is not an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057")]
+pub struct InvalidId;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -104,11 +109,12 @@ macro_rules! id {
         }
 
         impl std::str::FromStr for $name {
-            type Err = uuid::Error;
+            type Err = InvalidId;
 
             fn from_str(s: &str) -> Result<Self, Self::Err> {
                 // One spelling per id: `Uuid` itself also parses braces, URNs and text without hyphens.
-                s.parse::<uuid::fmt::Hyphenated>().map(|id| Self(id.into_uuid()))
+                let id = s.parse::<uuid::fmt::Hyphenated>().map_err(|_| InvalidId)?;
+                Ok(Self(id.into_uuid()))
             }
         }
     };

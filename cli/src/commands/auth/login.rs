@@ -25,7 +25,8 @@ use crate::output::{CommandOutput, Table, time};
 /// Log in with a password, or from another device.
 ///
 /// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in a file
-/// that only you can read (see `svc config path`); later commands use it.
+/// that only you can read (see `svc config path`); later commands use it. Revokes the stored session of the same tenant that it
+/// replaces.
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
@@ -125,7 +126,11 @@ impl Command for Login {
         } else {
             self.with_password(context, &tenant).await?
         };
-        let result = store_session(service, email, issued)?;
+        let (result, replaced) = store_session(service, email, issued)?;
+        if let Some(replaced) = replaced {
+            // The new session is stored, so a failure, such as an expired session, is not an error of the login.
+            let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&replaced.token)?.execute().await;
+        }
         for variable in [environment::TOKEN, environment::API_KEY] {
             if environment::text(variable).is_some() {
                 context.out().warn(&format!("{variable} is set and takes precedence over this login"));
@@ -158,7 +163,12 @@ impl Login {
     }
 }
 
-fn store_session(service: &BaseUrl, email: String, issued: IssuedSession) -> Result<LoginResult> {
+/// Stores the session. Also returns the session that it replaces.
+fn store_session(
+    service: &BaseUrl,
+    email: String,
+    issued: IssuedSession,
+) -> Result<(LoginResult, Option<StoredSession>)> {
     let session = StoredSession {
         token: issued.session_id.clone(),
         user_id: issued.user_id,
@@ -167,8 +177,8 @@ fn store_session(service: &BaseUrl, email: String, issued: IssuedSession) -> Res
         expires_at: issued.expires_at,
     };
     let store = CredentialStore::for_current_user()?;
-    store.update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
-    Ok(LoginResult {
+    let replaced = store.update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
+    let result = LoginResult {
         base_url: service.to_string(),
         tenant_id: issued.tenant_id,
         user_id: issued.user_id,
@@ -176,5 +186,6 @@ fn store_session(service: &BaseUrl, email: String, issued: IssuedSession) -> Res
         role: issued.role,
         expires_at: issued.expires_at,
         idle_expires_at: issued.idle_expires_at,
-    })
+    };
+    Ok((result, replaced))
 }

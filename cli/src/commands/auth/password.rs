@@ -111,7 +111,7 @@ fn with_change_remediation(error: CliError) -> CliError {
 
 /// Request a mail to reset a forgotten password.
 ///
-/// The output is the same whether or not the account exists. The link in the mail is valid for one hour.
+/// The output is the same whether or not the account exists. The mail shows until when the link is valid.
 #[derive(Args)]
 pub(crate) struct Reset {
     /// E-mail address of the account [default: prompt].
@@ -187,7 +187,7 @@ impl Command for ConfirmResetCommand {
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass the \
-        token as an argument: it is rejected. A token works once, for at most one hour, and until a newer one is sent. Pass --revoke-api-keys only if the user \
+        token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. Pass --revoke-api-keys only if the user \
         asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
 

@@ -217,7 +217,7 @@ fn problem_of(response: &Response) -> Option<Problem> {
 /// Returns the detail of a 403 for a wrong kind of caller.
 fn allowed_callers(method: &http::Method, pattern: &str) -> Option<String> {
     let route = contract::routes::find(method.as_str(), pattern)?;
-    Some(format!("Allowed callers: {}. Send the credential of one of them.", route.callers()))
+    Some(format!("This credential is not allowed to do this. Allowed callers: {}.", route.callers()))
 }
 
 /// Keeps the headers that the response had, such as `Allow` of a 405.
@@ -377,7 +377,7 @@ mod tests {
         };
         assert_eq!(
             detail("/api/v1/tenants", ProblemKind::Forbidden.into()).await,
-            "Allowed callers: the platform administrator. Send the credential of one of them."
+            "This credential is not allowed to do this. Allowed callers: the platform administrator."
         );
         assert_eq!(
             detail("/api/v1/tenants", Problem::new(ProblemKind::Forbidden).detail("Own.")).await,

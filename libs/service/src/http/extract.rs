@@ -20,11 +20,22 @@ use super::shape::field_error;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The route requires the header.
-    #[error("the header {0} is required")]
+    #[error("Send the header {}.", documented_name(.0))]
     Missing(HeaderName),
     /// The header occurs more than once, or its value is malformed.
-    #[error("the header {0} is malformed: {1}")]
+    #[error("The header {} is malformed: {}.", documented_name(.0), .1)]
     Invalid(HeaderName, String),
+}
+
+/// Returns the name of a header as the documentation spells it. Names are case-insensitive.
+fn documented_name(name: &HeaderName) -> &str {
+    match name.as_str() {
+        "x-tenant-id" => "X-Tenant-ID",
+        "x-user-id" => "X-User-ID",
+        "x-session-id" => "X-Session-ID",
+        "host" => "Host",
+        other => other,
+    }
 }
 
 impl IntoResponse for HeaderError {
@@ -256,7 +267,9 @@ mod tests {
     #[tokio::test]
     async fn rejects_missing_malformed_and_repeated_headers() {
         assert_eq!(tenant(&["acme"]).await.unwrap().as_str(), "acme");
-        assert_eq!(tenant(&[]).await, Err(HeaderError::Missing(X_TENANT_ID)));
+        let missing = tenant(&[]).await.unwrap_err();
+        assert_eq!(missing, HeaderError::Missing(X_TENANT_ID));
+        assert_eq!(missing.to_string(), "Send the header X-Tenant-ID.");
         assert!(matches!(tenant(&["Not a label"]).await, Err(HeaderError::Invalid(..))));
         assert!(matches!(tenant(&["acme", "other"]).await, Err(HeaderError::Invalid(..))));
     }

@@ -349,7 +349,7 @@ impl Work<'_> {
         if let Some(next_at) = self.count_mail(&INVITE_MAILS, &invite.email_key).await? {
             let retry_after = (next_at - self.now()).to_std().unwrap_or_default();
             let text = format!(
-                "{} invites were mailed to this address within an hour, by this tenant or others. Wait, or send `\"delivery\": \"response\"`.",
+                "{} invites were mailed to this address within an hour, by this tenant or others. Wait, or get the token in the response.",
                 INVITE_MAILS.per_hour
             );
             return Err(Problem::new(ProblemKind::RateLimited).detail(text).retry_after(retry_after));

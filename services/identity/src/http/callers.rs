@@ -140,7 +140,8 @@ impl Inviter {
         if delivery == Delivery::Email || self.sees_tokens {
             return Ok(());
         }
-        let detail = "An API key cannot receive the token of an invite. Omit `delivery` to send the token by e-mail, or ask an administrator.";
+        let detail =
+            "An API key cannot receive the token of an invite. Send it by e-mail, or ask an administrator.";
         Err(Problem::new(ProblemKind::Forbidden).detail(detail))
     }
 }
