@@ -28,7 +28,7 @@ async fn a_request_is_one_trace_from_the_caller_through_ingest_and_session_to_th
     let acme = system.create_tenant("acme").await;
     let event = serde_json::json!({"source_id": "fw", "event_id": "e1"});
     let caller = format!("00-{TRACE}-{CALLER}-01");
-    let client = acme.client.clone().header("traceparent", &caller).header("X-Request-ID", "r-1");
+    let client = acme.client.clone().header("traceparent", &caller).header("X-Request-Id", "r-1");
     assert_eq!(client.post("/events", &event).await.status, 202);
 
     let published = header(&system, 1, "traceparent").await;
@@ -131,7 +131,7 @@ async fn outbox_messages_belong_to_the_trace_of_their_request() {
     let acme = system.create_tenant("acme").await;
     let bob = system.add_user(&acme, "bob@acme.example", Role::Member).await;
     let caller = format!("00-{TRACE}-{CALLER}-01");
-    let client = acme.client.clone().header("traceparent", &caller).header("X-Request-ID", "r-1");
+    let client = acme.client.clone().header("traceparent", &caller).header("X-Request-Id", "r-1");
     let disabled = json!({ "status": "disabled" });
     let response = client.patch(&format!("/users/{}", bob.user.user_id), &disabled).await;
     assert_eq!(response.status, 200, "{response}");

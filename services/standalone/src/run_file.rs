@@ -138,7 +138,7 @@ impl fmt::Display for Summary<'_> {
             )?;
         }
         writeln!(f, "  {svc} auth login --email {admin_email} --tenant {tenant}")?;
-        writeln!(f, "  {svc} users invite --email user@{tenant}.example --tenant {tenant}")?;
+        writeln!(f, "  {svc} users invite --email member@{tenant}.example --tenant {tenant}")?;
         writeln!(f, "  {svc} auth sessions list")?;
         let event = r#"{"source_id":"demo","metadata":{"event_type":"USER_LOGIN"}}"#;
         writeln!(f, "  echo '{event}' | {svc} events send -f -")?;

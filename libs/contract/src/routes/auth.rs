@@ -197,7 +197,7 @@ routes! {
 
     /// Revoke an API key
     ///
-    /// Requests with the key are rejected immediately. Repeating the request has no effect.
+    /// Ingest enforces this typically within 1 s, at most after 5 s. Repeating the request has no effect.
     REVOKE_API_KEY = Route::delete("/api-keys/{key_id}")
         .access(&[Access::Admin])
         .responses(&[RouteResponse::empty(204, "The key is revoked.")]);

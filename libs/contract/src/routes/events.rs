@@ -11,8 +11,8 @@ routes! {
 
     /// Send an event
     ///
-    /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` are stored once. At
-    /// most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
+    /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` within two minutes
+    /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
     SEND_EVENT = Route::post("/events")
         .access(WRITER)
         .rate_limit(RateLimit::Unlimited)
