@@ -286,7 +286,13 @@ class Variables(unittest.TestCase):
                 "SVC_SESSION_URL",
                 "SVC_PUBLIC_URL",
             },
-            "session": {"SVC_DATABASE_URL_FILE", "SVC_NATS_URL_FILE", "SVC_SERVICE_TOKEN_FILE", "SVC_PUBLIC_URL"},
+            "session": {
+                "SVC_DATABASE_URL_FILE",
+                "SVC_NATS_URL_FILE",
+                "SVC_SERVICE_TOKEN_FILE",
+                "SVC_IDENTITY_URL",
+                "SVC_PUBLIC_URL",
+            },
             "ingest": {"SVC_NATS_URL_FILE", "SVC_STREAM_MAX_BYTES", "SVC_SERVICE_TOKEN_FILE", "SVC_SESSION_URL"},
         }.items():
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
@@ -404,14 +410,18 @@ class Routes(unittest.TestCase):
                 expected = {"internal"} if service["metadata"]["name"].endswith("-internal") else {"public"}
                 self.assertEqual(targets, expected, service["metadata"]["name"])
 
-    def test_session_url_points_to_an_existing_service(self):
+    def test_urls_of_internal_apis_point_to_existing_services(self):
         objects = chart.case("required values only")
-        service = chart.named(objects, "Service", "svc-session-internal")
-        url = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
-        for component in ("identity", "ingest"):
-            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
-            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
-            self.assertEqual(env["SVC_SESSION_URL"], url)
+        for callee, callers in {"session": ("identity", "ingest"), "identity": ("session",)}.items():
+            service = chart.named(objects, "Service", f"svc-{callee}-internal")
+            url = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+            spec = chart.named(objects, "Deployment", f"svc-{callee}")["spec"]["template"]["spec"]
+            ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
+            self.assertEqual(ports["internal"], 8081)
+            for caller in callers:
+                spec = chart.named(objects, "Deployment", f"svc-{caller}")["spec"]["template"]["spec"]
+                env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+                self.assertEqual(env[f"SVC_{callee.upper()}_URL"], url)
 
 
 class Monitoring(unittest.TestCase):

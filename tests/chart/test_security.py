@@ -139,8 +139,10 @@ class SecurityRules(unittest.TestCase):
                     self.assertTrue(any(policy.items() <= labels.items() for policy in policies), f"{name}: {owner}")
 
     def test_only_the_services_reach_the_internal_api(self):
-        session = chart.named(chart.case("required values only"), "NetworkPolicy", "svc-session")["spec"]["ingress"]
-        self.assertEqual([port["port"] for rule in session for port in rule["ports"]], ["public", "internal"])
+        callers = {"svc-session": {"identity", "ingest"}, "svc-identity": {"session"}}
+        for name in callers:
+            rules = chart.named(chart.case("required values only"), "NetworkPolicy", name)["spec"]["ingress"]
+            self.assertEqual([port["port"] for rule in rules for port in rule["ports"]], ["public", "internal"])
         for name in chart.MATRIX:
             for policy in chart.of_kind(chart.case(name), "NetworkPolicy"):
                 for rule in policy["spec"].get("ingress", []):
@@ -151,8 +153,16 @@ class SecurityRules(unittest.TestCase):
                         peers = {
                             peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]
                         }
-                        self.assertEqual(peers, {"identity", "ingest"})
+                        self.assertEqual(peers, callers[policy["metadata"]["name"]])
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
+
+    def test_services_may_call_the_internal_apis_that_they_use(self):
+        objects = chart.case("all features")
+        for caller, callee in {"identity": "session", "ingest": "session", "session": "identity"}.items():
+            rules = chart.named(objects, "NetworkPolicy", f"svc-{caller}")["spec"]["egress"]
+            internal = [rule for rule in rules if [port["port"] for port in rule["ports"]] == ["internal"]]
+            peers = [peer["podSelector"]["matchLabels"] for rule in internal for peer in rule["to"]]
+            self.assertEqual([peer["app.kubernetes.io/component"] for peer in peers], [callee], caller)
 
     def test_admin_port_is_closed_by_default(self):
         policies = chart.of_kind(chart.case("required values only"), "NetworkPolicy")

@@ -101,7 +101,10 @@ impl Services {
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY);
                 command.env("SVC_ARGON2_TIME_COST", "1").env("SVC_ARGON2_MEMORY_COST", "64");
             }
-            Upstream::Session => self.set_database(&mut command, service),
+            Upstream::Session => {
+                self.set_database(&mut command, service);
+                command.env("SVC_IDENTITY_URL", format!("http://{}", self.identity.internal));
+            }
             Upstream::Ingest => {
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_STREAM_REPLICAS", "1");

@@ -3,7 +3,7 @@
 use contract::paths::Upstream;
 use e2e::{ALL_SERVICES, ApiUser, EventStream, Services, api_client};
 use serde_json::{Value, json};
-use testkit::{wait_until, within};
+use testkit::{MailServer, wait_until, within};
 use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
 
 const WITH_SCHEMA: [Upstream; 2] = [Upstream::Identity, Upstream::Session];
@@ -108,4 +108,35 @@ async fn separate_services_behind_a_proxy_work_as_one_system() {
         let status = within(std::time::Duration::from_secs(20), "a drain", drain).await;
         assert_eq!(status.code(), Some(0), "{name}");
     }
+}
+
+#[tokio::test]
+async fn an_api_key_is_created_while_identity_is_stopped_and_its_notice_is_mailed_later() {
+    let (services, mails) = (Services::prepare().await, MailServer::start("starttls").await.unwrap());
+    services.migrate_all().await;
+    let settings = mails.variables();
+    let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut identity = services.start_with(Upstream::Identity, &settings);
+    let mut session = services.start(Upstream::Session);
+    identity.wait_until_ready().await;
+    session.wait_until_ready().await;
+    let proxy = services.start_proxy().await;
+    let ada = ApiUser::create_acme(&proxy.base_url, &services.platform_token, "ada@acme.example").await;
+    let status = identity.stop_with_open_connection().await;
+    assert_eq!(status.code(), Some(0));
+
+    ada.client.post("/api-keys", &json!({ "name": "firewalls" })).await.expect::<Value>(201);
+    let retried = r#"svc_outbox_deliveries_total{schema="session",kind="api_key_report",outcome="retried"}"#;
+    wait_until("a report fails", async || (session.metric(retried).await >= 1.0).then_some(())).await;
+    assert_eq!(mails.mails(), [] as [Value; 0]);
+
+    let mut identity = services.start_with(Upstream::Identity, &settings);
+    identity.wait_until_ready().await;
+    let mail = mails.wait_for_mails(1).await.remove(0);
+    assert_eq!(mail["to"], json!(["ada@acme.example"]));
+    let text = mail["parts"]["text/plain"].as_str().unwrap();
+    assert!(
+        text.contains("ada@acme.example created the API key “firewalls” in Acme (tenant acme)"),
+        "{text}"
+    );
 }

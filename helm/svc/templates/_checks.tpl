@@ -184,5 +184,8 @@
 {{- if and (has "SVC_SESSION_URL" $known.plain) (not (has "SVC_SESSION_URL" $taken)) -}}
 {{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081" $name $name) -}}
 {{- end -}}
+{{- if and (has "SVC_IDENTITY_URL" $known.plain) (not (has "SVC_IDENTITY_URL" $taken)) -}}
+{{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081" $name $name) -}}
+{{- end -}}
 {{- toJson $errors -}}
 {{- end -}}

@@ -60,7 +60,7 @@ spec:
           ports:
             - name: public
               containerPort: 8080
-            {{- if eq .component "session" }}
+            {{- if ne .component "ingest" }}
             - name: internal
               containerPort: 8081
             {{- end }}

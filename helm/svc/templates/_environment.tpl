@@ -20,8 +20,10 @@
   "SVC_STREAM_COMPRESSION" $values.nats.stream.compression
   "SVC_NATS_DURABILITY" $values.nats.stream.durability
 -}}
-{{- if $values.session.enabled -}}
-{{- $_ := set $settings "SVC_SESSION_URL" (printf "http://%s-internal:8081" (include "svc.name" (dict "root" .root "component" "session"))) -}}
+{{- range $name := list "identity" "session" -}}
+{{- if index $values $name "enabled" -}}
+{{- $_ := set $settings (printf "SVC_%s_URL" (upper $name)) (printf "http://%s-internal:8081" (include "svc.name" (dict "root" $.root "component" $name))) -}}
+{{- end -}}
 {{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
 {{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" (toString $values.trustedProxyHops) -}}{{- end -}}

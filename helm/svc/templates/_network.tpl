@@ -46,7 +46,7 @@ spec:
 
 {{/* Components that call the internal API of this component. */}}
 {{- define "svc.internalCallers" -}}
-{{- if eq .component "session" -}}["identity", "ingest"]{{- else -}}[]{{- end -}}
+{{- get (dict "identity" (list "session") "session" (list "identity" "ingest") "ingest" list) .component | toJson -}}
 {{- end -}}
 
 {{- define "svc.networkPolicy" -}}
@@ -90,14 +90,12 @@ spec:
   {{- if $policy.egress.enabled }}
   egress:
     {{- include "svc.egress.dns" . | nindent 4 }}
-    {{- if ne .component "session" }}
     - ports:
         - port: internal
       to:
         - podSelector:
             matchLabels:
-              {{- include "svc.selector" (dict "root" .root "component" "session") | nindent 14 }}
-    {{- end }}
+              {{- include "svc.selector" (dict "root" .root "component" (ternary "identity" "session" (eq .component "session"))) | nindent 14 }}
     {{- toYaml $policy.egress.nats | nindent 4 }}
     {{- if ne .component "ingest" }}
     {{- toYaml $policy.egress.database | nindent 4 }}

@@ -7,6 +7,7 @@
 mod batcher;
 mod cache;
 mod caller;
+mod internal_client;
 mod page_session;
 mod secret;
 mod session_client;
@@ -16,9 +17,10 @@ pub use cache::{CredentialCache, Feed};
 pub use caller::{
     Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
 };
+pub use internal_client::{IDENTITY_URL, InternalClient, SESSION_URL};
 pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{
     InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret, SERVICE_TOKEN,
     SERVICE_TOKEN_PREVIOUS, ServiceSecret, SharedSecret, internal_only,
 };
-pub use session_client::{IssueError, SESSION_URL, SessionClient};
+pub use session_client::{IssueError, SessionClient};

@@ -5,7 +5,7 @@ use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bus::InvalidationKeys;
-use contract::ProblemKind;
+use contract::{ProblemKind, Secret};
 use hashing::{RawToken, TokenDigest, TokenKind};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -28,7 +28,7 @@ pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Previous service token, which is accepted during a rotation. ingest uses it for the invalidation feed only; identity ignores it.",
+    meaning: "Previous service token, which is accepted during a rotation. ingest uses it for the invalidation feed only.",
 };
 /// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
@@ -93,14 +93,30 @@ impl SharedSecret {
     }
 }
 
-/// Secret of the internal API and of the invalidation feed.
+/// Secret of the internal APIs and of the invalidation feed.
 #[derive(Clone, Debug)]
-pub struct ServiceSecret(pub SharedSecret);
+pub struct ServiceSecret {
+    token: Secret,
+    accepted: SharedSecret,
+}
 
 impl ServiceSecret {
+    /// Parses a service token.
+    ///
+    /// # Errors
+    /// The token is too short.
+    pub fn new(token: &str) -> Result<Self, InvalidSecret> {
+        Ok(Self { token: Secret::new(token), accepted: SharedSecret::service(token)? })
+    }
+
+    /// The token of requests to other services.
+    pub fn token(&self) -> &str {
+        self.token.expose()
+    }
+
     /// Returns the keys that authenticate invalidations.
     pub fn invalidation_keys(&self) -> InvalidationKeys {
-        InvalidationKeys::new(&self.0.0)
+        InvalidationKeys::new(&self.accepted.0)
     }
 }
 
@@ -110,9 +126,10 @@ impl Variables for ServiceSecret {
     }
 
     fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let current = read.required_with(&SERVICE_TOKEN, SharedSecret::service);
+        let current = read.required_with(&SERVICE_TOKEN, Self::new);
         let previous = read.optional_with(&SERVICE_TOKEN_PREVIOUS, SharedSecret::service);
-        Some(Self(current?.or(previous?)))
+        let Self { token, accepted } = current?;
+        Some(Self { token, accepted: accepted.or(previous?) })
     }
 }
 
@@ -121,7 +138,7 @@ pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request
     let token =
         request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     match token.map(TokenDigest::of_text) {
-        Some(digest) if secret.0.matches(&digest) => next.run(request).await,
+        Some(digest) if secret.accepted.matches(&digest) => next.run(request).await,
         Some(_) => Problem::new(ProblemKind::CredentialInvalid).into_response(),
         None => Problem::new(ProblemKind::Unauthenticated).into_response(),
     }

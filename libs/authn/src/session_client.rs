@@ -9,31 +9,14 @@ use contract::internal::{
 use contract::session::IssuedSession;
 use hashing::TokenDigest;
 use http::{Method, StatusCode};
-use reqwest::Response;
-use serde::Serialize;
-use service::config::Variable;
-use service::telemetry::outgoing_headers;
 use url::Url;
 
-use crate::batcher::LOOKUP_TIMEOUT;
+use crate::internal_client::{InternalClient, unavailable};
 use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
-
-/// Address of the internal API of the session service.
-pub const SESSION_URL: Variable = Variable {
-    name: "SVC_SESSION_URL",
-    form: "URL",
-    default: Some("http://session:8081"),
-    secret: false,
-    meaning: "URL of the internal API of session.",
-};
 
 /// Client of the session service. Clones share the connections.
 #[derive(Clone)]
-pub struct SessionClient {
-    http: reqwest::Client,
-    origin: Url,
-    service_token: Arc<str>,
-}
+pub struct SessionClient(InternalClient);
 
 /// A session was not issued.
 #[derive(Debug, thiserror::Error)]
@@ -53,15 +36,7 @@ impl SessionClient {
     /// # Errors
     /// The HTTP client cannot be created.
     pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
-        // Internal traffic never uses a proxy of the environment.
-        let mut http =
-            reqwest::Client::builder().no_proxy().timeout(LOOKUP_TIMEOUT).connect_timeout(LOOKUP_TIMEOUT);
-        if origin.scheme() == "http" {
-            // Plain HTTP needs no certificates. Otherwise every start would read and parse those of the machine.
-            http = http.tls_certs_only([]);
-        }
-        let http = http.build()?;
-        Ok(Self { http, origin, service_token: service_token.into() })
+        InternalClient::new(origin, service_token).map(Self)
     }
 
     /// Issues a session for an authenticated user.
@@ -69,7 +44,7 @@ impl SessionClient {
     /// # Errors
     /// See [`IssueError`].
     pub async fn issue(&self, request: &IssueSession) -> Result<IssuedSession, IssueError> {
-        let response = self.send(Method::POST, ISSUE_SESSION, request).await?;
+        let response = self.0.send(Method::POST, ISSUE_SESSION, request).await?;
         if response.status() == StatusCode::CONFLICT {
             return Err(IssueError::Outdated);
         }
@@ -82,7 +57,7 @@ impl SessionClient {
     /// # Errors
     /// The session service is not available.
     pub async fn put_subject(&self, record: &SubjectRecord) -> Result<(), Unavailable> {
-        self.put(&subject_path(record.user_id), record).await
+        self.0.put(&subject_path(record.user_id), record).await
     }
 
     /// Pushes the account status of a tenant. Idempotent.
@@ -90,18 +65,7 @@ impl SessionClient {
     /// # Errors
     /// The session service is not available.
     pub async fn put_tenant(&self, record: &TenantRecord) -> Result<(), Unavailable> {
-        self.put(&tenant_path(&record.tenant_id), record).await
-    }
-
-    async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
-        self.send(Method::PUT, path, body).await?.error_for_status().map_err(unavailable)?;
-        Ok(())
-    }
-
-    async fn send(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Response, Unavailable> {
-        let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request = self.http.request(method, url).headers(outgoing_headers());
-        request.bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
+        self.0.put(&tenant_path(&record.tenant_id), record).await
     }
 }
 
@@ -109,8 +73,8 @@ impl SessionClient {
 impl Introspector for SessionClient {
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let request = Introspect { digests: digests.iter().map(|digest| digest.to_hex()).collect() };
-        let response =
-            self.send(Method::POST, INTROSPECT, &request).await?.error_for_status().map_err(unavailable)?;
+        let response = self.0.send(Method::POST, INTROSPECT, &request).await?;
+        let response = response.error_for_status().map_err(unavailable)?;
         let Introspected { subjects } = response.json().await.map_err(unavailable)?;
         Ok(subjects.into_iter().map(|subject| subject.map(Arc::new)).collect())
     }
@@ -121,8 +85,4 @@ impl CredentialVerifier for SessionClient {
     async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable> {
         Ok(self.look_up(&[digest]).await?.pop().flatten())
     }
-}
-
-fn unavailable(error: reqwest::Error) -> Unavailable {
-    Unavailable::because(error)
 }

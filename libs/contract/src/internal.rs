@@ -1,4 +1,5 @@
-//! The internal API of session. It has its own listener, requires the service token, and is never exposed by the ingress.
+//! The internal APIs of session and identity. Each has its own listener, requires the service token, and is never exposed by the
+//! ingress.
 
 use std::net::IpAddr;
 
@@ -10,17 +11,17 @@ use crate::identity::Quota;
 use crate::session::SessionMethod;
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
-/// Path that creates a session.
+/// Path of session that creates a session.
 pub const ISSUE_SESSION: &str = "/internal/v1/sessions";
-/// Path that introspects credentials.
+/// Path of session that introspects credentials.
 pub const INTROSPECT: &str = "/internal/v1/introspect";
 
-/// Path that stores the account status of a user: [`SubjectRecord`].
+/// Path of session that stores the account status of a user: [`SubjectRecord`].
 pub fn subject_path(user_id: UserId) -> String {
     format!("{SUBJECTS}/{user_id}")
 }
 
-/// Path that stores the status of a tenant: [`TenantRecord`].
+/// Path of session that stores the status of a tenant: [`TenantRecord`].
 pub fn tenant_path(tenant_id: &TenantId) -> String {
     format!("{TENANTS}/{tenant_id}")
 }
@@ -29,6 +30,33 @@ pub fn tenant_path(tenant_id: &TenantId) -> String {
 pub const SUBJECTS: &str = "/internal/v1/subjects";
 /// Path prefix of [`tenant_path`].
 pub const TENANTS: &str = "/internal/v1/tenants";
+
+/// Path of identity that reports a new API key: [`ApiKeyNotice`].
+pub fn api_key_notice_path(key_id: KeyId) -> String {
+    format!("{API_KEY_NOTICES}/{key_id}")
+}
+
+/// Path prefix of [`api_key_notice_path`].
+pub const API_KEY_NOTICES: &str = "/internal/v1/api-key-notices";
+
+/// A new API key, for the notice to the administrators of its tenant. It contains no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKeyNotice {
+    /// Id of the key.
+    pub key_id: KeyId,
+    /// Tenant of the key.
+    pub tenant_id: TenantId,
+    /// Display name.
+    pub name: String,
+    /// Granted scopes.
+    pub scopes: Vec<Scope>,
+    /// The administrator who created the key.
+    pub created_by: UserId,
+    /// Time of the creation.
+    pub created_at: DateTime<Utc>,
+    /// Expiry time of the key.
+    pub expires_at: DateTime<Utc>,
+}
 
 /// The account status of a user. A record never overwrites one with a higher `version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

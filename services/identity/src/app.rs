@@ -1,6 +1,7 @@
 //! The use cases, one file per noun, and their unit of work.
 
 mod account_status;
+mod api_keys;
 pub(crate) mod invites;
 pub(crate) mod login;
 mod login_attempt;
@@ -13,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use audit::{AuditEvent, AuditLog};
-use authn::{PlatformSecret, SessionClient};
+use authn::{PlatformSecret, ServiceSecret, SessionClient};
 use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
@@ -49,6 +50,8 @@ pub(crate) struct App {
     /// The public origin.
     pub(crate) public_url: Url,
     pub(crate) platform_secret: PlatformSecret,
+    /// The secret of the internal API.
+    pub(crate) service_secret: ServiceSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
     pub(crate) limiter_keys: LimiterKeys,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::{PlatformSecret, SERVICE_TOKEN, SESSION_URL, SharedSecret};
+use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::NATS_URL;
 use contract::Secret;
 use database::DATABASE_URL;
@@ -33,8 +33,7 @@ service::variables! {
         pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of the session service.
         pub session_url: Url = SESSION_URL.required(),
-        pub(crate) service_token: Secret =
-            SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),
+        pub(crate) service_secret: ServiceSecret,
         pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),

@@ -2,6 +2,7 @@
 
 mod auth_password;
 mod callers;
+mod internal;
 mod invites;
 mod pages;
 mod tenants;
@@ -9,12 +10,14 @@ mod users;
 
 use std::sync::Arc;
 
-use authn::{CredentialVerifier, PlatformSecret};
+use authn::{CredentialVerifier, PlatformSecret, ServiceSecret, internal_only};
 use axum::extract::FromRef;
-use axum::routing::get;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, put};
 use axum::{Extension, Router};
+use contract::internal::API_KEY_NOTICES;
 use contract::{API_PREFIX, routes};
-use service::http::Api;
+use service::http::{Api, not_found};
 
 pub(crate) use self::pages::Pages;
 use crate::app::App;
@@ -54,6 +57,15 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .layer(Extension(Arc::new(pages)))
 }
 
+/// The internal API. Every request needs the service token.
+pub(crate) fn internal(app: App) -> Router {
+    Router::new()
+        .route(&format!("{API_KEY_NOTICES}/{{key_id}}"), put(internal::put_api_key_notice))
+        .fallback(not_found)
+        .layer(from_fn_with_state(app.service_secret.clone(), internal_only))
+        .with_state(app)
+}
+
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::new(app.sessions.clone())
@@ -63,5 +75,11 @@ impl FromRef<App> for Arc<dyn CredentialVerifier> {
 impl FromRef<App> for PlatformSecret {
     fn from_ref(app: &App) -> Self {
         app.platform_secret.clone()
+    }
+}
+
+impl FromRef<App> for ServiceSecret {
+    fn from_ref(app: &App) -> Self {
+        app.service_secret.clone()
     }
 }

@@ -141,10 +141,12 @@ fn write_file_blocking(directory: &Path, name: &str, bytes: &[u8]) -> io::Result
 mod tests {
     use std::sync::Arc;
 
-    use contract::TenantStatus;
     use contract::identity::{Quota, Tenant};
+    use contract::internal::ApiKeyNotice;
+    use contract::{Scope, TenantStatus};
     use hashing::{RawToken, SystemEntropy, TokenKind};
     use service::config::{Environment, Variables as _};
+    use tenancy::{KeyId, UserId};
 
     use super::*;
     use crate::branding::Branding;
@@ -157,6 +159,15 @@ mod tests {
         let values = Values::new("ada@acme.example", &tenant, DateTime::UNIX_EPOCH);
         let by_ada = Values { inviter: Some("ada@acme.example"), ..values };
         let token = RawToken::generate(TokenKind::Invite, &SystemEntropy);
+        let api_key = ApiKeyNotice {
+            key_id: KeyId::generate(),
+            tenant_id: tenant.tenant_id.clone(),
+            name: "fire\u{2028}walls".to_owned(),
+            scopes: vec![Scope::EventsWrite],
+            created_by: UserId::generate(),
+            created_at: DateTime::UNIX_EPOCH,
+            expires_at: DateTime::UNIX_EPOCH,
+        };
         let mut mails = Vec::new();
         for language in Language::ALL {
             let head = letterhead(&[("SVC_LANGUAGE", language.tag())]);
@@ -165,8 +176,9 @@ mod tests {
             let with_token = with_token.map(|letter| (letter, Some(token.digest())));
             let changes = [AdminChange::Invited, AdminChange::Promoted, AdminChange::Demoted];
             let notices = changes.map(|change| (head.admin_notice(change, &values), None));
-            let letters =
-                with_token.into_iter().chain([(head.password_changed(&values), None)]).chain(notices);
+            let others = [head.password_changed(&values), head.api_key_created(&api_key, &values)];
+            let others = others.map(|letter| (letter, None));
+            let letters = with_token.into_iter().chain(others).chain(notices);
             mails.extend(letters.map(|(letter, token)| Mail {
                 to: "ada@bücher.example".to_owned(),
                 letter,

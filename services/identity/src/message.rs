@@ -1,6 +1,7 @@
 //! The outbox messages of this service.
 
 use chrono::{DateTime, Utc};
+use contract::internal::ApiKeyNotice;
 use serde::{Deserialize, Serialize};
 use tenancy::{InviteId, UserId};
 
@@ -16,6 +17,8 @@ pub(crate) enum Message {
     MailNotice { user_id: UserId, changed_at: DateTime<Utc> },
     /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
     MailAdminNotice { recipient: UserId, notice: AdminNotice },
+    /// Mails the notice of a new API key to an administrator. One message per recipient.
+    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
@@ -48,7 +51,8 @@ pub(crate) enum AdminChange {
 /// The kinds of mails that keep an account secure, the most urgent first. They have their own relay, because invites, which a
 /// tenant can send in large numbers and to slow recipients, must not delay them. A mail is dead-lettered when its attempts are
 /// exhausted.
-pub(crate) const SECURITY_MAIL: &[&str] = &["mail_reset", "mail_notice", "mail_admin_notice"];
+pub(crate) const SECURITY_MAIL: &[&str] =
+    &["mail_reset", "mail_notice", "mail_admin_notice", "mail_api_key_notice"];
 /// The kinds of all other mails.
 pub(crate) const INVITE_MAIL: &[&str] = &["mail_invite"];
 /// The kinds of account status messages. They are retried without limit, because a disabled user would stay logged in.
@@ -56,6 +60,8 @@ pub(crate) const STATUS: &[&str] = &["push_user_status", "push_tenant_status"];
 
 #[cfg(test)]
 mod tests {
+    use tenancy::KeyId;
+
     use super::*;
 
     #[test]
@@ -63,11 +69,21 @@ mod tests {
         let (invite_id, user_id, time) = (InviteId::generate(), UserId::generate(), DateTime::UNIX_EPOCH);
         let change = AdminChange::Invited;
         let notice = AdminNotice { change, user_id, changed_by: None, changed_at: time };
+        let key = ApiKeyNotice {
+            key_id: KeyId::generate(),
+            tenant_id: "acme".parse().unwrap(),
+            name: "firewalls".to_owned(),
+            scopes: Vec::new(),
+            created_by: user_id,
+            created_at: time,
+            expires_at: time,
+        };
         for (message, kinds) in [
             (Message::MailInvite { invite_id, expires_at: time }, INVITE_MAIL),
             (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
             (Message::MailNotice { user_id, changed_at: time }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice }, SECURITY_MAIL),
+            (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -45,6 +45,9 @@ impl Deliver for Delivery {
             Message::MailAdminNotice { recipient, notice } => {
                 app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
+            Message::MailApiKeyNotice { recipient, notice } => {
+                app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
+            }
             Message::MailNotice { user_id, changed_at } => {
                 app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
             }

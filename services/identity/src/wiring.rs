@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::{AuditLog, AuditStream, Publication};
-use authn::{SERVICE_TOKEN_PREVIOUS, SessionClient};
+use authn::SessionClient;
 use chrono::TimeDelta;
 use database::Database;
 use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
@@ -39,8 +39,7 @@ pub struct Identity;
 impl Program for Identity {
     const NAME: &'static str = "identity";
     const ABOUT: &'static str = "The identity service: tenants, users, invites and passwords.";
-    // The previous service token is accepted because all services can share one environment.
-    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, SERVICE_TOKEN_PREVIOUS];
+    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL];
     type Config = Config;
     type Command = Command;
 
@@ -103,7 +102,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
         database: database.clone(),
-        sessions: SessionClient::new(config.session_url, config.service_token.expose())?,
+        sessions: SessionClient::new(config.session_url, config.service_secret.token())?,
         hashes: Arc::new(hashes),
         clock: Arc::clone(&clock),
         entropy,
@@ -117,6 +116,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         max_pending_invites: config.max_pending_invites,
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
+        service_secret: config.service_secret,
         audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
         limiter_keys,
@@ -158,6 +158,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let pages = Pages::new(config.branding, config.min_length)?;
+    let internal = Some(edge.wrap(http::internal(app.clone())));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
-    Ok(Routers { public: edge.wrap(public), internal: None, connections: config.connections })
+    Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
 }

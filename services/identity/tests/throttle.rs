@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
+#[path = "throttle/api_key_notices.rs"]
+mod api_key_notices;
 #[path = "throttle/back_off.rs"]
 mod back_off;
 #[path = "throttle/context.rs"]

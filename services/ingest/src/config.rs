@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use authn::{InvalidSecret, SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, SESSION_URL, ServiceSecret, SharedSecret};
-use bus::{Durability, EventStreams, InvalidationKeys, NATS_URL, Profile};
+use authn::{SESSION_URL, ServiceSecret};
+use bus::{Durability, EventStreams, NATS_URL, Profile};
 use contract::Secret;
 use service::config::{Setting, Variable, parse_bytes};
 use service::http::ConnectionSettings;
@@ -17,10 +17,7 @@ service::variables! {
         pub(crate) public_url: Url = PUBLIC_URL.required_with(parse_origin),
         pub(crate) connections: ConnectionSettings,
         pub(crate) session_url: Url = SESSION_URL.required(),
-        pub(crate) service_token: Secret =
-            SERVICE_TOKEN.required_with(|text| SharedSecret::service(text).map(|_| Secret::new(text))),
-        pub(crate) previous_service_token: Option<SharedSecret> =
-            SERVICE_TOKEN_PREVIOUS.optional_with(SharedSecret::service),
+        pub(crate) service_secret: ServiceSecret,
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         /// Handling of the streams at start: `ensure` creates missing ones, and updates retention, size and compression of existing
         /// ones; `verify` changes nothing and logs a warning if these settings differ.
@@ -77,12 +74,6 @@ pub(crate) enum StreamMode {
 }
 
 impl Config {
-    /// The keys that authenticate invalidations.
-    pub(crate) fn invalidation_keys(&self) -> Result<InvalidationKeys, InvalidSecret> {
-        let current = SharedSecret::service(self.service_token.expose())?;
-        Ok(ServiceSecret(current.or(self.previous_service_token.clone())).invalidation_keys())
-    }
-
     pub(crate) fn profile(&self) -> Profile {
         Profile {
             durability: self.durability,

@@ -72,8 +72,8 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     nats.wait_for_broker = true;
     // Each NATS user can subscribe only to its own inbox prefix (deploy/nats/accounts.conf).
     nats.inbox_prefix = Some("_INBOX.ingest".to_owned());
-    let sessions = SessionClient::new(config.session_url.clone(), config.service_token.expose())?;
-    let feed = Feed { nats: nats.clone(), keys: config.invalidation_keys()? };
+    let sessions = SessionClient::new(config.session_url.clone(), config.service_secret.token())?;
+    let feed = Feed { nats: nats.clone(), keys: config.service_secret.invalidation_keys() };
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let (mode, profile) = (config.stream_mode, config.profile());

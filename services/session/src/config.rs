@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::ServiceSecret;
+use authn::{IDENTITY_URL, ServiceSecret};
 use bus::NATS_URL;
 use contract::Secret;
 use database::DATABASE_URL;
@@ -12,6 +12,7 @@ use ratelimit::{Limit, Rate};
 use service::config::{Setting, Variable};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
+use url::Url;
 
 use crate::domain::session::Lifetimes;
 
@@ -28,6 +29,8 @@ service::variables! {
         pub public_url: String = PUBLIC_URL.required_with(parse_origin),
         /// Secret of the internal API.
         pub service_secret: ServiceSecret,
+        /// Internal API of the identity service.
+        pub identity_url: Url = IDENTITY_URL.required(),
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         /// Idle timeout of a session from a password login.

@@ -12,6 +12,7 @@ mod domain {
     pub(crate) mod user_code;
 }
 mod http;
+mod message;
 mod store;
 mod tasks;
 mod wiring;

@@ -1,14 +1,18 @@
-//! Periodic tasks: delete inactive rows, audit expired sessions, count active sessions.
+//! Background tasks: report API keys to the identity service, delete inactive rows, audit expired sessions, count active sessions.
 
 use std::iter::repeat_with;
 use std::time::Duration;
 
+use authn::InternalClient;
 use chrono::TimeDelta;
+use contract::internal::api_key_notice_path;
+use database::outbox::{Deliver, DeliveryError, OutboxMessage};
 use prometheus_client::metrics::gauge::Gauge;
 use service::{Tasks, chain};
 use tenancy::OutboxId;
 
 use crate::app::App;
+use crate::message::Message;
 use crate::store::{api_key, device_grant, session};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(10);
@@ -19,6 +23,17 @@ const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
 const GAUGE_INTERVAL: Duration = Duration::from_secs(30);
 /// Rows per statement. Small, so that requests do not wait for locks and the relay sees audit events soon.
 const BATCH: u16 = 500;
+
+/// Delivers the messages for the identity service.
+pub(crate) struct Reports(pub(crate) InternalClient);
+
+impl Deliver for Reports {
+    async fn deliver(&self, message: &OutboxMessage) -> Result<(), DeliveryError> {
+        let Message::ReportApiKey { notice } = message.decode()?;
+        let reported = self.0.put(&api_key_notice_path(notice.key_id), &notice).await;
+        reported.map_err(|error| DeliveryError::Transient(chain(&error)))
+    }
+}
 
 /// Deletes sessions, API keys and device grants a day after they became inactive, until the process stops.
 pub(crate) async fn purge(app: App, tasks: Tasks) {

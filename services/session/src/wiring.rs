@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use audit::{AuditLog, AuditStream, Publication};
-use authn::IntrospectionBatcher;
+use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
 use database::Database;
 use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
+use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, SystemEntropy};
 use ratelimit::Limiter;
 use service::clock::SystemClock;
@@ -22,6 +23,8 @@ use service::{Clock, Tasks};
 use crate::app::App;
 use crate::app::introspection::CredentialLookup;
 use crate::config::Config;
+use crate::message::REPORTS;
+use crate::tasks::Reports;
 use crate::{http, tasks as periodic};
 
 /// The migrations of the schema `session`.
@@ -83,7 +86,7 @@ pub struct Parts {
 /// Builds the routers and starts the background tasks.
 ///
 /// # Errors
-/// The URL of the broker is malformed.
+/// The URL of the broker is malformed, or the HTTP client cannot be created.
 pub fn build(
     config: Config,
     parts: Parts,
@@ -103,6 +106,17 @@ pub fn build(
     let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     publication.start(AuditStream::OfTenants, metrics, &tasks)?;
+    let relay = Relay {
+        database: database.clone(),
+        name: "api_key_report",
+        kinds: REPORTS,
+        retry_policy: RetryPolicy::Unlimited,
+        timeout: DELIVERY_TIMEOUT,
+        concurrency: CONCURRENCY,
+        deliver: Reports(InternalClient::new(config.identity_url.clone(), config.service_secret.token())?),
+        clock: Arc::clone(&clock),
+    };
+    tasks.spawn("api_key_report", relay.run(tasks.clone()));
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
     let app = App {
         database,

@@ -1,5 +1,5 @@
-//! The three services in one process: one public router that routes by path prefix, and the internal API of session on
-//! loopback.
+//! The three services in one process: one public router that routes by path prefix, and the internal APIs of identity and session
+//! on loopback.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -62,17 +62,18 @@ pub async fn start(
     readiness: &Readiness,
     telemetry: &Telemetry,
 ) -> anyhow::Result<Routers> {
-    let internal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let session_url = format!("http://{}", internal.local_addr()?);
-    let [for_identity, for_session, for_ingest] = environments(settings, environment, session_url);
+    let (of_identity, of_session) = (bind_internal().await?, bind_internal().await?);
+    let urls = InternalUrls { identity: url(&of_identity)?, session: url(&of_session)? };
+    let [for_identity, for_session, for_ingest] = environments(settings, environment, &urls);
 
     let session = start_service::<Session>(&for_session, tasks, readiness, telemetry).await?;
-    if let Some(router) = session.internal {
-        let serve = service::http::serve(internal, router, tasks.clone(), tasks.stopping().clone());
+    let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
+    for (listener, internal) in [(of_identity, identity.internal), (of_session, session.internal)] {
+        let Some(router) = internal else { continue };
+        let serve = service::http::serve(listener, router, tasks.clone(), tasks.stopping().clone());
         // Stops after the public port is drained: requests in flight there still use it.
         tasks.spawn("internal API", serve);
     }
-    let identity = start_service::<Identity>(&for_identity, tasks, readiness, telemetry).await?;
     let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
     let public = route_by_path(identity.public, session.public, ingest.public);
     // All services have the same environment, so their settings are equal.
@@ -84,7 +85,7 @@ pub async fn start(
 /// # Errors
 /// All errors of the configuration.
 pub fn check(settings: &Settings, environment: &Environment) -> Result<(), ConfigErrors> {
-    let [identity, session, ingest] = environments(settings, environment, "http://session".to_owned());
+    let [identity, session, ingest] = environments(settings, environment, &InternalUrls::default());
     let checked = [
         process::check::<Identity>(&identity),
         process::check::<Session>(&session),
@@ -96,12 +97,33 @@ pub fn check(settings: &Settings, environment: &Environment) -> Result<(), Confi
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors.into_iter().collect())) }
 }
 
+/// The URLs of the internal APIs.
+struct InternalUrls {
+    identity: String,
+    session: String,
+}
+
+impl Default for InternalUrls {
+    fn default() -> Self {
+        Self { identity: "http://identity".to_owned(), session: "http://session".to_owned() }
+    }
+}
+
+async fn bind_internal() -> std::io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+}
+
+fn url(listener: &TcpListener) -> std::io::Result<String> {
+    Ok(format!("http://{}", listener.local_addr()?))
+}
+
 /// Returns the environments of identity, session and ingest.
-fn environments(settings: &Settings, environment: &Environment, session_url: String) -> [Environment; 3] {
+fn environments(settings: &Settings, environment: &Environment, urls: &InternalUrls) -> [Environment; 3] {
     let common = environment.clone().with([
         ("SVC_PUBLIC_URL", settings.public_url.clone()),
         ("SVC_SERVICE_TOKEN", settings.service_token.clone()),
-        ("SVC_SESSION_URL", session_url),
+        ("SVC_IDENTITY_URL", urls.identity.clone()),
+        ("SVC_SESSION_URL", urls.session.clone()),
     ]);
     let for_session = common.clone().with([
         ("SVC_DATABASE_URL", &settings.session_database_url),

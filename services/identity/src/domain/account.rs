@@ -6,7 +6,7 @@ use contract::{TenantStatus, UserStatus};
 use hashing::PasswordDigest;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use tenancy::{TenantId, UserId};
+use tenancy::{KeyId, TenantId, UserId};
 
 use super::email::EmailKey;
 
@@ -62,7 +62,7 @@ impl LimiterKey {
     }
 }
 
-/// The key of the recipient of a mail, whatever its tenant.
+/// What mails are counted for: a recipient, whatever its tenant, or an API key.
 pub(crate) struct RecipientKey([u8; 32]);
 
 impl RecipientKey {
@@ -112,6 +112,11 @@ impl LimiterKeys {
     pub(crate) fn recipient(&self, email: &EmailKey) -> RecipientKey {
         // The key of an account begins with a tenant id.
         RecipientKey(self.current.digest_of(&format!("\0recipient\0{}", email.as_str())))
+    }
+
+    /// Returns the key of the notice of an API key.
+    pub(crate) fn api_key(&self, key_id: KeyId) -> RecipientKey {
+        RecipientKey(self.current.digest_of(&format!("\0api_key\0{key_id}")))
     }
 }
 

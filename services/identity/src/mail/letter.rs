@@ -7,6 +7,7 @@ use askama::Template;
 use chrono::{DateTime, Utc};
 use contract::API_PREFIX;
 use contract::identity::Tenant;
+use contract::internal::ApiKeyNotice;
 use hashing::RawToken;
 use url::Url;
 
@@ -92,6 +93,14 @@ const ADMIN_CHANGED: Keys = Keys {
     closing: "mail.admin_changed.closing",
 };
 
+const API_KEY_CREATED: Keys = Keys {
+    title: "mail.api_key.title",
+    lead: "mail.api_key.lead",
+    open: "mail.admin_changed.open",
+    label: "mail.admin_changed.label",
+    closing: "mail.api_key.closing",
+};
+
 /// The values that the texts of a mail can name.
 pub(crate) struct Values<'a> {
     /// `{account}`: the address that the mail is for, as typed.
@@ -104,21 +113,29 @@ pub(crate) struct Values<'a> {
     pub(crate) inviter: Option<&'a str>,
     /// `{changed_by}`: the address of the person who made a change; `None` for the platform administrator.
     pub(crate) changed_by: Option<&'a str>,
+    /// `{key_name}`, `{scopes}` and `{expires}`: a new API key.
+    pub(crate) api_key: Option<&'a ApiKeyNotice>,
+    /// `{command}`: a command that the recipient can run.
+    pub(crate) command: Option<&'a str>,
 }
 
 impl<'a> Values<'a> {
     /// The values of a mail to an account of a tenant.
     pub(crate) fn new(account: &'a str, tenant: &'a Tenant, time: DateTime<Utc>) -> Self {
-        Self { account, tenant, time, inviter: None, changed_by: None }
+        Self { account, tenant, time, inviter: None, changed_by: None, api_key: None, command: None }
     }
 
     /// Replaces the names in a text by their values, each in one line.
     fn fill(&self, text: &str) -> String {
         let tenant_id = self.tenant.tenant_id.as_str();
-        let time = self.time.format("%Y-%m-%d %H:%M UTC").to_string();
+        let time = minute(self.time);
         let (account, tenant) = (one_line(self.account), one_line(&self.tenant.display_name));
         let inviter = self.inviter.map(one_line).unwrap_or_default();
         let changed_by = self.changed_by.map(one_line).unwrap_or_default();
+        let (name, scopes, expires) = self.api_key.map_or_else(Default::default, |key| {
+            let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+            (one_line(&key.name), scopes.join(", "), minute(key.expires_at))
+        });
         let values = [
             ("account", &*account),
             ("tenant", &*tenant),
@@ -126,6 +143,10 @@ impl<'a> Values<'a> {
             ("time", &*time),
             ("inviter", &*inviter),
             ("changed_by", &*changed_by),
+            ("key_name", &*name),
+            ("scopes", &*scopes),
+            ("expires", &*expires),
+            ("command", self.command.unwrap_or_default()),
         ];
         filled(text, &values)
     }
@@ -171,6 +192,15 @@ impl Letterhead {
         let platform = self.texts.get("mail.admin_changed.platform");
         let values = Values { changed_by: values.changed_by.or(Some(platform)), ..*values };
         self.letter(&Keys { title, lead, ..ADMIN_CHANGED }, &values, &page, None)
+    }
+
+    /// The notice to an administrator that `values.changed_by` created an API key at `values.time`.
+    pub(crate) fn api_key_created(self: &Arc<Self>, notice: &ApiKeyNotice, values: &Values<'_>) -> Letter {
+        let tenant_id = &values.tenant.tenant_id;
+        let command =
+            format!("svc api-keys revoke {} --tenant {tenant_id} --base-url {}", notice.key_id, self.origin);
+        let values = Values { api_key: Some(notice), command: Some(&command), ..*values };
+        self.letter(&API_KEY_CREATED, &values, &format!("sessions#tenant={tenant_id}"), None)
     }
 
     /// A mail with a token for a page, or for a command. The token is in the fragment of the link, which browsers do not send.
@@ -245,6 +275,10 @@ impl Letter {
     pub(crate) fn html(&self) -> Result<String, askama::Error> {
         Html { letter: self, head: &self.head }.render()
     }
+}
+
+fn minute(time: DateTime<Utc>) -> String {
+    time.format("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// Replaces line breaks and control characters by spaces, so that user input cannot add lines to a mail.

@@ -390,6 +390,20 @@ pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<UserId>,
     Ok(admins)
 }
 
+/// Returns the active administrators of the tenant in the order of their addresses.
+pub(crate) async fn list_active_admins(tx: &mut TenantTx) -> Result<Vec<(UserId, EmailKey)>, Error> {
+    let admins = sqlx::query!(
+        r#"-- user.list_active_admins
+        select user_id as "user_id: UserId", email_key
+        from identity.users
+        where role = 'admin' and status = 'active'
+        order by email_key"#
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(admins.into_iter().map(|admin| (admin.user_id, EmailKey::from_stored(admin.email_key))).collect())
+}
+
 /// Sets role and status. With `revokes_sessions`, all sessions of the user are revoked.
 pub(crate) async fn mark_status(
     tx: &mut TenantTx,

@@ -8,10 +8,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use hashing::{Entropy, RawToken, SystemEntropy, TokenKind};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use serde::Serialize;
 use serde_json::{Value, json};
 use service::Tasks;
 use service::clock::ManualClock;
 use service::config::{Environment, Variables as _};
+use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
 use testkit::{LIMITS_OFF, PASSWORD, TestDatabase};
 use tokio::net::TcpListener;
@@ -24,6 +26,7 @@ pub(crate) const SECRET: &str = "a secret of thirty-two characters or more";
 
 pub(crate) struct Context {
     public: Router,
+    internal: Router,
     clock: Arc<ManualClock>,
     pub(crate) database: TestDatabase,
     environment: Environment,
@@ -50,8 +53,9 @@ impl Context {
             ("SVC_ARGON2_MEMORY_COST", "64"),
             ("SVC_HASH_WORKERS", "2"),
         ]);
-        let public = build(&environment, &database, &clock, Arc::new(SystemEntropy), &tasks);
-        let context = Self { public, clock, database, environment, tasks };
+        let Routers { public, internal, .. } =
+            build(&environment, &database, &clock, Arc::new(SystemEntropy), &tasks);
+        let context = Self { public, internal: internal.unwrap(), clock, database, environment, tasks };
         let tenant = json!({
             "tenant_id": "acme", "display_name": "Acme", "admin_email": EMAIL, "delivery": "response"
         });
@@ -67,8 +71,11 @@ impl Context {
     /// Restarts the service with additional variables.
     pub(crate) fn restarted_with(&self, variables: &[(&str, &str)], entropy: Arc<dyn Entropy>) -> Self {
         let environment = self.environment.clone().with(variables.iter().copied());
+        let Routers { public, internal, .. } =
+            build(&environment, &self.database, &self.clock, entropy, &self.tasks);
         Self {
-            public: build(&environment, &self.database, &self.clock, entropy, &self.tasks),
+            public,
+            internal: internal.unwrap(),
             clock: Arc::clone(&self.clock),
             database: TestDatabase::clone(&self.database),
             environment,
@@ -83,6 +90,16 @@ impl Context {
         }
         let request = request.body(Body::from(body.to_string())).unwrap();
         self.public.clone().oneshot(request).await.unwrap()
+    }
+
+    /// Puts an object to the internal API. Returns the status.
+    pub(crate) async fn put_internal(&self, path: &str, token: Option<&str>, body: &impl Serialize) -> u16 {
+        let mut request = Request::put(path).header("Content-Type", "application/json");
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Body::from(serde_json::to_vec(body).unwrap())).unwrap();
+        self.internal.clone().oneshot(request).await.unwrap().status().as_u16()
     }
 
     /// The value of `Authorization` of the platform administrator.
@@ -189,7 +206,7 @@ fn build(
     clock: &Arc<ManualClock>,
     entropy: Arc<dyn Entropy>,
     tasks: &Tasks,
-) -> Router {
+) -> Routers {
     let parts = identity::Parts {
         database: database.pool("svc_identity").unwrap(),
         clock: clock.clone(),
@@ -197,7 +214,7 @@ fn build(
         tasks: tasks.clone(),
         telemetry: Telemetry::start("test", &TraceSettings::default()).unwrap(),
     };
-    identity::build(identity::Config::load(environment).unwrap(), parts).unwrap().public
+    identity::build(identity::Config::load(environment).unwrap(), parts).unwrap()
 }
 
 pub(crate) async fn json_of(response: Response<Body>) -> Value {

@@ -3,7 +3,7 @@
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
-use contract::internal::SubjectRecord;
+use contract::internal::{ApiKeyNotice, SubjectRecord};
 use contract::session::{ApiKey, CreateApiKey};
 use contract::{Page, ProblemKind, Secret};
 use database::TenantTx;
@@ -15,6 +15,7 @@ use tenancy::KeyId;
 use super::App;
 use super::sessions::{lock_session, require_session};
 use crate::domain::api_key::{InvalidApiKey, NewApiKey};
+use crate::message::Message;
 use crate::store::{account_status, api_key};
 
 /// The maximum number of active keys of a tenant. It is far above the number of programs of a tenant, and bounds the rows that one
@@ -63,6 +64,16 @@ impl App {
         };
         self.audit.record(&mut tx, event);
         let created_at = tx.now();
+        let notice = ApiKeyNotice {
+            key_id: id,
+            tenant_id: tx.tenant_id().clone(),
+            name: key.name.clone(),
+            scopes: key.scopes.clone(),
+            created_by: user_id,
+            created_at,
+            expires_at: key.expires_at,
+        };
+        tx.send(&Message::ReportApiKey { notice });
         tx.commit().await?;
         Ok(ApiKey {
             id,

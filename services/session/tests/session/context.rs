@@ -37,6 +37,8 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) async fn start() -> Self {
+        // Fails when another test of this process has installed the same provider.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let database = TestDatabase::create().await.unwrap();
         let environment = Environment::from_pairs([
             ("SVC_DATABASE_URL", database.url("svc_session").as_str()),

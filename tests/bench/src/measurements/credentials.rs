@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use authn::{
     CredentialCache, CredentialVerifier as _, Feed, Introspection, IntrospectionBatcher, Introspector as _,
-    ServiceSecret, SharedSecret,
+    ServiceSecret,
 };
 use futures::future::try_join_all;
 use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
@@ -78,11 +78,11 @@ impl Bench<'_> {
     async fn cached_checks(&mut self, digests: &[TokenDigest]) -> anyhow::Result<()> {
         let lookups = Arc::new(AtomicUsize::new(0));
         let secrets = &self.system.run_file.platform_token_file;
-        let token =
-            SharedSecret::service(std::fs::read_to_string(secrets.with_file_name("service-token"))?.trim())?;
+        let secret =
+            ServiceSecret::new(std::fs::read_to_string(secrets.with_file_name("service-token"))?.trim())?;
         let feed = Feed {
             nats: bus::Config::new(&*self.system.run_file.nats_url, "bench"),
-            keys: ServiceSecret(token).invalidation_keys(),
+            keys: secret.invalidation_keys(),
         };
         let telemetry = Telemetry::start("bench", &TraceSettings::default())?;
         let introspector = CountingIntrospector::new(&lookups);

@@ -1,0 +1,80 @@
+//! Client of the internal API of a service. Its requests have the service token.
+
+use std::sync::Arc;
+
+use http::Method;
+use reqwest::Response;
+use serde::Serialize;
+use service::config::Variable;
+use service::telemetry::outgoing_headers;
+use url::Url;
+
+use crate::Unavailable;
+use crate::batcher::LOOKUP_TIMEOUT;
+
+/// Address of the internal API of the session service.
+pub const SESSION_URL: Variable = Variable {
+    name: "SVC_SESSION_URL",
+    form: "URL",
+    default: Some("http://session:8081"),
+    secret: false,
+    meaning: "URL of the internal API of session.",
+};
+/// Address of the internal API of the identity service.
+pub const IDENTITY_URL: Variable = Variable {
+    name: "SVC_IDENTITY_URL",
+    form: "URL",
+    default: Some("http://identity:8081"),
+    secret: false,
+    meaning: "URL of the internal API of identity.",
+};
+
+/// Client of the internal API of one service. Clones share the connections.
+#[derive(Clone)]
+pub struct InternalClient {
+    http: reqwest::Client,
+    origin: Url,
+    service_token: Arc<str>,
+}
+
+impl InternalClient {
+    /// Returns a client of the API at this origin.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be created.
+    pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
+        // Internal traffic never uses a proxy of the environment.
+        let mut http =
+            reqwest::Client::builder().no_proxy().timeout(LOOKUP_TIMEOUT).connect_timeout(LOOKUP_TIMEOUT);
+        if origin.scheme() == "http" {
+            // Plain HTTP needs no certificates. Otherwise every start would read and parse those of the machine.
+            http = http.tls_certs_only([]);
+        }
+        let http = http.build()?;
+        Ok(Self { http, origin, service_token: service_token.into() })
+    }
+
+    /// Puts an object.
+    ///
+    /// # Errors
+    /// The service is not available, or rejected the object.
+    pub async fn put(&self, path: &str, body: &impl Serialize) -> Result<(), Unavailable> {
+        self.send(Method::PUT, path, body).await?.error_for_status().map_err(unavailable)?;
+        Ok(())
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Response, Unavailable> {
+        let url = self.origin.join(path).map_err(Unavailable::because)?;
+        let request = self.http.request(method, url).headers(outgoing_headers());
+        request.bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
+    }
+}
+
+pub(crate) fn unavailable(error: reqwest::Error) -> Unavailable {
+    Unavailable::because(error)
+}

@@ -1,0 +1,68 @@
+//! Notices of new API keys, which session reports.
+
+use std::sync::Arc;
+
+use contract::UserStatus;
+use contract::internal::ApiKeyNotice;
+use database::Error;
+use tenancy::{Actor, TenantId, TenantScope, UserId};
+
+use super::App;
+use crate::mail::{Letterhead, Mail, Values};
+use crate::message::Message;
+use crate::store::recipient::{self, MailLimit};
+use crate::store::{tenant, user};
+
+/// Notices per administrator. An attacker with a session of an administrator cannot fill the mailboxes of the others, and the
+/// first keys are reported in any case.
+const NOTICE_MAILS: MailLimit = MailLimit { name: "api_key_recipient", per_hour: 10 };
+/// A key is reported once per hour, which is longer than session takes to repeat a report without a response.
+const REPORTS: MailLimit = MailLimit { name: "api_key", per_hour: 1 };
+
+impl App {
+    /// Sends the notice of a new key to the active administrators of its tenant, if mail is configured. A repeated report has no
+    /// effect within an hour.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn announce_api_key(&self, notice: &ApiKeyNotice) -> Result<(), Error> {
+        if !self.can_mail {
+            return Ok(());
+        }
+        let scope = TenantScope::of_internal_record(notice.tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        let report = self.limiter_keys.api_key(notice.key_id);
+        if recipient::count_mail(&mut tx, &REPORTS, &report).await?.is_some() {
+            return Ok(());
+        }
+        // In the order of their addresses in every transaction, so that two transactions do not wait for each other.
+        for (recipient, email) in user::list_active_admins(&mut tx).await? {
+            match tx.count_mail(&NOTICE_MAILS, &email).await? {
+                None => tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() }),
+                Some(_) => {
+                    tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached")
+                }
+            }
+        }
+        tx.commit().await
+    }
+
+    /// Composes the notice of a new key to an administrator; `None` if the recipient is no longer active.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn compose_api_key_notice(
+        &self,
+        head: &Arc<Letterhead>,
+        tenant_id: &TenantId,
+        recipient: UserId,
+        notice: &ApiKeyNotice,
+    ) -> Result<Option<Mail>, Error> {
+        let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+        let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
+        let to = to.filter(|user| user.status == UserStatus::Active);
+        let (Some(tenant), Some(to)) = (tenant, to) else { return Ok(None) };
+        let creator = user::find(&mut tx, notice.created_by).await?;
+        let creator = creator.map_or_else(|| notice.created_by.to_string(), |user| user.email);
+        let values =
+            Values { changed_by: Some(&creator), ..Values::new(&to.email, &tenant, notice.created_at) };
+        let letter = head.api_key_created(notice, &values);
+        Ok(Some(Mail { to: to.email, letter, token: None }))
+    }
+}
