@@ -2,6 +2,7 @@
 
 pub mod body;
 mod client_address;
+mod connection_metrics;
 mod connections;
 pub mod edge;
 mod extract;

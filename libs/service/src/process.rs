@@ -219,8 +219,8 @@ async fn serve<P: Program>(
         tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
     }
     tracing::info!(service = P::NAME, address = %public.local_addr()?, "service started");
-    let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
-    tasks.spawn_listener(http::serve_public(public, routers.public, routers.connections, tracked, drain));
+    let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
+    tasks.spawn_listener(http::serve_public(public, routers.public, routers.connections, tracked, metrics));
     started.open();
     close_when_draining(tasks, started);
     Ok(())

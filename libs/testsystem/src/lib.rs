@@ -112,13 +112,12 @@ impl TestSystem {
         let serve_admin = service::http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone());
         tasks.spawn("admin", serve_admin);
         let routers = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
-        let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
         tasks.spawn_listener(service::http::serve_public(
             listener,
             routers.public,
             routers.connections,
-            tracked,
-            drain,
+            tasks.clone(),
+            telemetry.metrics().clone(),
         ));
         let system = Self {
             base_url,

@@ -78,8 +78,8 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
     let Routers { public: router, connections, .. } =
         services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
-    let (tracked, drain) = (tasks.clone(), tasks.draining().clone());
-    tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, drain));
+    let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
+    tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, metrics));
     wait_until_ready(&readiness, tasks).await?;
 
     let invite_file = data.secrets().join("first-invite");

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::connection_metrics::{ConnectionMetrics, Reason};
 use crate::LogThrottle;
 
 /// Timeout of a connection without a request. It exceeds the 90 s of common proxies, so that the proxy closes an idle
@@ -69,6 +70,7 @@ struct Shared {
     head_memory: Arc<Semaphore>,
     awaited_bodies: AtomicUsize,
     too_many_bodies: Notify,
+    metrics: ConnectionMetrics,
 }
 
 #[derive(Debug)]
@@ -115,7 +117,10 @@ impl Connection {
         if more > 0 {
             let more = u32::try_from(more).map_err(io::Error::other)?;
             let permit = Arc::clone(&self.shared.head_memory).try_acquire_many_owned(more);
-            let permit = permit.map_err(|_| io::Error::other("memory of request heads is used up"))?;
+            let permit = permit.map_err(|_| {
+                self.shared.metrics.closed(Reason::HeadMemory);
+                io::Error::other("memory of request heads is used up")
+            })?;
             match reserved {
                 Some(reserved) => reserved.merge(permit),
                 None => *reserved = Some(permit),
@@ -154,7 +159,7 @@ impl Connection {
             }
             // Bounds the memory while the search for the slowest ones has not finished.
             if awaited >= 2 * self.shared.limits.awaited_bodies {
-                self.abort();
+                self.abort(Reason::BodyLimit);
             }
         }
         if was_awaited && !is_awaited {
@@ -209,7 +214,8 @@ impl Connection {
         let _ = self.task.set(task);
     }
 
-    fn abort(&self) {
+    fn abort(&self, reason: Reason) {
+        self.shared.metrics.closed(reason);
         if let Some(task) = self.task.get() {
             task.abort();
         }
@@ -263,12 +269,13 @@ pub(super) enum Full {
 }
 
 impl Connections {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
+    pub(super) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
         let shared = Shared {
             limits,
             head_memory: Arc::new(Semaphore::new(limits.head_memory)),
             awaited_bodies: AtomicUsize::new(0),
             too_many_bodies: Notify::new(),
+            metrics,
         };
         Arc::new(Self {
             shared: Arc::new(shared),
@@ -289,7 +296,10 @@ impl Connections {
                 "connection limit of a client address reached; longest idle connection closed",
                 peer,
             );
-            table.close_idle_of(network).ok_or(Full::Address)?;
+            table.close_idle_of(network).ok_or_else(|| {
+                self.shared.metrics.closed(Reason::Rejected);
+                Full::Address
+            })?;
         }
         if table.count >= limits.connections {
             self.log_limit("connection limit reached; longest idle connection closed", peer);
@@ -319,8 +329,13 @@ impl Connections {
         let all = table.networks.values().flat_map(HashMap::values);
         let expired: Vec<_> = all.filter(|connection| connection.is_expired(now)).cloned().collect();
         for connection in expired {
-            table.close(&connection);
+            table.close(&connection, Reason::Timeout);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn metrics(&self) -> &ConnectionMetrics {
+        &self.shared.metrics
     }
 
     /// Waits until too many requests wait for their bodies.
@@ -339,7 +354,7 @@ impl Connections {
         if slow.len() > limit {
             slow.sort_unstable_by_key(|(since, _)| *since);
             for (_, connection) in &slow[..slow.len() - limit * 7 / 8] {
-                table.close(connection);
+                table.close(connection, Reason::BodyLimit);
             }
         }
     }
@@ -362,6 +377,7 @@ impl Table {
     }
 
     fn insert(&mut self, connection: Arc<Connection>) {
+        connection.shared.metrics.open.inc();
         self.networks.entry(connection.network).or_default().insert(connection.id, connection);
         self.count += 1;
     }
@@ -372,13 +388,16 @@ impl Table {
         if network.is_empty() {
             self.networks.remove(&connection.network);
         }
-        self.count -= usize::from(is_removed);
+        if is_removed {
+            self.count -= 1;
+            connection.shared.metrics.open.dec();
+        }
         is_removed
     }
 
-    fn close(&mut self, connection: &Connection) {
+    fn close(&mut self, connection: &Connection, reason: Reason) {
         self.remove(connection);
-        connection.abort();
+        connection.abort(reason);
     }
 
     fn close_idle_of(&mut self, network: IpAddr) -> Option<()> {
@@ -386,7 +405,7 @@ impl Table {
         let ranked = own.filter_map(|connection| Some((connection.rank()?, connection)));
         let (_, connection) = ranked.min_by_key(|(rank, _)| *rank)?;
         let connection = Arc::clone(connection);
-        self.close(&connection);
+        self.close(&connection, Reason::AddressLimit);
         Some(())
     }
 
@@ -395,7 +414,7 @@ impl Table {
         for _ in 0..2 {
             while let Some((rank, connection)) = self.candidates.pop() {
                 if connection.rank() == Some(rank) && self.remove(&connection) {
-                    connection.abort();
+                    connection.abort(Reason::Limit);
                     return Some(());
                 }
             }

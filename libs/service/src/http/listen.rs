@@ -22,10 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::TrustedProxies;
+use super::connection_metrics::ConnectionMetrics;
 use super::connections::{Connection, Connections, Full, Limits, Registration};
 use super::stream::{RequestBody, ResponseBody, Stream};
 use crate::Tasks;
 use crate::config::Variable;
+use crate::telemetry::Metrics;
 
 /// Size limit of a request head. A larger one gets 431, except for one of up to twice the size that arrives at once.
 const MAX_HEAD: usize = 32 * 1024;
@@ -59,19 +61,21 @@ crate::variables! {
 
 /// Serves a router to other services until `drain` is cancelled. Returns after the last response.
 pub async fn serve(listener: TcpListener, router: Router, tasks: Tasks, drain: CancellationToken) {
-    Server::new(Limits::INTERNAL, TrustedProxies::default(), router, tasks).run(listener, drain).await;
+    let connections = Connections::new(Limits::INTERNAL, ConnectionMetrics::default());
+    Server::new(connections, TrustedProxies::default(), router, tasks).run(listener, drain).await;
 }
 
-/// Serves a router to clients until `drain` is cancelled. Returns after the last response.
+/// Serves a router to clients until the tasks drain. Returns after the last response.
 pub async fn serve_public(
     listener: TcpListener,
     router: Router,
     settings: ConnectionSettings,
     tasks: Tasks,
-    drain: CancellationToken,
+    metrics: Metrics,
 ) {
-    let limits = Limits::public(settings.per_address);
-    Server::new(limits, settings.proxies, router, tasks).run(listener, drain).await;
+    let (limits, drain) = (Limits::public(settings.per_address), tasks.draining().clone());
+    let connections = Connections::new(limits, ConnectionMetrics::new(&metrics));
+    Server::new(connections, settings.proxies, router, tasks).run(listener, drain).await;
 }
 
 struct Server {
@@ -83,8 +87,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(limits: Limits, proxies: TrustedProxies, router: Router, tasks: Tasks) -> Self {
-        let connections = Connections::new(limits);
+    fn new(connections: Arc<Connections>, proxies: TrustedProxies, router: Router, tasks: Tasks) -> Self {
         Self { connections, proxies, router, tasks, graceful: GracefulShutdown::new() }
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpSocket;
 
+use super::super::connection_metrics::Reason;
 use super::*;
 use crate::config::{Environment, Variables as _};
 use crate::http::body;
@@ -21,6 +22,7 @@ struct TestServer {
     port: u16,
     drain: CancellationToken,
     tasks: Tasks,
+    metrics: ConnectionMetrics,
 }
 
 impl TestServer {
@@ -30,9 +32,11 @@ impl TestServer {
         let environment = Environment::from_pairs([("SVC_TRUSTED_PROXIES", proxies)]);
         let proxies = TrustedProxies::load(&environment).unwrap();
         let tasks = Tasks::default();
-        let server = Server::new(limits, proxies, router, tasks.clone());
+        let metrics = ConnectionMetrics::default();
+        let connections = Connections::new(limits, metrics.clone());
+        let server = Server::new(connections, proxies, router, tasks.clone());
         tasks.spawn_short(server.run(listener, drain.clone()));
-        Self { port, drain, tasks }
+        Self { port, drain, tasks, metrics }
     }
 
     /// Connects from 127.0.0.`host`.
@@ -90,6 +94,7 @@ async fn a_new_connection_of_an_address_at_its_limit_replaces_the_one_idle_for_l
     for stream in [&mut first, &mut third, &mut other] {
         expect_ok(stream).await;
     }
+    assert_eq!((server.metrics.open.get(), server.metrics.closed_for(Reason::AddressLimit)), (3, 1));
 }
 
 #[cfg(target_os = "linux")]
@@ -109,6 +114,7 @@ async fn an_address_with_requests_in_flight_on_all_connections_gets_no_further_c
         busy.push(stream);
     }
     assert!(is_closed(&mut server.connect(1).await).await);
+    assert_eq!((server.metrics.open.get(), server.metrics.closed_for(Reason::Rejected)), (3, 1));
 }
 
 #[cfg(target_os = "linux")]
@@ -127,6 +133,7 @@ async fn a_full_listener_closes_the_connection_that_is_idle_for_longest() {
     assert!(is_closed(&mut silent).await);
     expect_ok(&mut active).await;
     expect_ok(&mut proxy).await;
+    assert!(server.metrics.closed_for(Reason::Limit) >= 1);
 }
 
 #[cfg(target_os = "linux")]
@@ -184,6 +191,7 @@ async fn unfinished_request_heads_share_a_memory_limit() {
     let mut more = server.connect(2).await;
     let _ = more.write_all(&part).await;
     assert!(is_closed(&mut more).await);
+    assert_eq!(server.metrics.closed_for(Reason::HeadMemory), 1);
     // A head of the usual size needs no reservation.
     expect_ok(&mut server.connect(2).await).await;
     assert!(send(&mut unfinished, end).await.starts_with("HTTP/1.1 200"));
@@ -209,6 +217,7 @@ async fn the_number_of_requests_that_wait_for_their_bodies_is_bounded() {
     assert!(is_closed(&mut streams[0]).await);
     let last = streams.last_mut().unwrap();
     assert!(send(last, b"{}").await.starts_with("HTTP/1.1 200"));
+    assert!(server.metrics.closed_for(Reason::BodyLimit) >= 1);
 }
 
 #[tokio::test]
@@ -265,7 +274,8 @@ async fn a_drain_closes_idle_connections() {
 
 /// Connects in memory. The time of the connection is virtual.
 fn connect_in_memory(router: Router) -> (Server, DuplexStream) {
-    let server = Server::new(SMALL, TrustedProxies::default(), router, Tasks::default());
+    let connections = Connections::new(SMALL, ConnectionMetrics::default());
+    let server = Server::new(connections, TrustedProxies::default(), router, Tasks::default());
     let (client, stream) = tokio::io::duplex(1024);
     let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
     server.spawn(stream, peer, server.connections.add(peer.ip(), false).unwrap());
@@ -354,5 +364,7 @@ async fn silent_connections_and_unfinished_heads_time_out() {
         };
         let seconds = server.during(closed).await;
         assert!((timeout..timeout + 2).contains(&seconds), "{timeout}: {seconds}");
+        let metrics = server.connections.metrics();
+        assert_eq!((metrics.open.get(), metrics.closed_for(Reason::Timeout)), (0, 1));
     }
 }
