@@ -27,19 +27,29 @@ pub(crate) async fn stdin_secret(what: &'static str) -> Result<Secret> {
     }
 }
 
-/// Reads the first line of a file as a secret. `what` names it in errors.
-pub(crate) async fn file_secret(what: &'static str, path: PathBuf) -> Result<Secret> {
-    let line = run_blocking(move || {
-        let line = File::open(&path).and_then(|file| read_line(&mut BufReader::new(file)));
-        line.map_err(|error| {
-            ErrorKind::InputUnreadable.with_message(format!("{} ({what}): {error}", path.display()))
-        })
+/// Reads the first lines of a file as secrets, one for each name. The names are used in errors.
+pub(crate) async fn file_secrets<const N: usize>(
+    names: [&'static str; N],
+    path: PathBuf,
+) -> Result<[Secret; N]> {
+    run_blocking(move || {
+        let unreadable = |error: io::Error| {
+            let names = names.join(", ");
+            ErrorKind::InputUnreadable.with_message(format!("{} ({names}): {error}", path.display()))
+        };
+        let mut file = BufReader::new(File::open(&path).map_err(unreadable)?);
+        let mut secrets = names.map(|_| Secret::new(""));
+        for (secret, name) in secrets.iter_mut().zip(names) {
+            match read_line(&mut file).map_err(unreadable)? {
+                Some(line) if !line.is_empty() => *secret = Secret::new(line),
+                _ => {
+                    return Err(ErrorKind::InputInvalid.with_message(format!("the file contains no {name}")));
+                }
+            }
+        }
+        Ok(secrets)
     })
-    .await?;
-    match line {
-        Some(line) if !line.is_empty() => Ok(Secret::new(line)),
-        _ => Err(ErrorKind::InputInvalid.with_message(format!("the file contains no {what}"))),
-    }
+    .await
 }
 
 /// Reads the next line of standard input, without its line ending. Returns `None` at the end of the input.

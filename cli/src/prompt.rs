@@ -12,7 +12,7 @@ use crate::environment;
 use crate::error::{CliError, ErrorKind, Result};
 #[cfg(not(unix))]
 use crate::input::run_blocking;
-use crate::input::{file_secret, stdin_line, stdin_secret};
+use crate::input::{file_secrets, stdin_line, stdin_secret};
 use crate::output::escape;
 
 /// Prompts, if the session is interactive.
@@ -97,7 +97,10 @@ impl Prompt {
         let token = match (source.token.as_deref(), source.token_file) {
             (Some("-"), _) => stdin_secret("token").await?,
             (Some(_), _) => return Err(token_in_argument()),
-            (None, Some(path)) => file_secret("token", path).await?,
+            (None, Some(path)) => {
+                let [token] = file_secrets(["token"], path).await?;
+                token
+            }
             (None, None) => self.secret(question, "token", "`-` or --token-file").await?,
         };
         Ok(Secret::new(token.expose().trim()))
@@ -162,6 +165,42 @@ pub(crate) struct TokenSource {
     /// Read the token from the first line of a file.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
+}
+
+/// Where a command reads passwords from, instead of a prompt.
+#[derive(Args)]
+pub(crate) struct PasswordSource {
+    /// Read each password from the next line of standard input.
+    #[arg(long)]
+    password_stdin: bool,
+    /// Read each password from a line of a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
+    password_file: Option<PathBuf>,
+}
+
+impl PasswordSource {
+    /// What to pass if prompting is not possible.
+    pub(crate) const OPTIONS: &'static str = "--password-stdin or --password-file";
+
+    /// Returns whether the command prompts for its passwords.
+    pub(crate) fn is_prompt(&self) -> bool {
+        !self.password_stdin && self.password_file.is_none()
+    }
+
+    /// Reads the passwords with these names; `None` if the command prompts for them.
+    pub(crate) async fn read<const N: usize>(self, names: [&'static str; N]) -> Result<Option<[Secret; N]>> {
+        if let Some(path) = self.password_file {
+            return file_secrets(names, path).await.map(Some);
+        }
+        if !self.password_stdin {
+            return Ok(None);
+        }
+        let mut passwords = names.map(|_| Secret::new(""));
+        for (password, name) in passwords.iter_mut().zip(names) {
+            *password = stdin_secret(name).await?;
+        }
+        Ok(Some(passwords))
+    }
 }
 
 fn token_in_argument() -> CliError {

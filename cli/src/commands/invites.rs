@@ -15,9 +15,8 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::input::stdin_secret;
 use crate::output::{CommandOutput, ItemList, Row, Table, time};
-use crate::prompt::TokenSource;
+use crate::prompt::{PasswordSource, TokenSource};
 
 group!(
     /// Manage invites.
@@ -110,9 +109,8 @@ impl Command for InviteCommand {
 pub(crate) struct AcceptInviteCommand {
     #[command(flatten)]
     token: TokenSource,
-    /// Read the password from standard input: the first line, or the line after the token.
-    #[arg(long)]
-    password_stdin: bool,
+    #[command(flatten)]
+    password: PasswordSource,
 }
 
 impl CommandOutput for AcceptedInvite {
@@ -139,7 +137,7 @@ impl Command for AcceptInviteCommand {
             "svc users accept-invite - --password-stdin",
         ),
     ];
-    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass the \
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
         token as an argument: it is rejected. A password needs \
         at least 12 characters; common and breached passwords are rejected. An invite works once. Does not \
         log in: run `svc auth login` next.";
@@ -152,15 +150,15 @@ impl Command for AcceptInviteCommand {
             let request = AcceptInvite { token: token.clone(), password };
             api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await
         };
-        let accepted = if self.password_stdin {
-            accept(stdin_secret("password").await?).await?
+        let accepted = if let Some([password]) = self.password.read(["password"]).await? {
+            accept(password).await?
         } else {
-            prompt.require_available("new password", "--password-stdin")?;
+            prompt.require_available("new password", PasswordSource::OPTIONS)?;
             let inspect = InspectInvite { token: token.clone() };
             let call = api.call(&routes::INSPECT_INVITE, &[]).json(&inspect)?;
             let InspectedInvite { email, role, tenant_id, password_min_length, .. } = call.fetch().await?;
             context.out().notice(&format!("Invite of {email} to tenant {tenant_id} as {role}."));
-            prompt.send_new_password(password_min_length, "--password-stdin", accept).await?
+            prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, accept).await?
         };
         context.out().print(&accepted)?;
         let AcceptedInvite { email, tenant_id, .. } = &accepted;

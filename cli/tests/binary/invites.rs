@@ -99,6 +99,11 @@ fn reads_invite_token_and_password_from_stdin() {
     let from_file = ["users", "accept-invite", "--token-file", "token", "--password-stdin", "--quiet"];
     assert_eq!(client.run_with(&from_file, "pw\n").stderr, "");
     assert_eq!(stub.requests()[1].json(), json!({"token": "svc_iv_raw", "password": "pw"}));
+    std::fs::write(client.home().join("password"), "from a file\nnot read\n").unwrap();
+    let from_files =
+        ["users", "accept-invite", "--token-file", "token", "--password-file", "password", "--quiet"];
+    assert_eq!(client.run(&from_files).stderr, "");
+    assert_eq!(stub.requests()[2].json(), json!({"token": "svc_iv_raw", "password": "from a file"}));
 }
 
 #[test]

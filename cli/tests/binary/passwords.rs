@@ -73,6 +73,29 @@ fn asks_the_service_for_the_user_of_a_token_in_the_environment() {
 }
 
 #[test]
+fn reads_passwords_from_the_lines_of_a_file() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let write = |text: &str| std::fs::write(client.home().join("passwords"), text).unwrap();
+    let change = ["auth", "password", "change", "--password-file", "passwords"];
+    write("old password here\n");
+    let incomplete = client.run(&change);
+    assert!(incomplete.stderr.contains("the file contains no new password"), "{incomplete:?}");
+    assert!(stub.requests().is_empty());
+    write("old password here\na new password\n");
+    let result = client.run(&change);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let expected = json!({"current_password": "old password here", "new_password": "a new password"});
+    assert_eq!(stub.requests()[1].json(), expected);
+    let confirm = ["auth", "password", "confirm-reset", "-", "--password-file", "passwords"];
+    let result = client.run_with(&confirm, "svc_pr_good\n");
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert_eq!(stub.requests()[2].json()["new_password"], "old password here");
+    let both = [&confirm[..], &["--password-stdin"]].concat();
+    assert_eq!(client.run_with(&both, "svc_pr_good\nx\n").code, Some(2));
+}
+
+#[test]
 fn wrong_current_password_is_exit_status_4_and_not_logged() {
     let stub = Stub::new(service);
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");

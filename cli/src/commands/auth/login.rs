@@ -1,7 +1,5 @@
 //! `svc auth login`: login with a password or from another device.
 
-use std::path::PathBuf;
-
 use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::identity;
@@ -19,8 +17,8 @@ use crate::credentials::{CredentialStore, StoredSession};
 use crate::endpoint::BaseUrl;
 use crate::environment;
 use crate::error::{ErrorKind, Result};
-use crate::input::{file_secret, stdin_secret};
 use crate::output::{CommandOutput, Table, time};
+use crate::prompt::PasswordSource;
 
 /// Log in with a password, or from another device.
 ///
@@ -32,12 +30,8 @@ pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
     #[arg(long, value_name = "EMAIL")]
     email: Option<String>,
-    /// Read the password from the first line of standard input.
-    #[arg(long)]
-    password_stdin: bool,
-    /// Read the password from the first line of a file.
-    #[arg(long, value_name = "FILE", conflicts_with = "password_stdin")]
-    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    password: PasswordSource,
     /// Show a URL and a code, and wait until the code is approved there.
     #[arg(long, conflicts_with_all = ["email", "password_stdin", "password_file"])]
     device: bool,
@@ -115,8 +109,7 @@ impl Command for Login {
         let service = context.service()?;
         // Check that the session can be stored before it is created.
         CredentialStore::for_current_user()?.load()?;
-        let reads_password = self.password_stdin || self.password_file.is_some();
-        if !self.device && !reads_password && context.prompt().is_available() {
+        if !self.device && self.password.is_prompt() && context.prompt().is_available() {
             // Before the person answers questions for a server that does not answer.
             context.api()?.call(&routes::GET_VERSION, &[]).send_any().await?;
         }
@@ -147,13 +140,11 @@ impl Login {
             Some(email) => email,
             None => context.prompt().line("E-mail", "--email").await?,
         };
-        let password = if self.password_stdin {
-            stdin_secret("password").await?
-        } else if let Some(path) = self.password_file {
-            file_secret("password", path).await?
+        let password = if let Some([password]) = self.password.read(["password"]).await? {
+            password
         } else {
             let question = format!("Password of {email} in {tenant}");
-            context.prompt().secret(&question, "password", "--password-stdin or --password-file").await?
+            context.prompt().secret(&question, "password", PasswordSource::OPTIONS).await?
         };
         let request = identity::Login { email, password };
         let api = context.api()?;

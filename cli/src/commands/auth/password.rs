@@ -10,9 +10,8 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
-use crate::input::stdin_secret;
 use crate::output::{CommandOutput, Table};
-use crate::prompt::{MIN_CHARACTERS, TokenSource};
+use crate::prompt::{MIN_CHARACTERS, PasswordSource, TokenSource};
 
 group!(
     /// Change or reset a password.
@@ -47,9 +46,8 @@ impl CommandOutput for ChangedPassword {
 /// Prompts for the current password, and twice for the new one. Revokes all your sessions except the current one.
 #[derive(Args)]
 pub(crate) struct Change {
-    /// Read the current and the new password from two lines of standard input.
-    #[arg(long)]
-    password_stdin: bool,
+    #[command(flatten)]
+    passwords: PasswordSource,
 }
 
 impl Command for Change {
@@ -61,11 +59,12 @@ impl Command for Change {
     const EXAMPLES: Examples = &[
         ("Change your password with prompts", "svc auth password change"),
         (
-            "Read the current and the new password from standard input",
+            "Read the current and the new password from two lines of standard input",
             "svc auth password change --password-stdin",
         ),
     ];
-    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass a \
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set: \
+        the current password is the first line, the new one the second. Never pass a \
         password as an argument. A wrong current password is login_failed and counts as a failed login: \
         after several failures, wait. A password needs at least 12 characters; common and breached \
         passwords are rejected.";
@@ -83,19 +82,15 @@ impl Command for Change {
 }
 
 impl Change {
-    async fn passwords(&self, context: &Context) -> Result<ChangePassword> {
-        if self.password_stdin {
-            return Ok(ChangePassword {
-                current_password: stdin_secret("current password").await?,
-                new_password: stdin_secret("new password").await?,
-            });
+    async fn passwords(self, context: &Context) -> Result<ChangePassword> {
+        let names = ["current password", "new password"];
+        if let Some([current_password, new_password]) = self.passwords.read(names).await? {
+            return Ok(ChangePassword { current_password, new_password });
         }
-        let prompt = context.prompt();
+        let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
         Ok(ChangePassword {
-            current_password: prompt
-                .secret("Current password", "current password", "--password-stdin")
-                .await?,
-            new_password: prompt.new_password(MIN_CHARACTERS, "--password-stdin").await?,
+            current_password: prompt.secret("Current password", "current password", options).await?,
+            new_password: prompt.new_password(MIN_CHARACTERS, options).await?,
         })
     }
 }
@@ -165,9 +160,8 @@ impl Command for Reset {
 pub(crate) struct ConfirmResetCommand {
     #[command(flatten)]
     token: TokenSource,
-    /// Read the new password from standard input: the first line, or the line after the token.
-    #[arg(long)]
-    password_stdin: bool,
+    #[command(flatten)]
+    password: PasswordSource,
     /// Revoke the API keys that you created, without asking.
     #[arg(long)]
     revoke_api_keys: bool,
@@ -186,7 +180,7 @@ impl Command for ConfirmResetCommand {
             "svc auth password confirm-reset - --password-stdin",
         ),
     ];
-    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin is set. Never pass the \
+    const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
         token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. Pass --revoke-api-keys only if the user \
         asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
@@ -194,15 +188,15 @@ impl Command for ConfirmResetCommand {
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);
         let token = prompt.token(self.token, "Reset token").await?;
-        let new_password = if self.password_stdin {
-            stdin_secret("password").await?
+        let new_password = if let Some([password]) = self.password.read(["password"]).await? {
+            password
         } else {
-            prompt.require_available("new password", "--password-stdin")?;
+            prompt.require_available("new password", PasswordSource::OPTIONS)?;
             let inspect = InspectReset { token: token.clone() };
             let call = api.call(&routes::INSPECT_PASSWORD_RESET, &[]).json(&inspect)?;
             let InspectedReset { email, tenant_id, password_min_length, .. } = call.fetch().await?;
             context.out().notice(&format!("Password reset of {email} in tenant {tenant_id}."));
-            prompt.new_password(password_min_length, "--password-stdin").await?
+            prompt.new_password(password_min_length, PasswordSource::OPTIONS).await?
         };
         let question = "Revoke the API keys that you created? Programs that use them stop working.";
         let revoke_api_keys = self.revoke_api_keys || prompt.ask(question).await?;
