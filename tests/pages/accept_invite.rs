@@ -62,6 +62,36 @@ async fn a_user_accepts_an_invite_with_a_valid_password_and_the_keyboard() {
 }
 
 #[tokio::test]
+async fn a_person_changes_the_language_and_keeps_the_link() {
+    let Some(browser) = Browser::start().await else { return };
+    let page = browser.page("accept-invite");
+    let token = create_invite(&browser).await;
+    browser.open(&format!("{page}#token={token}")).await;
+    browser.wait_for_text("Link valid until").await;
+    browser.execute("document.querySelector('footer a[lang=de]').click()").await;
+    browser.wait_for_text("Link gültig bis").await;
+    assert_eq!(browser.value("email").await, EMAIL);
+    assert_eq!(browser.execute("return document.documentElement.lang").await, "de");
+    browser.execute("location.reload()").await;
+    browser.wait_for_text("Link gültig bis").await;
+    browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text("Ihr Konto ist bereit").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn an_expired_link_is_reported_before_a_password_is_typed() {
+    let Some(browser) = Browser::start().await else { return };
+    let token = create_invite(&browser).await;
+    browser.system.run_sql("update identity.invites set expires_at = now() - interval '1 second'").await;
+    browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
+    let shown = browser.wait_for_text("The link was already used, has expired").await;
+    assert!(!shown.contains("New password"), "{shown}");
+    assert!(shown.contains("ask the person who invited you"), "{shown}");
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn a_used_link_is_reported_before_a_password_is_typed() {
     let Some(browser) = Browser::start().await else { return };
     let token = create_invite(&browser).await;

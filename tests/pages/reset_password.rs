@@ -53,6 +53,21 @@ async fn a_person_requests_a_link_and_sets_a_new_password() {
 }
 
 #[tokio::test]
+async fn an_expired_link_is_reported_before_a_password_is_typed() {
+    let Some(browser) = Browser::start().await else { return };
+    browser.system.create_tenant("acme").await;
+    let client = browser.system.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/reset", &serde_json::json!({ "email": EMAIL })).await.expect_empty(204);
+    let mail = browser.system.wait_for_mail(EMAIL).await;
+    browser.system.run_sql("update identity.resets set expires_at = now() - interval '1 second'").await;
+    browser.open(&format!("{}#token={}", browser.page("reset-password"), token_in(&mail))).await;
+    let shown = browser.wait_for_text("The link was already used, has expired").await;
+    assert!(!shown.contains("New password"), "{shown}");
+    assert_eq!(browser.link_to("request-reset").await, "Reset your password");
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn the_request_for_a_link_validates_its_fields_and_focuses_the_first_error() {
     let Some(browser) = Browser::start().await else { return };
     browser.open(&format!("{}#tenant=acme", browser.page("request-reset"))).await;

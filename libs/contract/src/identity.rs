@@ -330,3 +330,10 @@ pub struct Version {
     /// Version of the server.
     pub version: String,
 }
+
+/// Query parameters of pages.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PageLanguage {
+    /// Language of this page and of the pages that the browser opens next, such as `de`. An unknown language has no effect.
+    pub lang: Option<String>,
+}

@@ -16,7 +16,7 @@ pub use route::{Method, RequestBody, ResponseBody, Route, RouteResponse, SchemaR
 pub use tenants::*;
 
 use crate::API_PREFIX;
-use crate::identity::Version;
+use crate::identity::{PageLanguage, Version};
 
 /// The query parameters of every list.
 const PAGING: SchemaRef = SchemaRef::of::<crate::PageQuery>();
@@ -97,9 +97,11 @@ routes! {
     /// Open a page, or load one of its style sheets and scripts
     ///
     /// The pages `accept-invite`, `reset-password`, `request-reset`, `device` and `sessions` read a token, a code or an account
-    /// from the fragment of the URL. They are in the language that the client prefers.
+    /// from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with `lang` sets, or of
+    /// `Accept-Language`.
     OPEN_PAGE = Route::get("/pages/{name}")
         .access(&[Access::Public])
+        .query(&[SchemaRef::of::<PageLanguage>()])
         .responses(&[RouteResponse::page("The page.")]);
 }
 

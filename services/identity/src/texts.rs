@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use http::HeaderMap;
-use http::header::ACCEPT_LANGUAGE;
+use http::header::{ACCEPT_LANGUAGE, COOKIE};
 
 macro_rules! languages {
-    ($($variant:ident = $tag:literal,)+) => {
+    ($($variant:ident = $tag:literal, $name:literal,)+) => {
         /// A shipped language.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum Language { $($variant),+ }
@@ -21,6 +21,11 @@ macro_rules! languages {
                 match self { $(Self::$variant => $tag),+ }
             }
 
+            /// Returns the name in the language itself.
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
             const fn file(self) -> &'static str {
                 match self { $(Self::$variant => include_str!(concat!("../texts/", $tag, ".json"))),+ }
             }
@@ -29,9 +34,12 @@ macro_rules! languages {
 }
 
 languages! {
-    English = "en",
-    German = "de",
+    English = "en", "English",
+    German = "de", "Deutsch",
 }
+
+/// The cookie with the language that a person chose.
+const COOKIE_NAME: &str = "svc_language";
 
 impl FromStr for Language {
     type Err = &'static str;
@@ -43,9 +51,26 @@ impl FromStr for Language {
 }
 
 impl Language {
-    /// Returns the language that the client prefers (RFC 9110, section 12.5.4), or the default if it accepts no shipped one.
-    /// Compares primary tags only: `de-AT` selects German.
+    /// Returns the language that the person chose, or that the client prefers (RFC 9110, section 12.5.4), or the default if it
+    /// accepts no shipped one. Compares primary tags only: `de-AT` selects German.
     pub(crate) fn of_client(headers: &HeaderMap, default: Self) -> Self {
+        Self::of_cookie(headers).unwrap_or_else(|| Self::accepted(headers, default))
+    }
+
+    /// Returns the value of `Set-Cookie` that keeps the language for a year.
+    pub(crate) fn cookie(self, is_secure: bool) -> String {
+        let secure = if is_secure { "; Secure" } else { "" };
+        format!("{COOKIE_NAME}={}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax{secure}", self.tag())
+    }
+
+    fn of_cookie(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut cookies =
+            values.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.split_once('='));
+        cookies.find_map(|(name, value)| (name.trim() == COOKIE_NAME).then(|| value.trim().parse().ok())?)
+    }
+
+    fn accepted(headers: &HeaderMap, default: Self) -> Self {
         let values = headers.get_all(ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
         let ranges = values.flat_map(|value| value.split(',')).filter_map(|range| {
             let (tag, weight) = range.split_once(';').unwrap_or((range, "q=1"));
@@ -193,6 +218,29 @@ mod tests {
             assert_eq!(Language::of_client(&headers, Language::German), expected, "{accepted}");
         }
         assert_eq!(Language::of_client(&HeaderMap::new(), Language::English), Language::English);
+    }
+
+    #[test]
+    fn the_chosen_language_precedes_the_accepted_one() {
+        for (cookie, expected) in [
+            ("svc_language=de", Language::German),
+            ("a=b; svc_language=de; c=d", Language::German),
+            ("svc_language=xx", Language::English),
+            ("other_svc_language=de", Language::English),
+        ] {
+            let headers = [(COOKIE, cookie.parse().unwrap()), (ACCEPT_LANGUAGE, "en".parse().unwrap())];
+            assert_eq!(
+                Language::of_client(&HeaderMap::from_iter(headers), Language::German),
+                expected,
+                "{cookie}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_cookie_of_the_language_is_secure_with_https() {
+        assert!(!Language::German.cookie(false).contains("Secure"));
+        assert!(Language::German.cookie(true).ends_with("; SameSite=Lax; Secure"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         let relay = Relay { database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let pages = Pages::new(config.branding, config.min_length)?;
+    let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;
     let internal = Some(edge.wrap(http::internal(app.clone())));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })

@@ -10,15 +10,17 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
 use contract::ProblemKind;
-use contract::identity::Version;
+use contract::identity::{PageLanguage, Version};
 use data_encoding::HEXLOWER;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH, REFERRER_POLICY, VARY,
+    IF_NONE_MATCH, REFERRER_POLICY, SET_COOKIE, VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
+use service::http::QueryParameters;
 use sha1::{Digest as _, Sha1};
+use url::Url;
 
 use crate::branding::{Branding, Logo, Support};
 use crate::texts::{Language, Texts};
@@ -80,6 +82,10 @@ impl PageContext {
         self.texts.language.tag()
     }
 
+    fn other_languages(&self) -> impl Iterator<Item = &'static Language> {
+        Language::ALL.iter().filter(|other| **other != self.texts.language)
+    }
+
     fn text<'a>(&'a self, key: &'a str) -> &'a str {
         self.texts.get(key)
     }
@@ -121,6 +127,8 @@ pub(crate) struct Pages {
     rendered: BTreeMap<(&'static str, Language), String>,
     style: String,
     logo: Option<Logo>,
+    /// Whether browsers use https.
+    is_secure: bool,
 }
 
 impl Pages {
@@ -128,7 +136,11 @@ impl Pages {
     ///
     /// # Errors
     /// A template or a file of texts is damaged.
-    pub(crate) fn new(branding: Branding, min_length: usize) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    pub(crate) fn new(
+        branding: Branding,
+        min_length: usize,
+        public_url: &Url,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let (mut languages, mut rendered) = (BTreeMap::new(), BTreeMap::new());
         for language in Language::ALL.iter().copied() {
             let context = PageContext::new(language, &branding, min_length)?;
@@ -151,19 +163,22 @@ impl Pages {
             ":root {{ --accent: {light}; }}\n@media (prefers-color-scheme: dark) {{ :root {{ --accent: {dark}; }} }}\n{}",
             include_str!("pages/style.css")
         );
-        Ok(Self { languages, default_language: branding.language, rendered, style, logo: branding.logo })
+        let (default_language, is_secure) = (branding.language, public_url.scheme() == "https");
+        Ok(Self { languages, default_language, rendered, style, logo: branding.logo, is_secure })
     }
 
-    /// Returns a rendered page in the language of the client.
-    fn page(&self, name: &str, headers: &HeaderMap) -> Result<Response, Problem> {
-        let language = Language::of_client(headers, self.default_language);
+    /// Returns a rendered page in the language of the request. A chosen language is kept in a cookie.
+    fn page(&self, name: &str, query: &PageLanguage, headers: &HeaderMap) -> Result<Response, Problem> {
+        let chosen = query.lang.as_ref().and_then(|tag| tag.parse::<Language>().ok());
+        let language = chosen.unwrap_or_else(|| Language::of_client(headers, self.default_language));
         let found = self.rendered.iter().find(|((known, of), _)| *known == name && *of == language);
         let (_, html) = found.ok_or(ProblemKind::NotFound)?;
         let negotiated = [
-            (VARY, HeaderValue::from_static("accept-language")),
+            (VARY, HeaderValue::from_static("accept-language, cookie")),
             (CONTENT_LANGUAGE, HeaderValue::from_static(language.tag())),
         ];
-        Ok((negotiated, file(HTML, html.clone())).into_response())
+        let cookie = chosen.map(|language| [(SET_COOKIE, language.cookie(self.is_secure))]);
+        Ok((negotiated, cookie, file(HTML, html.clone())).into_response())
     }
 
     fn logo(&self) -> Result<Response, Problem> {
@@ -182,6 +197,7 @@ const DOCS: &str = "/docs";
 pub(super) async fn page(
     Path(name): Path<String>,
     Extension(pages): Extension<Arc<Pages>>,
+    QueryParameters(query): QueryParameters<PageLanguage>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     Ok(match name.as_str() {
@@ -196,16 +212,17 @@ pub(super) async fn page(
         "swagger-ui.css" => gzip(CSS, include_bytes!("../../swagger-ui/swagger-ui.css.gz")),
         "swagger-ui.js" => gzip(SCRIPT, include_bytes!("../../swagger-ui/swagger-ui.js.gz")),
         HOME | DOCS => return Err(ProblemKind::NotFound.into()),
-        name => pages.page(name, &headers)?,
+        name => pages.page(name, &query, &headers)?,
     })
 }
 
 /// `GET /`: links to the other pages.
 pub(super) async fn home(
     Extension(pages): Extension<Arc<Pages>>,
+    QueryParameters(query): QueryParameters<PageLanguage>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pages.page(HOME, &headers)
+    pages.page(HOME, &query, &headers)
 }
 
 /// `GET /docs`: public. Renders `/openapi.json` with Swagger UI.
@@ -213,7 +230,7 @@ pub(super) async fn docs(
     Extension(pages): Extension<Arc<Pages>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pages.page(DOCS, &headers)
+    pages.page(DOCS, &PageLanguage::default(), &headers)
 }
 
 /// Other paths at which people look for the documentation.

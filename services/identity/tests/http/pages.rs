@@ -51,8 +51,30 @@ async fn a_page_is_in_the_language_that_the_client_accepts_or_in_the_configured_
         assert!(page.body.contains(title), "{accepted}: {page}");
         assert!(page.body.contains(&format!("<html lang=\"{language}\">")), "{accepted}: {page}");
         assert_eq!(page.headers["content-language"], language);
-        assert_eq!(page.headers["vary"], "accept-language");
+        assert_eq!(page.headers["vary"], "accept-language, cookie");
+        assert!(!page.headers.contains_key("set-cookie"));
     }
+}
+
+#[tokio::test]
+async fn a_page_links_to_the_other_language_and_a_cookie_keeps_the_choice() {
+    let system = TestSystem::start().await.unwrap();
+    let client = system.client().header("Accept-Language", "en");
+    let german = "<h1>Passwort zurücksetzen</h1>";
+    let page = client.get("/pages/request-reset").await;
+    assert!(page.body.contains(r#"<a href="?lang=de" lang="de" hreflang="de">Deutsch</a>"#), "{page}");
+    let chosen = client.get("/pages/request-reset?lang=de").await;
+    assert!(chosen.body.contains(german), "{chosen}");
+    assert!(chosen.body.contains(r#"<a href="?lang=en" lang="en" hreflang="en">English</a>"#), "{chosen}");
+    let cookie = "svc_language=de; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax";
+    assert_eq!(chosen.headers["set-cookie"], cookie);
+    let later = client.clone().header("Cookie", "svc_language=de").get("/pages/request-reset").await;
+    assert!(later.body.contains(german), "{later}");
+    let unknown = client.get("/pages/request-reset?lang=xx").await;
+    assert!(unknown.body.contains("<h1>Reset your password</h1>"), "{unknown}");
+    assert!(!unknown.headers.contains_key("set-cookie"));
+    let problem = client.get("/problems/not_found").await.body;
+    assert!(!problem.contains("?lang="), "a problem page has one language: {problem}");
 }
 
 #[tokio::test]
