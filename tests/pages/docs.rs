@@ -17,6 +17,8 @@ async fn swagger_ui_renders_the_api_within_the_content_security_policy() {
             assert_eq!(browser.execute(is_dark).await, scheme == "dark", "{width}");
         }
     }
+    // The content of `#docs` is Swagger UI.
+    browser.expect_accessible_outside("#docs", "docs").await;
     // Fails if the browser reported a violation of the policy or contacted another server.
     browser.close().await;
 }
