@@ -59,6 +59,16 @@ async fn resets_and_notices_are_mailed_and_a_notice_has_a_stable_id() {
     drop(admin);
 }
 
+#[tokio::test]
+async fn the_mail_of_a_reset_does_not_name_the_address_of_the_client() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (system, _admin) = system(&server, &[("SVC_TRUSTED_PROXIES", "127.0.0.0/8")]).await;
+    let client = system.client().header("X-Tenant-ID", "acme").header("X-Forwarded-For", "192.0.2.77");
+    client.post("/auth/password/reset", &json!({ "email": "admin@acme.example" })).await.expect_empty(204);
+    let mail = server.wait_for_mails(1).await.remove(0);
+    assert!(!mail.to_string().contains("192.0.2.77"), "{mail}");
+}
+
 async fn rename(system: &TestSystem, name: &str) -> testkit::TestResponse {
     let operator = system.platform_admin();
     let request =

@@ -17,9 +17,9 @@ impl Drop for Running {
     }
 }
 
-fn start(database: &TestDatabase, server: &MailServer, log: &File) -> Running {
+fn start(database: &TestDatabase, server: &MailServer, level: &str, log: &File) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svc-identity"));
-    command.env_clear().envs(server.variables()).env("SVC_LOG", "trace").env("SVC_SMTP_TIMEOUT", "1s");
+    command.env_clear().envs(server.variables()).env("SVC_LOG", level).env("SVC_SMTP_TIMEOUT", "1s");
     for listener in ["SVC_LISTEN", "SVC_LISTEN_INTERNAL", "SVC_LISTEN_ADMIN"] {
         command.env(listener, "127.0.0.1:0");
     }
@@ -62,7 +62,7 @@ async fn logs_contain_no_token_password_or_mail() {
     .await;
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
-    let _running = start(&database, &server, &File::create(&log).unwrap());
+    let _running = start(&database, &server, "trace", &File::create(&log).unwrap());
     let mail = server.wait_for_mails(1).await.remove(0);
     let read = || std::fs::read_to_string(&log).unwrap();
     wait_until("three failures are logged", async || {
@@ -74,5 +74,32 @@ async fn logs_contain_no_token_password_or_mail() {
     assert!(log_text.contains("\"level\":\"TRACE\""), "{}", &log_text[..log_text.len().min(2000)]);
     for secret in [token(&mail).as_str(), "svc_iv_", "p:w/d", "p%3Aw%2Fd", "AHN2YwBwOncvZA=="] {
         assert!(!log_text.contains(secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn dropped_reset_requests_write_no_line_at_the_default_level() {
+    let (database, server) =
+        (TestDatabase::create().await.unwrap(), MailServer::start("starttls").await.unwrap());
+    let home = tempfile::tempdir().unwrap();
+    for (level, lines) in [("info", 0), ("info,identity=debug", 20)] {
+        let log = home.path().join(level);
+        let _running = start(&database, &server, level, &File::create(&log).unwrap());
+        let read = || std::fs::read_to_string(&log).unwrap();
+        let address = wait_until("the service is started", async || {
+            let text = read();
+            let line = text.lines().find(|line| line.contains("\"service started\""))?.to_owned();
+            let line: serde_json::Value = serde_json::from_str(&line).ok()?;
+            Some(line["address"].as_str()?.to_owned())
+        })
+        .await;
+        let client = testkit::Client::new(&format!("http://{address}")).header("X-Tenant-ID", "acme");
+        for _ in 0..20 {
+            // No address, so that the request is dropped.
+            client.post("/auth/password/reset", &serde_json::json!({ "email": "x" })).await.expect_empty(204);
+        }
+        let text = read();
+        assert_eq!(text.matches("password reset request dropped").count(), lines, "{text}");
+        assert!(lines > 0 || text.lines().count() < 20, "{text}");
     }
 }

@@ -63,6 +63,22 @@ async fn invalid_event_does_not_block_valid_events() {
 }
 
 #[tokio::test]
+async fn a_batch_without_a_stored_event_is_207_if_only_some_errors_are_temporary() {
+    let mut system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    system.nats.stop();
+    let answer = admin.client.post_bytes("/events/batch", JSON, r#"[{"source_id":"s"}, 3]"#).await;
+    let batch: BatchResponse = answer.expect(207);
+    assert_eq!((batch.successful_events, batch.failed_events), (0, 2));
+    let retryable: Vec<_> = batch.results.iter().map(|result| result.retryable).collect();
+    assert_eq!(retryable, [Some(true), Some(false)]);
+    assert!(answer.headers.contains_key("retry-after"), "{answer}");
+    let document = system.client().get("/openapi.json").await.json();
+    let described = &document["paths"]["/events/batch"]["post"]["responses"]["207"]["description"];
+    assert!(described.as_str().unwrap().contains("or no event is stored"), "{described}");
+}
+
+#[tokio::test]
 async fn repeated_id_in_a_batch_is_a_duplicate_or_a_conflict() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
