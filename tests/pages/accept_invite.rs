@@ -111,6 +111,7 @@ async fn a_link_that_cannot_be_checked_now_can_be_checked_again() {
     browser.open(&format!("{}#token={token}", browser.page("accept-invite"))).await;
     let shown = browser.wait_for_text("An internal error occurred.").await;
     assert!(!shown.contains("ask the person who invited you"), "{shown}");
+    assert!(shown.contains("Try again later") && !shown.contains("The link does not work"), "{shown}");
     browser.system.run_sql("alter table identity.unavailable rename to invites").await;
     browser.execute("document.getElementById('retry').click()").await;
     browser.wait_for_text("Link valid until").await;
@@ -123,7 +124,7 @@ async fn a_link_without_a_token_shows_an_error() {
     for page in ["accept-invite", "reset-password"] {
         browser.open(&browser.page(page)).await;
         let shown = browser.wait_for_text("The link is incomplete.").await;
-        assert!(!shown.contains("New password"), "{shown}");
+        assert!(shown.contains("The link does not work") && !shown.contains("New password"), "{shown}");
     }
     browser.close().await;
 }
@@ -137,7 +138,9 @@ async fn the_form_shows_passwords_on_request_and_the_configured_minimum_length()
     browser.press(&format!("fourteen-chars{TAB}{ENTER}")).await;
     let types = "return ['password', 'again'].map((id) => document.getElementById(id).type).join()";
     assert_eq!(browser.execute(types).await, "text,text");
-    browser.wait_for_text("Hide password").await;
+    browser.wait_for_text("Hide").await;
+    let name = "return document.querySelector('.reveal').ariaLabel";
+    assert_eq!(browser.execute(name).await, "Hide password");
     browser.press(&format!("{TAB}fourteen-chars{ENTER}")).await;
     browser.expect_field_error("password", "Use at least 15 characters").await;
     let autocomplete =

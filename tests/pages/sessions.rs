@@ -3,6 +3,7 @@
 use contract::Page;
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod};
+use serde_json::json;
 use testkit::{PASSWORD, wait_until};
 use testsystem::TestUser;
 
@@ -50,7 +51,6 @@ async fn a_user_lists_and_revokes_sessions_and_logs_out() {
 }
 
 #[tokio::test]
-#[tokio::test]
 async fn a_session_of_a_device_login_has_the_approved_name() {
     let Some(browser) = Browser::start().await else { return };
     let user = browser.system.create_tenant("acme").await;
@@ -67,13 +67,15 @@ async fn a_session_of_a_device_login_has_the_approved_name() {
     browser.close().await;
 }
 
+#[tokio::test]
 async fn a_failed_login_shows_its_error_at_the_password() {
     let Some(browser) = Browser::start().await else { return };
     browser.system.create_tenant("acme").await;
     browser.open(&browser.page("sessions")).await;
     wait_until("the form is shown", async || (browser.focus().await == "tenant").then_some(())).await;
-    browser.press(&format!("acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
+    browser.press(&format!(" Acme{TAB}{EMAIL}{TAB}wrong{ENTER}")).await;
     browser.expect_field_error("password", "Login failed.").await;
+    assert_eq!(browser.value("tenant").await, "acme", "a tenant id is lower case");
     browser.close().await;
 }
 

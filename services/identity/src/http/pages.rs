@@ -52,16 +52,8 @@ struct PageContext {
 }
 
 /// Prefixes of the keys of texts that scripts use.
-const SCRIPT_TEXTS: &[&str] = &[
-    "device.unknown",
-    "error.",
-    "password.",
-    "problem.",
-    "sessions.",
-    "token.incomplete",
-    "unknown",
-    "wait",
-];
+const SCRIPT_TEXTS: &[&str] =
+    &["device.unknown", "error.", "password.", "problem.", "sessions.", "token.", "unknown", "wait"];
 
 impl PageContext {
     fn new(language: Language, branding: &Branding, min_length: usize) -> Result<Self, serde_json::Error> {

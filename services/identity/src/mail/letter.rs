@@ -42,6 +42,8 @@ struct Action {
     /// The text of the button.
     label: String,
     link: String,
+    /// The label and the address of a second page.
+    other: Option<(String, String)>,
     token: Option<TokenAction>,
 }
 
@@ -191,7 +193,10 @@ impl Letterhead {
         let page = format!("sessions#tenant={}", values.tenant.tenant_id);
         let platform = self.texts.get("mail.admin_changed.platform");
         let values = Values { changed_by: values.changed_by.or(Some(platform)), ..*values };
-        self.letter(&Keys { title, lead, ..ADMIN_CHANGED }, &values, &page, None)
+        let mut letter = self.letter(&Keys { title, lead, ..ADMIN_CHANGED }, &values, &page, None);
+        let reset = self.page(&format!("request-reset#tenant={}", values.tenant.tenant_id));
+        letter.action.other = Some((self.texts.get(PASSWORD_CHANGED.label).to_owned(), reset));
+        letter
     }
 
     /// The notice to an administrator that `values.changed_by` created an API key at `values.time`.
@@ -217,6 +222,11 @@ impl Letterhead {
         self.letter(keys, values, &page, Some(TokenAction { command, token }))
     }
 
+    /// Returns the address of a page.
+    fn page(&self, page: &str) -> String {
+        format!("{}{API_PREFIX}/pages/{page}", self.origin)
+    }
+
     fn letter(
         self: &Arc<Self>,
         keys: &Keys,
@@ -227,12 +237,12 @@ impl Letterhead {
         let fill = |key| values.fill(self.texts.get(key));
         // Split before the values are filled in.
         let paragraphs = |key| self.texts.get(key).split("\n\n").map(|text| values.fill(text)).collect();
-        let link = format!("{}{API_PREFIX}/pages/{page}", self.origin);
+        let (open, label, link) = (fill(keys.open), fill(keys.label), self.page(page));
         Letter {
             head: Arc::clone(self),
             title: fill(keys.title),
             lead: paragraphs(keys.lead),
-            action: Action { open: fill(keys.open), label: fill(keys.label), link, token },
+            action: Action { open, label, link, other: None, token },
             closing: paragraphs(keys.closing),
         }
     }

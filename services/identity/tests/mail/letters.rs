@@ -19,7 +19,9 @@ async fn text_and_html_contain_the_same_single_link() {
     let link = format!("{}/api/v1/pages/accept-invite#token={}", system.base_url, token(&mail));
     let (text, html) = (&mail["parts"]["text/plain"], &mail["parts"]["text/html"]);
     assert!(text.as_str().unwrap().contains(&format!("\n\n{link}\n\n")), "{text}");
+    assert!(text.as_str().unwrap().contains(" UTC.\n\nIf you did not expect this invite"), "{text}");
     let html = html.as_str().unwrap();
+    assert!(html.contains("<p>Open this link to accept the invite and choose a password:</p>"), "{html}");
     assert!(html.contains(&format!("href=\"{link}\"")), "{html}");
     assert_eq!(html.matches("href=").count() + html.matches("src=").count(), 1, "no remote content");
 }
@@ -153,6 +155,26 @@ async fn internationalized_addresses_receive_mail() {
     let mail = server.wait_for_mails(2).await.remove(1);
     assert_eq!(mail["to"], json!(["zoë@xn--bcher-kva.example"]));
     assert!(mail["options"].as_array().unwrap().contains(&json!("SMTPUTF8")), "{mail}");
+}
+
+#[tokio::test]
+async fn a_notice_to_administrators_links_own_sessions_and_the_reset() {
+    let server = MailServer::start("starttls").await.unwrap();
+    let (system, admin) = system(&server, &[]).await;
+    let body = json!({ "email": "ada@acme.example", "role": "admin" });
+    admin.client.post("/users/invite", &body).await.expect::<Value>(201);
+    let mails = server.wait_for_mails(2).await;
+    let notice = mails.iter().find(|mail| mail["to"] == json!(["admin@acme.example"])).unwrap();
+    let pages = format!("{}/api/v1/pages", system.base_url);
+    let (text, html) = (&notice["parts"]["text/plain"], &notice["parts"]["text/html"]);
+    let (text, html) = (text.as_str().unwrap(), html.as_str().unwrap());
+    let reset = format!("{pages}/request-reset#tenant=acme");
+    assert!(
+        text.contains(&format!("\n\n{pages}/sessions#tenant=acme\n\nReset the password: {reset}\n\n")),
+        "{text}"
+    );
+    assert!(html.contains(&format!("href=\"{reset}\"")), "{html}");
+    assert!(html.contains("but you did not, set a new password and revoke unknown sessions:"), "{html}");
 }
 
 #[tokio::test]

@@ -84,6 +84,7 @@ function clearErrors(form) {
 
 function validate(form) {
   for (const input of form.querySelectorAll("input:not([readonly])")) {
+    if (input.id === "tenant") input.value = input.value.trim().toLowerCase();
     if (input.validity.valid) continue;
     showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
   }
@@ -132,6 +133,8 @@ for (const button of document.querySelectorAll(".reveal")) {
     const inputs = button.getAttribute("aria-controls").split(" ").map(element);
     const isHidden = inputs[0].type === "password";
     for (const input of inputs) input.type = isHidden ? "text" : "password";
-    button.textContent = text(isHidden ? "password.hide" : "password.show");
+    const action = isHidden ? "password.hide" : "password.show";
+    button.textContent = text(action);
+    button.setAttribute("aria-label", text(`${action}.label`));
   });
 }

@@ -9,6 +9,7 @@ const again = page.element("again");
 const token = page.parameters.get("token");
 
 function fail(content, canRetry) {
+  page.element("failed").firstElementChild.textContent = page.text(canRetry ? "token.later.title" : "token.failed.title");
   page.element("failure").textContent = content;
   page.element("retry").hidden = !canRetry;
   page.element("remedy").hidden = canRetry;
