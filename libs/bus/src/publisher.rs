@@ -237,7 +237,9 @@ impl Publisher {
                 link.send(pending);
             }
         }
-        atomic.into_iter().for_each(|messages| link.send_atomic(messages));
+        for messages in atomic {
+            link.send_atomic(messages);
+        }
         batch.outcomes().await
     }
 

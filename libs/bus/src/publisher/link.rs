@@ -119,7 +119,9 @@ impl Link {
             let rest = messages.split_off(messages.len().min(MAX_BATCH));
             self.send_batch(std::mem::replace(&mut messages, rest));
         }
-        messages.into_iter().for_each(|pending| self.send(pending));
+        for pending in messages {
+            self.send(pending);
+        }
     }
 
     fn send_batch(&self, batch: Vec<Pending>) {
@@ -225,7 +227,9 @@ impl Link {
                     Reply::Resend => resend.push(pending),
                 },
                 Exchange::Batch(batch) => {
-                    exchange::settle_batch(batch, &reply).into_iter().for_each(|pending| self.send(pending));
+                    for pending in exchange::settle_batch(batch, &reply) {
+                        self.send(pending);
+                    }
                 }
             }
         }
