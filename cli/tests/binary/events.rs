@@ -1,10 +1,13 @@
 //! `svc events`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use contract::ProblemKind;
 use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
+use crate::terminal::run_at_terminal;
 
 /// Events of a batch, decompressed if necessary.
 fn events(request: &StubRequest) -> Vec<Value> {
@@ -114,6 +117,30 @@ fn events_of_stdin_get_random_ids_unless_they_have_one() {
     let ids = sent_ids(&stub);
     assert_eq!((ids[1].as_str(), ids[3].as_str()), ("mine", "mine"));
     assert_ne!(ids[0], ids[2]);
+}
+
+/// Rejects the first request for a second.
+fn overloaded_once(request: &StubRequest) -> (u16, String) {
+    static REJECTED: AtomicBool = AtomicBool::new(false);
+    if REJECTED.swap(true, Ordering::Relaxed) {
+        return service(request);
+    }
+    let (status, body) = problem(ProblemKind::Overloaded);
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    body["retry_after_ms"] = json!(1000);
+    (status, body.to_string())
+}
+
+#[test]
+fn progress_on_a_terminal_contains_the_number_of_events_that_wait_for_a_retry() {
+    let stub = Stub::new(overloaded_once);
+    let client = client(&stub);
+    let lines = "{\"source_id\":\"a\"}\n{\"source_id\":\"b\"}\n";
+    std::fs::write(client.home().join("events.ndjson"), lines).unwrap();
+    let result = run_at_terminal(&client, &["events", "send", "--file", "events.ndjson"], "");
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(result.stderr.contains("0 accepted, 0 rejected, 2 waiting for a retry"), "{result:?}");
+    assert!(result.stderr.ends_with("\r\u{1b}[K"), "the line is cleared: {result:?}");
 }
 
 #[test]

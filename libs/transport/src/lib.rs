@@ -63,7 +63,7 @@ pub use contract::{Secret, TraceContext};
 pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
-pub use result::{BatchSendResult, SendResult, TransportError, TransportErrorKind};
+pub use result::{BatchProgress, BatchSendResult, SendResult, TransportError, TransportErrorKind};
 pub use udm::UdmEvent;
 
 /// Sends UDM events. Can be shared by concurrent tasks.
@@ -71,7 +71,8 @@ pub use udm::UdmEvent;
 /// An event without an `event_id` is sent with a new one (`UUIDv7`), which the result contains. To retry an event after a
 /// failed send, set the id of the result first, so that the service deduplicates it.
 ///
-/// Cancellation: dropping the future of a send cancels it, but the service may have accepted the events.
+/// Cancellation: dropping the future of a send ends its work at once. No request follows, and its connection is closed. The
+/// service may have accepted the events of the last request.
 #[async_trait]
 pub trait Transport: Send + Sync {
     /// Connects and checks that the service accepts events. Optional: sending connects on demand.

@@ -68,7 +68,7 @@ pub struct BatchSendResult {
     pub results: Vec<SendResult>,
     /// Id that the service assigned to the first request. A split or retried batch has more than one.
     pub batch_id: Option<String>,
-    /// Milliseconds from the call to the last response.
+    /// Milliseconds from the call to the last response; `None` if nothing was sent.
     pub response_time_ms: Option<f64>,
 }
 
@@ -91,6 +91,24 @@ impl BatchSendResult {
             response_time_ms,
         }
     }
+}
+
+/// Progress of a batch. `accepted`, `failed` and `waiting_for_retry` do not include the events that are not sent yet or are in a
+/// request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchProgress {
+    /// Number of events.
+    pub total_events: usize,
+    /// Number of requests so far, including retries.
+    pub attempts: usize,
+    /// Number of accepted events.
+    pub accepted: usize,
+    /// Number of events with a final error.
+    pub failed: usize,
+    /// Number of events that wait for the next attempt.
+    pub waiting_for_retry: usize,
+    /// Pause before the next attempt, if events wait for it.
+    pub retry_delay: Option<Duration>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the specified default; constructors of results take no clock")]

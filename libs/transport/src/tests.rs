@@ -1,8 +1,11 @@
 //! A contract suite for both transports, and tests of the HTTP transport against a scripted server.
 
 mod batches;
+mod cancellation;
 mod conformance;
 mod errors;
+mod linger;
+mod progress;
 mod requests;
 mod retries;
 pub(crate) mod server;

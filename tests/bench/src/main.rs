@@ -43,7 +43,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into four minutes]
@@ -67,6 +67,8 @@ enum Measurement {
     BatchEvents,
     /// Single events per second
     SingleEvents,
+    /// Concurrent sends of the transport library with and without linger
+    Linger,
     /// Memory of 10,000 connections that do not complete their requests
     Connections,
 }
@@ -113,6 +115,7 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
                 Measurement::Credentials => bench.credentials().await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
+                Measurement::Linger => bench.linger().await?,
                 Measurement::Connections => bench.connections().await?,
             }
         }

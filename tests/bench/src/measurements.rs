@@ -4,6 +4,7 @@ mod connections;
 mod credentials;
 mod events;
 mod images;
+mod linger;
 mod logins;
 mod session_checks;
 mod timing;

@@ -74,6 +74,11 @@ impl BenchUser {
         self.session.user_id
     }
 
+    /// The session token.
+    pub(crate) fn token(&self) -> &Secret {
+        &self.session.session_id
+    }
+
     /// A login request from the n-th client address.
     pub(crate) fn login_from(&self, n: u16) -> anyhow::Result<Vec<u8>> {
         login(&self.email, &self.session.tenant_id, Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1))

@@ -1,8 +1,10 @@
 //! Delivery of events in concurrent batches with bounded memory: reading pauses while too many requests are in flight. On a
 //! terminal, a line shows the progress.
 
+use std::future::pending;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use contract::ProblemKind;
@@ -61,6 +63,8 @@ pub(super) struct Delivery {
     limits: BatchLimits,
     batch: Batch,
     in_flight: JoinSet<(Vec<NumberedEvent>, BatchSendResult)>,
+    /// Number of events of batches in flight that wait for a retry.
+    waiting: Arc<AtomicUsize>,
     rejects: RejectLog,
     progress: Progress,
     result: DeliveryResult,
@@ -83,6 +87,7 @@ impl Delivery {
             limits,
             batch: Batch::default(),
             in_flight: JoinSet::new(),
+            waiting: Arc::default(),
             rejects,
             progress,
             result: DeliveryResult::default(),
@@ -100,6 +105,10 @@ impl Delivery {
             let due = self.batch.due;
             let step = tokio::select! {
                 biased;
+                () = self.progress.due(), if !self.in_flight.is_empty() => {
+                    self.progress.update(self.result.accepted, self.rejects.count(), self.waiting.load(Ordering::Relaxed));
+                    Ok(())
+                }
                 Some(done) = self.in_flight.join_next() => self.record_batch(done),
                 item = items.recv(), if can_read => self.add_item(item),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if can_read && due.is_some() => {
@@ -111,7 +120,6 @@ impl Delivery {
             if let Err(error) = step {
                 self.result.local_error.get_or_insert(error);
             }
-            self.progress.update(self.result.accepted, self.rejects.count());
         }
         self.finish()
     }
@@ -176,10 +184,16 @@ impl Delivery {
         if batch.is_empty() {
             return;
         }
-        let transport = Arc::clone(&self.transport);
+        let (transport, waiting) = (Arc::clone(&self.transport), Arc::clone(&self.waiting));
         self.in_flight.spawn(async move {
             let (lines, events): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            let results = transport.send_outgoing(&events).await;
+            let mut counted = 0;
+            let results = transport.send_outgoing(&events, |progress| {
+                waiting.fetch_add(progress.waiting_for_retry, Ordering::Relaxed);
+                waiting.fetch_sub(counted, Ordering::Relaxed);
+                counted = progress.waiting_for_retry;
+            });
+            let results = results.await;
             (lines.into_iter().zip(events).collect(), results)
         });
     }
@@ -295,16 +309,20 @@ impl Progress {
         self.started.elapsed()
     }
 
-    /// Updates the line, unless the last update is too recent.
-    pub(super) fn update(&mut self, accepted: u64, rejected: u64) {
-        let due = self.last_update.unwrap_or(self.started) + UPDATE_INTERVAL;
-        if !self.enabled || Instant::now() < due {
-            return;
+    /// Waits until the next update is due.
+    async fn due(&self) {
+        if !self.enabled {
+            pending::<()>().await;
         }
+        sleep_until(self.last_update.unwrap_or(self.started) + UPDATE_INTERVAL).await;
+    }
+
+    fn update(&mut self, accepted: u64, rejected: u64, waiting: usize) {
         self.last_update = Some(Instant::now());
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = accepted as f64 / self.elapsed().as_secs_f64();
-        overwrite_line(&format!("{accepted} accepted, {rejected} rejected, {rate:.0}/s"));
+        let waiting = if waiting > 0 { format!(", {waiting} waiting for a retry") } else { String::new() };
+        overwrite_line(&format!("{accepted} accepted, {rejected} rejected{waiting}, {rate:.0}/s"));
     }
 
     /// Clears the line before other output.

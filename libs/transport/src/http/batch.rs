@@ -1,20 +1,21 @@
 //! Delivery of a batch of any length: splits it into requests, retries retryable events, returns one result per event.
 //!
 //! Requests are sequential, so that events are sent in order. If a request fails as a whole, the rest of the batch fails
-//! with the same error, because further requests would fail too.
+//! with the same error, because further requests would fail too. Only the events of one request are held as JSON.
 
-use std::ops::Range;
+use std::borrow::Cow;
 use std::time::Instant;
 
 use contract::events::{BatchResponse, EventStatus};
 use contract::routes;
 use udm::MAX_BATCH_EVENTS;
 
-use super::HttpTransport;
-use super::client::{HttpClient, RequestBody};
+use super::Shared;
+use super::body::RequestBody;
+use super::client::HttpClient;
 use super::response::HttpResponse;
 use super::retry::{RetryState, milliseconds};
-use crate::{BatchSendResult, OutgoingEvent, SendResult, TransportError, TransportErrorKind};
+use crate::{BatchProgress, BatchSendResult, OutgoingEvent, SendResult, TransportError, UdmEvent};
 
 /// Maximum body size of the service, before compression.
 const MAX_BYTES: usize = 10 * 1024 * 1024;
@@ -22,70 +23,128 @@ const MAX_BYTES: usize = 10 * 1024 * 1024;
 const BRACKETS: usize = 2;
 const COMMA: usize = 1;
 
-pub(super) async fn deliver(transport: &HttpTransport, events: &[OutgoingEvent]) -> BatchSendResult {
-    if events.is_empty() {
-        return BatchSendResult::from_results(Vec::new(), None, None);
+/// Receives the progress, and the results so far: parallel to the events, `None` without a final result.
+pub(super) type OnChange<'a> = &'a mut (dyn FnMut(BatchProgress, &[Option<SendResult>]) + Send);
+
+/// An event as it is sent, or the result of one that cannot be sent.
+type Prepared<'a> = Result<Cow<'a, OutgoingEvent>, Box<SendResult>>;
+
+/// An event in any form.
+pub(super) trait Event: Sync {
+    fn prepare(&self) -> Prepared<'_>;
+}
+
+impl Event for OutgoingEvent {
+    fn prepare(&self) -> Prepared<'_> {
+        Ok(Cow::Borrowed(self))
     }
+}
+
+impl Event for UdmEvent {
+    fn prepare(&self) -> Prepared<'_> {
+        OutgoingEvent::try_from(self)
+            .map(Cow::Owned)
+            .map_err(|error| SendResult::fail(self.event_id.clone().unwrap_or_default(), error).into())
+    }
+}
+
+/// Sends events. Calls `on_change` after each response and at the end.
+pub(super) async fn deliver<E: Event>(
+    shared: &Shared,
+    events: &[E],
+    on_change: OnChange<'_>,
+) -> BatchSendResult {
+    let total_events = events.len();
+    let progress = BatchProgress { total_events, ..BatchProgress::default() };
     let mut delivery = Delivery {
-        transport,
-        events,
-        started: transport.clock.now(),
-        results: vec![None; events.len()],
+        shared,
+        started: shared.clock.now(),
+        results: vec![None; total_events],
         batch_id: None,
+        progress,
+        reported: progress,
+        on_change,
     };
-    let result = delivery.run().await;
-    delivery.finish(result)
+    let mut failed = None;
+    let mut first = 0;
+    for request in Requests::of(events) {
+        let mut events = Vec::with_capacity(request.len());
+        for (index, event) in (first..).zip(&request) {
+            match event {
+                Ok(event) => events.push((index, event.as_ref())),
+                Err(result) => delivery.settle(index, (**result).clone()),
+            }
+        }
+        if failed.is_none() {
+            failed = delivery.deliver_request(&events).await.err();
+        }
+        if let Some(error) = &failed {
+            delivery.fail_rest(&events, error);
+        }
+        first += request.len();
+    }
+    delivery.finish()
 }
 
 struct Delivery<'a> {
-    transport: &'a HttpTransport,
-    events: &'a [OutgoingEvent],
+    shared: &'a Shared,
     started: Instant,
-    /// Parallel to `events`; `None` without a final result.
+    /// Parallel to the events of the batch; `None` without a final result.
     results: Vec<Option<SendResult>>,
     batch_id: Option<String>,
+    progress: BatchProgress,
+    /// Progress of the last call of `on_change`.
+    reported: BatchProgress,
+    on_change: OnChange<'a>,
 }
 
-/// Events of one request, as indexes into the batch.
+/// An event and its index in the batch.
+type IndexedEvent<'a> = (usize, &'a OutgoingEvent);
+
+/// Events of one request.
 struct Chunk<'a> {
-    indexes: Vec<usize>,
+    events: Vec<IndexedEvent<'a>>,
     retries: RetryState<'a>,
 }
 
-impl<'a> Delivery<'a> {
-    async fn run(&mut self) -> Result<(), TransportError> {
-        let client = self.transport.client()?;
-        for range in split_into_requests(self.events) {
-            // A stack: the last chunk is sent next.
-            let mut chunks = vec![Chunk { indexes: range.collect(), retries: self.transport.retry_state() }];
-            while let Some(chunk) = chunks.pop() {
-                chunks.extend(self.deliver_chunk(&client, chunk).await?);
-            }
+impl Delivery<'_> {
+    async fn deliver_request(&mut self, events: &[IndexedEvent<'_>]) -> Result<(), TransportError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let client = self.shared.client()?;
+        // A stack: the last chunk is sent next.
+        let mut chunks = vec![Chunk { events: events.to_vec(), retries: self.shared.retry_state() }];
+        while let Some(chunk) = chunks.pop() {
+            chunks.extend(self.deliver_chunk(&client, chunk).await?);
         }
         Ok(())
     }
 
     /// Sends a chunk until each event has a final result. Returns the two halves, the later first, if the chunk is too large.
-    async fn deliver_chunk(
+    async fn deliver_chunk<'e>(
         &mut self,
         client: &HttpClient,
-        mut chunk: Chunk<'a>,
-    ) -> Result<Vec<Chunk<'a>>, TransportError> {
+        mut chunk: Chunk<'e>,
+    ) -> Result<Vec<Chunk<'e>>, TransportError> {
         loop {
             let (response, results) = match self.post(client, &mut chunk).await {
                 Ok(response) => response,
                 Err(error) if error.status == Some(413) => return Ok(self.halve(chunk, error)),
                 Err(error) => return Err(error),
             };
-            let retryable = self.record(&chunk.indexes, &response, results);
+            let retryable = self.record(&chunk.events, &response, results);
             let Some((_, first)) = retryable.first() else {
+                self.report();
                 return Ok(Vec::new());
             };
-            chunk.indexes = retryable.iter().map(|(index, _)| *index).collect();
-            if let Err(error) = chunk.retries.pause_or_fail(first.clone()).await {
-                for (index, error) in retryable {
-                    self.fail(index, error);
+            let first = first.clone();
+            chunk.events = retryable.iter().map(|(event, _)| *event).collect();
+            if let Err(error) = self.pause(&mut chunk, first).await {
+                for ((index, event), error) in retryable {
+                    self.settle(index, SendResult::fail(event.event_id(), error));
                 }
+                self.report();
                 // Without a success status, all events failed for one cause, which affects the next chunk too.
                 return if response.status.is_success() { Ok(Vec::new()) } else { Err(error) };
             }
@@ -94,47 +153,60 @@ impl<'a> Delivery<'a> {
 
     /// Posts a chunk until there is a result for each event.
     async fn post(
-        &self,
+        &mut self,
         client: &HttpClient,
-        chunk: &mut Chunk<'a>,
+        chunk: &mut Chunk<'_>,
     ) -> Result<(HttpResponse, BatchResponse), TransportError> {
-        let body = RequestBody::list(chunk.indexes.iter().map(|index| &self.events[*index])).await;
+        let body = RequestBody::list(chunk.events.iter().map(|(_, event)| *event)).await;
         loop {
             chunk.retries.check_deadline()?;
+            self.progress.attempts += 1;
             let response = client.post(routes::SEND_EVENTS.path, &body).await;
             let parsed = response.and_then(|response| {
-                let results = response.batch_results(chunk.indexes.len())?;
+                let results = response.batch_results(chunk.events.len())?;
                 Ok((response, results))
             });
             match parsed {
                 Ok(parsed) => return Ok(parsed),
-                Err(error) => chunk.retries.pause_or_fail(error).await?,
+                Err(error) => self.pause(chunk, error).await?,
             }
         }
     }
 
-    /// Records final results. Returns the retryable errors.
-    fn record(
+    /// Waits until the next attempt. Returns the error if no attempt is left.
+    async fn pause(&mut self, chunk: &mut Chunk<'_>, error: TransportError) -> Result<(), TransportError> {
+        let pause = chunk.retries.next_pause(error)?;
+        self.progress.waiting_for_retry = chunk.events.len();
+        self.progress.retry_delay = Some(pause);
+        self.report();
+        self.shared.clock.sleep(pause).await;
+        self.progress.waiting_for_retry = 0;
+        self.progress.retry_delay = None;
+        Ok(())
+    }
+
+    /// Records final results. Returns the events with a retryable error.
+    fn record<'e>(
         &mut self,
-        indexes: &[usize],
+        events: &[IndexedEvent<'e>],
         response: &HttpResponse,
         results: BatchResponse,
-    ) -> Vec<(usize, TransportError)> {
+    ) -> Vec<(IndexedEvent<'e>, TransportError)> {
         self.batch_id.get_or_insert_with(|| results.batch_id.to_string());
-        let response_time_ms = milliseconds(self.transport.clock.now() - self.started);
+        let response_time_ms = milliseconds(self.shared.clock.now() - self.started);
         let mut retryable = Vec::new();
-        for (&index, result) in indexes.iter().zip(results.results) {
+        for (&(index, event), result) in events.iter().zip(results.results) {
+            let event_id = event.event_id();
             if result.status == EventStatus::Accepted {
                 let server_event_id = result.server_event_id.map(|id| id.to_string());
-                let event_id = self.events[index].event_id();
-                self.results[index] = Some(SendResult::ok(event_id, Some(response_time_ms), server_event_id));
+                self.settle(index, SendResult::ok(event_id, Some(response_time_ms), server_event_id));
                 continue;
             }
             let error = response.event_error(&result);
             if error.retryable {
-                retryable.push((index, error));
+                retryable.push(((index, event), error));
             } else {
-                self.fail(index, error);
+                self.settle(index, SendResult::fail(event_id, error));
             }
         }
         retryable
@@ -142,51 +214,81 @@ impl<'a> Delivery<'a> {
 
     /// Splits a chunk that is too large. Returns the later half first. The halves keep the deadline and the remaining retries
     /// of the chunk.
-    fn halve(&mut self, mut chunk: Chunk<'a>, error: TransportError) -> Vec<Chunk<'a>> {
-        if let [index] = chunk.indexes[..] {
-            self.fail(index, error);
+    fn halve<'e>(&mut self, mut chunk: Chunk<'e>, error: TransportError) -> Vec<Chunk<'e>> {
+        if let [(index, event)] = chunk.events[..] {
+            self.settle(index, SendResult::fail(event.event_id(), error));
+            self.report();
             return Vec::new();
         }
-        let later = chunk.indexes.split_off(chunk.indexes.len() / 2);
-        vec![Chunk { indexes: later, retries: chunk.retries.clone() }, chunk]
+        let later = chunk.events.split_off(chunk.events.len() / 2);
+        vec![Chunk { events: later, retries: chunk.retries.clone() }, chunk]
     }
 
-    fn fail(&mut self, index: usize, error: TransportError) {
-        self.results[index] = Some(SendResult::fail(self.events[index].event_id(), error));
+    /// Records the final result of an event.
+    fn settle(&mut self, index: usize, result: SendResult) {
+        *if result.success { &mut self.progress.accepted } else { &mut self.progress.failed } += 1;
+        self.results[index] = Some(result);
     }
 
-    /// Results of all events. Events without a result fail with the error of the delivery.
-    fn finish(self, delivered: Result<(), TransportError>) -> BatchSendResult {
-        let error = delivered.err().unwrap_or_else(|| {
-            TransportError::new(TransportErrorKind::Protocol, "the service returned no result for the event")
-        });
-        let results = self.results.into_iter().zip(self.events).map(|(result, event)| {
-            result.unwrap_or_else(|| SendResult::fail(event.event_id(), error.clone()))
-        });
-        let response_time = milliseconds(self.transport.clock.now() - self.started);
-        BatchSendResult::from_results(results.collect(), self.batch_id, Some(response_time))
+    /// Records this error for the events without a result.
+    fn fail_rest(&mut self, events: &[IndexedEvent<'_>], error: &TransportError) {
+        for (index, event) in events {
+            if self.results[*index].is_none() {
+                self.settle(*index, SendResult::fail(event.event_id(), error.clone()));
+            }
+        }
+    }
+
+    /// Calls `on_change` if the progress has changed.
+    fn report(&mut self) {
+        if self.progress != self.reported {
+            self.reported = self.progress;
+            (self.on_change)(self.progress, &self.results);
+        }
+    }
+
+    fn finish(mut self) -> BatchSendResult {
+        self.report();
+        let response_time = milliseconds(self.shared.clock.now() - self.started);
+        // Every event of a request has a result: `post` returns one for each, or `fail_rest` records it.
+        let results: Vec<_> = self.results.into_iter().flatten().collect();
+        let response_time = self.progress.attempts.gt(&0).then_some(response_time);
+        BatchSendResult::from_results(results, self.batch_id, response_time)
     }
 }
 
-/// Splits a batch into as few requests as the limits of the service allow. An event above the limit is sent alone, and the
-/// service rejects it.
-fn split_into_requests(events: &[OutgoingEvent]) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let mut start = 0;
-    let mut bytes = BRACKETS;
-    for (index, event) in events.iter().enumerate() {
-        let needed = event.body().len() + COMMA;
-        if index > start && (index - start == MAX_BATCH_EVENTS || bytes + needed > MAX_BYTES) {
-            ranges.push(start..index);
-            start = index;
-            bytes = BRACKETS;
+/// Splits events into as few requests as the limits of the service allow. An event above the limit is alone in its request, and
+/// the service rejects it. An event that cannot be sent counts as one without a body.
+struct Requests<'a, E> {
+    events: std::slice::Iter<'a, E>,
+    /// The event that did not fit into the previous request.
+    next: Option<Prepared<'a>>,
+}
+
+impl<'a, E: Event> Requests<'a, E> {
+    fn of(events: &'a [E]) -> Self {
+        Self { events: events.iter(), next: None }
+    }
+}
+
+impl<'a, E: Event> Iterator for Requests<'a, E> {
+    type Item = Vec<Prepared<'a>>;
+
+    fn next(&mut self) -> Option<Vec<Prepared<'a>>> {
+        let mut request = Vec::new();
+        let mut bytes = BRACKETS;
+        while request.len() < MAX_BATCH_EVENTS
+            && let Some(event) = self.next.take().or_else(|| self.events.next().map(E::prepare))
+        {
+            bytes += event.as_ref().map_or(0, |event| event.body().len() + COMMA);
+            if !request.is_empty() && bytes > MAX_BYTES {
+                self.next = Some(event);
+                break;
+            }
+            request.push(event);
         }
-        bytes += needed;
+        (!request.is_empty()).then_some(request)
     }
-    if start < events.len() {
-        ranges.push(start..events.len());
-    }
-    ranges
 }
 
 #[cfg(test)]
@@ -202,12 +304,17 @@ mod tests {
         OutgoingEvent::from_json(RawValue::from_string(body).unwrap(), new_event_id).unwrap()
     }
 
+    /// Sizes of the requests.
+    fn split(events: &[OutgoingEvent]) -> Vec<usize> {
+        Requests::of(events).map(|request| request.len()).collect()
+    }
+
     #[test]
     fn splits_after_a_thousand_events() {
         let events = vec![event_of(1); 1001];
-        assert_eq!(split_into_requests(&events[..1000]).len(), 1);
-        assert_eq!(split_into_requests(&events), [0..1000, 1000..1001]);
-        assert!(split_into_requests(&[]).is_empty());
+        assert_eq!(split(&events[..1000]), [1000]);
+        assert_eq!(split(&events), [1000, 1]);
+        assert!(split(&[]).is_empty());
     }
 
     proptest! {
@@ -217,15 +324,15 @@ mod tests {
             sizes in proptest::collection::vec(prop_oneof![8 => 0_usize..9, 1 => 0..MAX_BYTES + 9], 0..24),
         ) {
             let events: Vec<_> = sizes.iter().map(|bytes| event_of(*bytes)).collect();
-            let mut next = 0;
-            for request in split_into_requests(&events) {
-                prop_assert_eq!(request.start, next);
-                prop_assert!(!request.is_empty());
-                let bytes: usize = events[request.clone()].iter().map(|event| event.body().len() + 1).sum::<usize>() + 1;
-                prop_assert!(bytes <= MAX_BYTES || request.len() == 1);
-                next = request.end;
+            let mut rest = &events[..];
+            for request in split(&events) {
+                let (events, later) = rest.split_at(request);
+                prop_assert!(!events.is_empty());
+                let bytes: usize = events.iter().map(|event| event.body().len() + 1).sum::<usize>() + 1;
+                prop_assert!(bytes <= MAX_BYTES || events.len() == 1);
+                rest = later;
             }
-            prop_assert_eq!(next, events.len());
+            prop_assert!(rest.is_empty());
         }
     }
 }

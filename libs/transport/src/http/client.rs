@@ -1,13 +1,9 @@
-//! HTTP client for one endpoint: TLS, headers, compressed request bodies and bounded responses.
+//! HTTP client for one endpoint: TLS, headers and bounded responses.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::time::Duration;
 
-use bytes::Bytes;
 use contract::API_PREFIX;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
@@ -19,13 +15,12 @@ use tenancy::{TenantId, X_TENANT_ID};
 use url::{Host, Url};
 
 use super::HttpTransportConfig;
+use super::body::RequestBody;
 use super::response::HttpResponse;
-use crate::{OutgoingEvent, TraceContext, TransportError, TransportErrorKind};
+use crate::{TraceContext, TransportError, TransportErrorKind};
 
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
-/// Bodies up to this size are not compressed.
-const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// A connection pool and the headers of every request. Clones share the pool.
 #[derive(Clone)]
@@ -185,51 +180,6 @@ pub fn begin_trace() -> Option<TraceContext> {
     let mut random = [0; 24];
     SysRng.try_fill_bytes(&mut random).ok()?;
     TraceContext::begin(random)
-}
-
-/// A JSON request body, compressed if large. Can be sent repeatedly.
-#[derive(Clone, Debug)]
-pub(super) struct RequestBody {
-    bytes: Bytes,
-    gzip: bool,
-}
-
-impl RequestBody {
-    /// Body with one event.
-    pub(super) async fn event(event: &OutgoingEvent) -> Self {
-        Self::encode(event.body().to_owned().into()).await
-    }
-
-    /// Body with a list of events.
-    pub(super) async fn list<'a>(events: impl Iterator<Item = &'a OutgoingEvent>) -> Self {
-        let mut list = String::from("[");
-        for event in events {
-            if list.len() > 1 {
-                list.push(',');
-            }
-            list.push_str(event.body());
-        }
-        list.push(']');
-        Self::encode(list.into()).await
-    }
-
-    /// Compresses on a blocking thread, because a full batch takes too long for an async task. Falls back to no compression.
-    async fn encode(plain: Bytes) -> Self {
-        if plain.len() <= MIN_COMPRESSED_BYTES {
-            return Self { bytes: plain, gzip: false };
-        }
-        let source = plain.clone();
-        match tokio::task::spawn_blocking(move || gzip(&source)).await {
-            Ok(Ok(compressed)) => Self { bytes: compressed.into(), gzip: true },
-            _ => Self { bytes: plain, gzip: false },
-        }
-    }
-}
-
-fn gzip(plain: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), Compression::fast());
-    encoder.write_all(plain)?;
-    encoder.finish()
 }
 
 fn build_client(

@@ -1,11 +1,12 @@
 //! Interpretation of responses. Any response, of the service or of a proxy, becomes a result or an error.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use contract::Problem;
 use contract::events::{AcceptedEvent, BatchResponse, EventResult};
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use httpdate::parse_http_date;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
 use crate::{TransportError, TransportErrorKind};
@@ -23,9 +24,7 @@ impl HttpResponse {
     pub(super) fn new(response: &Response, body: Vec<u8>) -> Self {
         Self {
             status: response.status(),
-            retry_after: header(response.headers(), RETRY_AFTER.as_str())
-                .and_then(|seconds| seconds.parse().ok())
-                .map(Duration::from_secs),
+            retry_after: retry_after(response.headers()),
             request_id: header(response.headers(), "x-request-id").map(str::to_owned),
             body,
         }
@@ -117,6 +116,81 @@ impl HttpResponse {
     }
 }
 
+/// Delay of `Retry-After` (RFC 9110, section 10.2.3): a number of seconds or a date. The date is compared with the date of the
+/// response, because the clocks of client and service can differ.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = header(headers, RETRY_AFTER.as_str())?;
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = parse_http_date(value).ok()?;
+    let sent = header(headers, DATE.as_str()).and_then(|sent| parse_http_date(sent).ok());
+    Some(date.duration_since(sent.unwrap_or_else(now)).unwrap_or_default())
+}
+
+#[expect(clippy::disallowed_methods, reason = "only for a response without a date")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use httpdate::fmt_http_date;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn delay(retry_after_value: &str, date: Option<&str>) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, retry_after_value.parse().unwrap());
+        if let Some(date) = date {
+            headers.insert(DATE, date.parse().unwrap());
+        }
+        retry_after(&headers)
+    }
+
+    #[test]
+    fn retry_after_is_a_number_or_a_date_in_any_form_of_http() {
+        let sent = Some("Sun, 06 Nov 1994 08:49:30 GMT");
+        for (value, seconds) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", Some(7)),
+            ("Sun Nov  6 08:49:37 1994", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:30 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("-7", None),
+            ("7.5", None),
+            ("soon", None),
+        ] {
+            assert_eq!(delay(value, sent), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn date_of_a_response_without_a_date_is_compared_with_the_local_time() {
+        let hour = Duration::from_hours(1);
+        for date in [None, Some("unknown")] {
+            assert!(delay(&fmt_http_date(now() + hour), date).unwrap().abs_diff(hour) < hour / 2);
+            assert_eq!(delay(&fmt_http_date(now() - hour), date), Some(Duration::ZERO));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn delay_is_the_difference_of_the_dates(sent in 0_u64..4_000_000_000, delay_seconds in 0_u64..1_000_000) {
+            let date = |seconds| fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            let parsed = delay(&date(sent + delay_seconds), Some(&date(sent)));
+            prop_assert_eq!(parsed, Some(Duration::from_secs(delay_seconds)));
+        }
+
+        #[test]
+        fn retry_after_accepts_any_text_without_panicking(text in "[ -~]{0,40}", date in "[ -~]{0,40}") {
+            let _ = delay(&text, Some(&date));
+        }
+    }
 }

@@ -55,8 +55,8 @@ impl<'a> RetryState<'a> {
         Self { clock, jitter, started: clock.now(), retries: 0, max_retries }
     }
 
-    /// Waits until the next attempt. Returns the error if no attempt is left.
-    pub(super) async fn pause_or_fail(&mut self, error: TransportError) -> Result<(), TransportError> {
+    /// Pause before the next attempt. Returns the error if no attempt is left.
+    pub(super) fn next_pause(&mut self, error: TransportError) -> Result<Duration, TransportError> {
         if !error.retryable || self.retries == self.max_retries {
             return Err(error);
         }
@@ -66,6 +66,12 @@ impl<'a> RetryState<'a> {
         }
         self.retries += 1;
         tracing::debug!(retry = self.retries, ?pause, %error, "request failed; retrying");
+        Ok(pause)
+    }
+
+    /// Waits until the next attempt. Returns the error if no attempt is left.
+    pub(super) async fn pause_or_fail(&mut self, error: TransportError) -> Result<(), TransportError> {
+        let pause = self.next_pause(error)?;
         self.clock.sleep(pause).await;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Contract of the trait `Transport`. Each implementation runs the whole suite.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -71,6 +72,26 @@ impl Subject for Http {
     }
 }
 
+/// An HTTP transport that collects concurrent sends.
+struct Lingering(Http);
+
+impl Lingering {
+    async fn new(reachable: bool) -> Self {
+        let Http(server, transport) = Http::new(reachable).await;
+        Self(Http(server, transport.with_linger(Duration::from_millis(1)).unwrap()))
+    }
+}
+
+impl Subject for Lingering {
+    fn transport(&self) -> &dyn Transport {
+        self.0.transport()
+    }
+
+    fn received_ids(&self) -> Vec<String> {
+        self.0.received_ids()
+    }
+}
+
 macro_rules! conformance {
     ($subject:ident; $($rule:ident($reachable:literal)),+ $(,)?) => {
         $(#[tokio::test]
@@ -81,6 +102,7 @@ macro_rules! conformance {
     ($($rules:tt)+) => {
         mod mock { conformance!(Mock; $($rules)+); }
         mod http { conformance!(Http; $($rules)+); }
+        mod lingering { conformance!(Lingering; $($rules)+); }
     };
 }
 

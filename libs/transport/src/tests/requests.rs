@@ -19,7 +19,7 @@ async fn json_events_keep_their_bytes() {
         "{ \"source_id\": \"fw\",\n\t\"event_id\":\"a\", \"n\":1.50 }",
         r#"{"n":1e2,"event_id":"b","u":"\u00e9"}"#,
     ];
-    let batch = server.transport().send_outgoing(&texts.map(raw)).await;
+    let batch = server.transport().send_outgoing(&texts.map(raw), |_| ()).await;
     assert!(batch.success);
     assert_eq!(server.requests()[0].events(), texts);
 }

@@ -1,6 +1,10 @@
 //! Which errors are retried, and the pauses between attempts in virtual time.
 
+use std::collections::HashMap;
 use std::time::Duration;
+
+use futures::future::join_all;
+use proptest::prelude::*;
 
 use super::server::{Server, Step, problem};
 use crate::{Transport, UdmEvent};
@@ -74,6 +78,17 @@ async fn retry_after_of_header_and_problem_is_the_minimum_pause() {
 }
 
 #[tokio::test]
+async fn retry_after_can_be_a_date() {
+    let date = "Sun, 06 Nov 1994 08:49:30 GMT";
+    for (retry_after, pause) in [("Sun, 06 Nov 1994 08:49:37 GMT", 7), ("Mon, 07 Nov 1994 08:49:30 GMT", 60)]
+    {
+        let server = Server::scripted([Step::Busy(retry_after, date)]).await;
+        assert!(server.transport().send(&event()).await.success);
+        assert_eq!(server.clock.pauses()[0].as_secs(), pause);
+    }
+}
+
+#[tokio::test]
 async fn retry_after_is_limited_to_a_minute() {
     let server = Server::scripted([busy(86_400)]).await;
     assert!(server.transport().send(&event()).await.success);
@@ -123,4 +138,48 @@ async fn requests_of_a_long_batch_have_separate_deadlines() {
     assert!(batch.success);
     assert_eq!(server.requests().len(), 3);
     assert!(batch.response_time_ms.unwrap() >= 151_000.0);
+}
+
+/// Script of a server that accepts some events and rejects or delays others.
+fn step() -> impl Strategy<Value = Step> {
+    let rejected = proptest::collection::vec((0_usize..8, any::<bool>()), 0..8);
+    prop_oneof![
+        (0_u64..40).prop_map(|time| Step::Advance(seconds(time))),
+        (0_u64..90).prop_map(busy),
+        Just(problem(413, "batch_too_large", None)),
+        Just(Step::Disconnect),
+        rejected.prop_map(|rejected| Step::Reject(207, rejected)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// The service deduplicates for 120 s and responds within 10 s, so the last attempt must start within 110 s.
+    #[test]
+    fn every_retry_is_inside_the_duplicate_window(
+        script in proptest::collection::vec(step(), 0..40),
+        linger: bool,
+        max_retries in 0_u32..30,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = Server::scripted(script).await;
+            let mut transport = server.transport_with(|config| config.max_retries = max_retries);
+            let events: Vec<_> = (0..8).map(|id| UdmEvent::new("fw").with_event_id(id.to_string())).collect();
+            if linger {
+                transport = transport.with_linger(Duration::from_millis(1)).unwrap();
+                join_all(events.iter().map(|event| transport.send(event))).await;
+            } else {
+                transport.send_batch(&events).await;
+            }
+            let mut first_attempts = HashMap::new();
+            for request in server.requests() {
+                for id in request.ids() {
+                    let first = *first_attempts.entry(id).or_insert(request.received);
+                    prop_assert!(request.received - first <= seconds(100));
+                }
+            }
+            Ok(())
+        })?;
+    }
 }

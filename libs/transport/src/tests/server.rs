@@ -20,6 +20,7 @@ use rand::rngs::StdRng;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -36,8 +37,14 @@ pub(super) enum Step {
     Respond(u16, Option<u64>, String),
     /// Rejects the events with these indexes, retryable or not, and responds with this status.
     Reject(u16, Vec<(usize, bool)>),
+    /// Rejects the event with this index permanently with this code, and responds with this status.
+    RejectWith(u16, usize, &'static str),
+    /// Responds with this `Retry-After` and date.
+    Busy(&'static str, &'static str),
     /// Never responds.
     Hang,
+    /// Continues with the next step after a permit is added.
+    Wait(Arc<Semaphore>),
     /// Closes the connection after the start of the response.
     Disconnect,
     /// Advances the virtual time, then continues with the next step.
@@ -63,6 +70,8 @@ pub(super) struct Request {
     pub(super) compressed: bool,
     /// Decompressed body.
     pub(super) body: String,
+    /// Virtual time of the receipt.
+    pub(super) received: Instant,
 }
 
 impl Request {
@@ -98,6 +107,8 @@ struct Shared {
     script: Mutex<VecDeque<Step>>,
     requests: Mutex<Vec<Request>>,
     accepted: Mutex<HashSet<String>>,
+    /// Number of requests without a response that are not canceled.
+    in_progress: Arc<()>,
     clock: Arc<VirtualClock>,
 }
 
@@ -153,6 +164,11 @@ impl Server {
         self.shared.accepted.lock().unwrap().contains(id)
     }
 
+    /// Number of requests that have no response yet and were not canceled by the client.
+    pub(super) fn requests_in_progress(&self) -> usize {
+        Arc::strong_count(&self.shared.in_progress) - 1
+    }
+
     /// Transport to this server, in virtual time.
     pub(super) fn transport(&self) -> HttpTransport {
         self.transport_with(|_| ())
@@ -173,8 +189,15 @@ async fn respond(
     body: Bytes,
 ) -> Response {
     let compressed = headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip");
-    let request =
-        Request { method, path: uri.path().to_owned(), headers, compressed, body: text(&body, compressed) };
+    let request = Request {
+        method,
+        path: uri.path().to_owned(),
+        headers,
+        compressed,
+        body: text(&body, compressed),
+        received: shared.clock.now(),
+    };
+    let _in_progress = Arc::clone(&shared.in_progress);
     shared.requests.lock().unwrap().push(request.clone());
     match request.path.as_str() {
         "/api/v1/health" if shared.rules.unhealthy => {
@@ -197,11 +220,25 @@ async fn post(shared: &Shared, request: &Request) -> Response {
                 shared.clock.advance(time);
                 continue;
             }
+            Some(Step::Busy(retry_after, date)) => {
+                let mut response = StatusCode::SERVICE_UNAVAILABLE.into_response();
+                response.headers_mut().insert("retry-after", retry_after.parse().unwrap());
+                response.headers_mut().insert("date", date.parse().unwrap());
+                response
+            }
+            Some(Step::Wait(permits)) => {
+                permits.acquire().await.unwrap().forget();
+                continue;
+            }
             Some(Step::Hang) => pending().await,
             Some(Step::Disconnect) => disconnect(),
             Some(Step::Reject(status, indexes)) => batch(shared, request, status, |index, _| {
                 indexes.iter().find(|(rejected, _)| *rejected == index).map(|(_, retryable)| *retryable)
             }),
+            Some(Step::RejectWith(status, rejected, code)) => {
+                let of_event = |index, _: &str| (index == rejected).then_some((false, code));
+                batch_with_codes(shared, request, status, of_event)
+            }
             Some(step @ Step::Respond(..)) => send(step),
             Some(Step::Accept) | None => respond_by_rules(shared, request),
         };
@@ -236,12 +273,22 @@ fn accepted(id: &str) -> Response {
     (StatusCode::ACCEPTED, axum::Json(body)).into_response()
 }
 
-/// Results in reverse order, because the transport must not depend on it. Sets `Retry-After` if an event is retryable.
 fn batch(
     shared: &Shared,
     request: &Request,
     status: u16,
     rejected: impl Fn(usize, &str) -> Option<bool>,
+) -> Response {
+    let with_code = |index, id: &str| rejected(index, id).map(|retryable| (retryable, "some_code"));
+    batch_with_codes(shared, request, status, with_code)
+}
+
+/// Results in reverse order, because the transport must not depend on it. Sets `Retry-After` if an event is retryable.
+fn batch_with_codes(
+    shared: &Shared,
+    request: &Request,
+    status: u16,
+    rejected: impl Fn(usize, &str) -> Option<(bool, &'static str)>,
 ) -> Response {
     let ids = request.ids();
     let mut results: Vec<_> =
@@ -260,10 +307,10 @@ fn batch(
     response
 }
 
-fn result(shared: &Shared, index: usize, id: &str, rejected: Option<bool>) -> Value {
-    if let Some(retryable) = rejected {
+fn result(shared: &Shared, index: usize, id: &str, rejected: Option<(bool, &str)>) -> Value {
+    if let Some((retryable, code)) = rejected {
         return json!({
-            "index": index, "event_id": id, "status": "rejected", "code": "some_code", "message": "no",
+            "index": index, "event_id": id, "status": "rejected", "code": code, "message": "no",
             "pointer": "/x", "retryable": retryable,
         });
     }
@@ -310,6 +357,8 @@ pub(crate) struct VirtualClock {
 struct VirtualTime {
     elapsed: Duration,
     pauses: Vec<Duration>,
+    /// Pauses do not end.
+    stopped: bool,
 }
 
 impl Default for VirtualClock {
@@ -321,6 +370,11 @@ impl Default for VirtualClock {
 impl VirtualClock {
     pub(crate) fn advance(&self, time: Duration) {
         self.state.lock().unwrap().elapsed += time;
+    }
+
+    /// Pauses do not end from now on.
+    pub(crate) fn stop(&self) {
+        self.state.lock().unwrap().stopped = true;
     }
 
     pub(crate) fn pauses(&self) -> Vec<Duration> {
@@ -335,8 +389,14 @@ impl Clock for VirtualClock {
     }
 
     async fn sleep(&self, pause: Duration) {
-        let mut state = self.state.lock().unwrap();
-        state.elapsed += pause;
-        state.pauses.push(pause);
+        let stopped = {
+            let mut state = self.state.lock().unwrap();
+            state.pauses.push(pause);
+            state.elapsed += pause;
+            state.stopped
+        };
+        if stopped {
+            pending::<()>().await;
+        }
     }
 }
