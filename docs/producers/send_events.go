@@ -1,0 +1,159 @@
+// Sends the events on standard input, one JSON object per line. Needs Go 1.21 and no package.
+//
+// SVC_ENDPOINT and SVC_API_KEY configure it. Exits with 1 and prints the errors if events were rejected.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	mathrand "math/rand"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxEvents = 500
+	maxBytes  = 4 << 20
+	// The service detects a repeated event for 120 s.
+	retryTime = 100 * time.Second
+)
+
+var (
+	client    = http.Client{Timeout: 30 * time.Second}
+	temporary = []int{408, 429, 502, 503, 504}
+)
+
+type event = map[string]any
+
+type result struct {
+	Index     int    `json:"index"`
+	Status    string `json:"status"`
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+	event     event
+}
+
+// post returns the events that were not accepted, and the time of Retry-After.
+func post(events []event) ([]result, time.Duration) {
+	var body bytes.Buffer
+	compressed := gzip.NewWriter(&body)
+	json.NewEncoder(compressed).Encode(events)
+	compressed.Close()
+	request, err := http.NewRequest("POST", strings.TrimRight(os.Getenv("SVC_ENDPOINT"), "/")+"/api/v1/events/batch", &body)
+	if err != nil {
+		return all(events, err.Error(), false), 0
+	}
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("SVC_API_KEY"))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Encoding", "gzip")
+	response, err := client.Do(request)
+	if err != nil {
+		return all(events, err.Error(), true), 0
+	}
+	defer response.Body.Close()
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+	retryAfter := time.Duration(min(seconds, 60)) * time.Second
+	var batch struct {
+		Results []result `json:"results"`
+		Detail  string   `json:"detail"`
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil || json.Unmarshal(text, &batch) != nil || batch.Results == nil {
+		message := fmt.Sprint("HTTP ", response.StatusCode, " ", batch.Detail)
+		return all(events, message, err != nil || slices.Contains(temporary, response.StatusCode)), retryAfter
+	}
+	var failed []result
+	for _, result := range batch.Results {
+		if result.event = events[result.Index]; result.Status == "rejected" {
+			failed = append(failed, result)
+		}
+	}
+	return failed, retryAfter
+}
+
+func all(events []event, message string, retryable bool) (failed []result) {
+	for _, event := range events {
+		failed = append(failed, result{Message: message, Retryable: retryable, event: event})
+	}
+	return failed
+}
+
+// send sends a batch and retries temporary errors with the same ids. It returns the rejected events.
+func send(events []event) (rejected []result) {
+	started := time.Now()
+	for jitter := 250 * time.Millisecond; ; jitter = min(2*jitter, 30*time.Second) {
+		failed, retryAfter := post(events)
+		pause := retryAfter + time.Duration(mathrand.Int63n(int64(jitter)))
+		last := time.Since(started)+pause > retryTime
+		events = nil
+		for _, result := range failed {
+			if result.Retryable && !last {
+				events = append(events, result.event)
+			} else {
+				rejected = append(rejected, result)
+			}
+		}
+		if len(events) == 0 {
+			return rejected
+		}
+		time.Sleep(pause)
+	}
+}
+
+func newID() string {
+	id := make([]byte, 16)
+	rand.Read(id)
+	return fmt.Sprintf("%x", id)
+}
+
+func main() {
+	var events []event
+	var rejected []result
+	size := 0
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		if len(events) == maxEvents || size+len(lines.Bytes()) > maxBytes {
+			rejected = append(rejected, send(events)...)
+			events, size = nil, 0
+		}
+		// json.Number keeps the digits of the sender.
+		var next event
+		decoder := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		decoder.UseNumber()
+		if err := decoder.Decode(&next); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if next["event_id"] == nil {
+			next["event_id"] = newID()
+		}
+		events, size = append(events, next), size+len(lines.Bytes())
+	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if len(events) > 0 {
+		rejected = append(rejected, send(events)...)
+	}
+	for _, result := range rejected {
+		fmt.Fprintln(os.Stderr, result.event["event_id"], result.Code, result.Message)
+	}
+	if len(rejected) > 0 {
+		os.Exit(1)
+	}
+}

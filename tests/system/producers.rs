@@ -1,0 +1,177 @@
+//! The examples and the recipe of docs/producers.md, run with the real programs against the real system. A program that is not
+//! installed is skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use e2e::{ApiUser, EventStream, Installation, Process, Run, output_of, tools, variable};
+use serde_json::{Value, json};
+use testkit::wait_until;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
+
+const BUILD_DEADLINE: Duration = Duration::from_mins(5);
+
+/// Creates an API key.
+async fn api_key(run: &Run<'_>) -> String {
+    let user = ApiUser::first_admin(&run.run_file).await;
+    let key: Value = user.client.post("/api-keys", &json!({ "name": "producer" })).await.expect(201);
+    key["key"].as_str().unwrap().to_owned()
+}
+
+/// Path of a file in docs/producers.
+fn documented(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/producers").join(name)
+}
+
+/// Path of a program, if `deploy/local/fetch.py` has found it.
+fn installed(name: &str) -> Option<PathBuf> {
+    let path = tools()[name].as_str().map(PathBuf::from);
+    if path.is_none() {
+        eprintln!("{name} is not installed: skipping the test of its recipe");
+    }
+    path
+}
+
+/// A proxy that rejects the first request, and loses the response to the second one.
+struct UnreliableProxy {
+    endpoint: String,
+    _task: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Upstream {
+    base_url: String,
+    requests: Arc<AtomicUsize>,
+}
+
+impl UnreliableProxy {
+    async fn start(base_url: &str) -> Self {
+        let upstream = Upstream { base_url: base_url.to_owned(), requests: Arc::default() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(forward).with_state(upstream);
+        let mut task = JoinSet::new();
+        task.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { endpoint, _task: task }
+    }
+}
+
+async fn forward(
+    State(upstream): State<Upstream>,
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let number = upstream.requests.fetch_add(1, Ordering::Relaxed);
+    if number == 0 {
+        return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response();
+    }
+    headers.remove("host");
+    let request = testkit::client::plain_http().post(format!("{}{uri}", upstream.base_url));
+    let response = request.headers(headers).body(body).send().await.unwrap();
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = response.bytes().await.unwrap();
+    if number == 1 {
+        StatusCode::BAD_GATEWAY.into_response()
+    } else {
+        (status, headers, body).into_response()
+    }
+}
+
+/// Runs an example with 1,200 valid events and an invalid one, and checks that the stream contains each once.
+async fn check_example(mut command: Command) {
+    let installation = Installation::with_cheap_hashes();
+    let run = installation.up().await;
+    let proxy = UnreliableProxy::start(&run.run_file.base_url).await;
+    let mut lines: Vec<_> = (0..1200).map(|n| json!({ "source_id": "fw", "n": n }).to_string()).collect();
+    lines.insert(700, json!({ "event_id": "invalid", "source_id": "" }).to_string());
+    let input = installation.path("events.ndjson");
+    std::fs::write(&input, lines.join("\n")).unwrap();
+
+    command.env("SVC_ENDPOINT", &proxy.endpoint).env("SVC_API_KEY", api_key(&run).await);
+    command.stdin(std::fs::File::open(input).unwrap());
+    let output = output_of(command).await;
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("invalid validation_failed ") && errors.lines().count() == 1, "{errors}");
+    let ids = EventStream::connect(&run.run_file.nats_url).await.message_ids().await;
+    assert_eq!((ids.len(), ids.values().max()), (1200, Some(&1)));
+}
+
+#[tokio::test]
+async fn the_python_example_sends_each_event_once_over_an_unreliable_connection() {
+    let mut command = Command::new(variable("SVC_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
+    command.arg(documented("send_events.py"));
+    check_example(command).await;
+}
+
+#[tokio::test]
+async fn the_go_example_sends_each_event_once_over_an_unreliable_connection() {
+    let Some(go) = installed("go") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("send_events");
+    let mut build = Command::new(go);
+    build.args(["build", "-o"]).arg(&program).arg(documented("send_events.go"));
+    // The example has no module and no dependency. The first build compiles the standard library, which takes a minute.
+    build.envs([("GO111MODULE", "off"), ("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")]);
+    let build = tokio::process::Command::from(build).kill_on_drop(true).output();
+    let built = testkit::within(BUILD_DEADLINE, "go build", build).await.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    check_example(Command::new(program)).await;
+}
+
+#[tokio::test]
+async fn vector_sends_all_lines_of_a_file() {
+    let Some(vector) = installed("vector") else { return };
+    let installation = Installation::with_cheap_hashes();
+    let run = installation.up().await;
+    let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
+    std::fs::write(installation.path("input.log"), lines).unwrap();
+    std::fs::create_dir(installation.path("storage")).unwrap();
+    let mut command = Command::new(vector);
+    command.arg("--config").arg(documented("vector.yaml"));
+    command.env("SVC_ENDPOINT", &run.run_file.base_url).env("SVC_API_KEY", api_key(&run).await);
+    command.env("SOURCE_ID", "fw-1").env("LOG_FILES", installation.path("*.log"));
+    command.env("STORAGE", installation.path("storage"));
+    let mut process = Process::start(&mut command, &installation.path("output"));
+    let mut stream = EventStream::connect(&run.run_file.nats_url).await;
+    wait_until("all lines are stored", async || {
+        process.expect_running();
+        (stream.count().await >= 5000).then_some(())
+    })
+    .await;
+    let ids = stream.message_ids().await;
+    assert_eq!((ids.len(), ids.values().max()), (5000, Some(&1)));
+}
+
+#[tokio::test]
+async fn dropping_a_batch_of_the_transport_stops_its_requests() {
+    let installation = Installation::with_cheap_hashes();
+    let run = installation.up().await;
+    let transport = HttpTransport::new(HttpTransportConfig {
+        api_key: Some(Secret::new(api_key(&run).await)),
+        ..HttpTransportConfig::new(&run.run_file.base_url)
+    });
+    let events: Vec<_> = (0..20_000).map(|_| UdmEvent::new("fw")).collect();
+    let first_response = tokio::sync::Notify::new();
+    let send = transport.send_batch_with_progress(&events, |_| first_response.notify_one());
+    tokio::select! {
+        biased;
+        () = first_response.notified() => {}
+        result = send => panic!("the batch was not dropped: {} accepted", result.successful_events),
+    }
+    // The system has handled everything that was sent before this event, except for a request in flight.
+    assert!(transport.send(&UdmEvent::new("fw")).await.success);
+    let stored = EventStream::connect(&run.run_file.nats_url).await.count().await;
+    assert!((1001..=2001).contains(&stored), "{stored}");
+}
