@@ -9,6 +9,7 @@ mod system {
     mod login_flood;
     mod outages;
     mod producers;
+    mod quotas;
     mod revocation;
     mod routes;
     mod services;

@@ -33,7 +33,7 @@ async fn every_path_serves_exactly_the_methods_of_the_route_table() {
 }
 
 /// Limits of the route table. Use cases have further limits, such as the one per account.
-const LIMITS: [&str; 5] = ["login", "reset", "token", "device", "default"];
+const LIMITS: [&str; 6] = ["login", "reset", "token", "device", "default", "credential"];
 
 /// Returns how many requests each limit of the route table has counted.
 async fn counted(system: &TestSystem) -> BTreeMap<String, u64> {

@@ -1,7 +1,8 @@
 //! `svc tenants`: tenants, managed by the platform administrator.
 
-use clap::Args;
-use contract::identity::{CreateTenant, Delivery, PatchTenant, Quota, Tenant};
+use clap::builder::RangedI64ValueParser;
+use clap::{ArgGroup, Args};
+use contract::identity::{CreateTenant, Delivery, MAX_QUOTA, PatchTenant, Quota, Tenant};
 use contract::{TenantStatus, routes};
 use tenancy::TenantId;
 
@@ -18,6 +19,7 @@ group!(
         Create(Create),
         List(List),
         Get(Get),
+        Update(Update),
         Suspend(Suspend),
         Resume(Resume),
     }
@@ -31,8 +33,8 @@ impl CommandOutput for Tenant {
             ("tenant", Some(self.tenant_id.to_string())),
             ("name", Some(self.display_name.clone())),
             ("status", Some(self.status.to_string())),
-            ("events per second (not enforced)", limit(self.quota.events_per_second)),
-            ("bytes per second (not enforced)", limit(self.quota.bytes_per_second)),
+            ("events per second", limit(self.quota.events_per_second)),
+            ("bytes per second", limit(self.quota.bytes_per_second)),
             ("created", Some(time(&self.created_at))),
             ("administrator", invite.map(|invite| invite.email.clone())),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
@@ -70,11 +72,11 @@ pub(crate) struct Create {
     /// How to deliver the administrator's invite token.
     #[arg(long, value_name = "HOW", default_value = "email", requires = "admin_email", value_parser = delivery_parser())]
     delivery: Delivery,
-    /// Quota of events per second; stored, but not enforced yet [default: none].
-    #[arg(long, value_name = "COUNT")]
+    /// Quota of events per second [default: that of the installation].
+    #[arg(long, value_name = "COUNT", value_parser = quota_parser())]
     events_per_second: Option<u32>,
-    /// Quota of bytes per second; stored, but not enforced yet [default: none].
-    #[arg(long, value_name = "COUNT")]
+    /// Quota of bytes of events per second, before compression [default: that of the installation].
+    #[arg(long, value_name = "COUNT", value_parser = quota_parser())]
     bytes_per_second: Option<u32>,
 }
 
@@ -89,7 +91,7 @@ impl Command for Create {
     )];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; sessions are \
         not accepted. With --delivery response, the output contains a credential that is shown only once.";
-    const SEE_ALSO: Names = &["tenants get", "users accept-invite", "users invite"];
+    const SEE_ALSO: Names = &["tenants get", "tenants update", "users accept-invite", "users invite"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
@@ -149,12 +151,85 @@ impl Command for Get {
     const EXAMPLES: Examples = &[("Show status and quota of a tenant", "svc tenants get acme")];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Exit status \
         3 means that the tenant does not exist.";
-    const SEE_ALSO: Names = &["tenants list", "tenants create", "tenants suspend"];
+    const SEE_ALSO: Names = &["tenants list", "tenants create", "tenants update", "tenants suspend"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.platform_token()?, context.api()?);
         let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
         let tenant: Tenant = call.fetch().await?;
+        context.out().print(&tenant)
+    }
+}
+
+/// Rename a tenant or change its quota.
+///
+/// Options that are absent are unchanged. Events above a quota are rejected with `quota_exceeded`, which is retryable.
+#[derive(Args)]
+#[command(group = ArgGroup::new("change").required(true).multiple(true))]
+pub(crate) struct Update {
+    /// Tenant id.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+    /// New display name.
+    #[arg(long, value_name = "NAME", group = "change")]
+    display_name: Option<String>,
+    /// New quota of events per second, or `none` for the default of the installation.
+    #[arg(long, value_name = "COUNT", group = "change", value_parser = parse_new_limit)]
+    events_per_second: Option<NewLimit>,
+    /// New quota of bytes of events per second, before compression, or `none` for the default of the installation.
+    #[arg(long, value_name = "COUNT", group = "change", value_parser = parse_new_limit)]
+    bytes_per_second: Option<NewLimit>,
+}
+
+/// A new limit of a quota; `None` removes it.
+#[derive(Clone, Copy)]
+struct NewLimit(Option<u32>);
+
+fn parse_new_limit(text: &str) -> std::result::Result<NewLimit, String> {
+    if text == "none" {
+        return Ok(NewLimit(None));
+    }
+    match text.parse() {
+        Ok(limit @ 1..=MAX_QUOTA) => Ok(NewLimit(Some(limit))),
+        _ => Err(format!("must be 1 to {MAX_QUOTA}, or none")),
+    }
+}
+
+fn quota_parser() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=i64::from(MAX_QUOTA))
+}
+
+impl Command for Update {
+    type Output = Tenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::GET_TENANT, &routes::UPDATE_TENANT]);
+    const EXAMPLES: Examples = &[
+        (
+            "Set the quota of a tenant",
+            "svc tenants update acme --events-per-second 500 --bytes-per-second 1000000",
+        ),
+        ("Remove a quota", "svc tenants update acme --events-per-second none"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. Reads the \
+        quota before it changes one of its limits. A new quota applies within seconds. Idempotent.";
+    const SEE_ALSO: Names = &["tenants get", "tenants suspend"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.platform_token()?, context.api()?);
+        let mut patch = PatchTenant { display_name: self.display_name, ..PatchTenant::default() };
+        if self.events_per_second.is_some() || self.bytes_per_second.is_some() {
+            // The API replaces the quota as a whole.
+            let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
+            let Tenant { quota, .. } = call.fetch().await?;
+            let limit = |new: Option<NewLimit>, old| new.map_or(old, |NewLimit(limit)| limit);
+            patch.quota = Some(Quota {
+                events_per_second: limit(self.events_per_second, quota.events_per_second),
+                bytes_per_second: limit(self.bytes_per_second, quota.bytes_per_second),
+            });
+        }
+        let call = api.call(&routes::UPDATE_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
+        let tenant: Tenant = call.json(&patch)?.fetch().await?;
         context.out().print(&tenant)
     }
 }

@@ -130,6 +130,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::ValidationFailed => "Correct the fields that the message names.",
         P::EventIdConflict => "Give each event of a source its own event_id.",
         P::RateLimited | P::Overloaded | P::DependencyUnavailable => "Wait, then run the command again.",
+        P::QuotaExceeded => {
+            "Wait, then send the rejected events again. The platform administrator can raise the quota."
+        }
         P::StreamFull => {
             "Keep the events and send them again later. The platform administrator must free space."
         }

@@ -60,6 +60,54 @@ fn lists_tenants_of_all_pages() {
 }
 
 #[test]
+fn changes_one_limit_of_a_quota_and_removes_it() {
+    let stub = Stub::new(|request| {
+        let mut tenant = tenant("acme");
+        tenant["quota"] = json!({"events_per_second": 5, "bytes_per_second": 1000});
+        if request.line.starts_with("PATCH") {
+            tenant["quota"] = request.json()["quota"].clone();
+        }
+        (200, tenant.to_string())
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    for (arguments, quota) in [
+        (&["--events-per-second", "7"][..], json!({"events_per_second": 7, "bytes_per_second": 1000})),
+        (&["--bytes-per-second", "none"], json!({"events_per_second": 5, "bytes_per_second": null})),
+        (
+            &["--events-per-second", "none", "--bytes-per-second", "none"],
+            json!({"events_per_second": null, "bytes_per_second": null}),
+        ),
+    ] {
+        let update = [&["tenants", "update", "acme", "--output", "json"], arguments].concat();
+        let tenant = client.run(&update).json();
+        assert_eq!(tenant["quota"], quota, "{arguments:?}");
+        assert_valid_output("tenants update", &tenant);
+        let requests = stub.requests();
+        assert_eq!(requests.last().unwrap().line, "PATCH /api/v1/tenants/acme");
+        assert_eq!(requests.last().unwrap().json(), json!({"quota": quota}));
+    }
+}
+
+#[test]
+fn renames_a_tenant_without_reading_its_quota_and_rejects_invalid_limits() {
+    let stub = Stub::new(|_| (200, tenant("acme").to_string()));
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let rename = ["tenants", "update", "acme", "--display-name", "Acme Ltd"];
+    assert_eq!(client.run(&rename).code, Some(0));
+    assert_eq!(stub.requests()[0].json(), json!({"display_name": "Acme Ltd"}));
+    for verb in ["update", "create"] {
+        for limit in ["0", "-1", "4294967296", "many"] {
+            let events = format!("--events-per-second={limit}");
+            let result = client.run(&["tenants", verb, "acme", &events]);
+            assert_eq!(result.code, Some(2), "{verb} {limit}");
+            assert!(result.stderr.contains("2147483647") || limit == "many", "{}", result.stderr);
+        }
+    }
+    assert_eq!(client.run(&["tenants", "update", "acme"]).code, Some(2), "nothing to change");
+    assert_eq!(stub.requests().len(), 1);
+}
+
+#[test]
 fn suspends_and_resumes_a_tenant() {
     let stub = Stub::new(|request| {
         let tenant = json!({

@@ -84,7 +84,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("Svc-Signature");
 /// Maximum number of signatures that a listener checks: more than a publisher has keys.
 const MAX_SIGNATURES: usize = 4;
 
-/// Keys of the feed: the service token, and the previous one during a rotation. A publisher signs with all of its keys, and a
+/// Keys of the feed and of replica announcements: the service token, and the previous one during a rotation. A publisher signs with all of its keys, and a
 /// listener accepts each of its keys, so the processes can change the token one after the other.
 #[derive(Clone)]
 pub struct InvalidationKeys(Vec<Hmac<Sha256>>);
@@ -99,15 +99,20 @@ impl InvalidationKeys {
 
     /// Returns the headers that authenticate a payload on [`INVALIDATION_SUBJECT`].
     pub fn sign(&self, payload: &[u8]) -> HeaderMap {
+        self.sign_for(INVALIDATION_SUBJECT, payload)
+    }
+
+    /// Returns the headers that authenticate a payload on a subject.
+    pub(crate) fn sign_for(&self, subject: &str, payload: &[u8]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for mac in self.macs(payload) {
+        for mac in self.macs(subject, payload) {
             headers.append(SIGNATURE, HEXLOWER.encode(&mac.finalize().into_bytes()).as_str());
         }
         headers
     }
 
-    /// Returns whether a message has the signature of one of the keys.
-    fn verify(&self, message: &Message) -> bool {
+    /// Returns whether a message has the signature of one of the keys for its subject.
+    pub(crate) fn verify(&self, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let signatures: Vec<_> = headers
             .get_all(SIGNATURE)
@@ -115,15 +120,15 @@ impl InvalidationKeys {
             .filter_map(|text| HEXLOWER.decode(text.as_str().as_bytes()).ok())
             .collect();
         // Compares in constant time.
-        self.macs(&message.payload)
+        self.macs(&message.subject, &message.payload)
             .any(|mac| signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok()))
     }
 
-    fn macs<'a>(&'a self, payload: &'a [u8]) -> impl Iterator<Item = Hmac<Sha256>> + 'a {
-        // The subject, so that the token has no second use with the same input.
-        self.0.iter().map(move |key| {
-            key.clone().chain_update(INVALIDATION_SUBJECT).chain_update([0]).chain_update(payload)
-        })
+    fn macs<'a>(&'a self, subject: &'a str, payload: &'a [u8]) -> impl Iterator<Item = Hmac<Sha256>> + 'a {
+        // The subject, so that a message is not valid on another one.
+        self.0
+            .iter()
+            .map(move |key| key.clone().chain_update(subject).chain_update([0]).chain_update(payload))
     }
 }
 
@@ -389,6 +394,7 @@ mod tests {
         let signed = keys.sign(b"{}");
         assert!(!keys.verify(&received(b"{ }", signed.clone())));
         assert!(!keys.verify(&Message { headers: None, ..received(b"{}", HeaderMap::new()) }));
+        assert!(!keys.verify(&Message { subject: "other".into(), ..received(b"{}", signed.clone()) }));
         for text in ["", "zz", &HEXLOWER.encode(&[0; 32]), &signed.get(SIGNATURE).unwrap().as_str()[..62]] {
             let mut headers = HeaderMap::new();
             headers.append(SIGNATURE, text);

@@ -1,10 +1,12 @@
-//! NATS: connection, subject grammar, stream definitions, acknowledged publication and the invalidation feed.
+//! NATS: connection, subject grammar, stream definitions, acknowledged publication, the invalidation feed and the number
+//! of replicas.
 
 mod budget;
 mod connect;
 mod invalidations;
 mod message;
 mod publisher;
+mod replicas;
 mod streams;
 mod subject;
 
@@ -15,7 +17,10 @@ pub use invalidations::{
     InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
-pub use publisher::{Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamUsage};
+pub use publisher::{
+    Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
+};
+pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use streams::{
     ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
     StreamDefinition, StreamError, UDM_STREAM, ensure, verify,

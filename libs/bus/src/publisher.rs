@@ -100,6 +100,19 @@ pub struct InFlight {
     pub bytes: usize,
 }
 
+/// Size and retention of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSize {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Maximum size in bytes; `None` if it is unlimited.
+    pub max_bytes: Option<u64>,
+    /// Time after which a message is deleted; zero if it is never deleted.
+    pub max_age: Duration,
+    /// When the stream was queried.
+    pub measured_at: Instant,
+}
+
 /// Size of a stream, and the part of its messages that some subjects have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamUsage {
@@ -249,6 +262,16 @@ impl Publisher {
         let link = self.0.link.borrow().clone().ok_or(PublishError::Unavailable)?;
         let target = self.0.targets.first().ok_or(PublishError::Unavailable)?;
         link.usage(&target.name, subjects).await.ok_or(PublishError::Unavailable)
+    }
+
+    /// Returns the size of each stream, which is measured every second; `None` before the first measurement.
+    pub fn stream_sizes(&self) -> Vec<watch::Receiver<Option<StreamSize>>> {
+        self.0.targets.iter().map(|target| target.size()).collect()
+    }
+
+    /// Returns the number of the stream of a message, from 0.
+    pub fn stream_number(&self, message: &Message) -> usize {
+        self.0.target_number(message)
     }
 
     /// Returns whether publishing is possible: connected, and at least one stream replied to the last probe. Messages for other

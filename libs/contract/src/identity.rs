@@ -39,18 +39,22 @@ pub struct CreateTenant {
     #[serde(default, deserialize_with = "value::null_is_default")]
     #[schemars(with = "Option<Delivery>")]
     pub delivery: Delivery,
-    /// Ingestion limits. Stored, but not enforced yet.
+    /// Ingestion limits.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }
 
-/// Ingestion limits of a tenant. They are stored, but not enforced yet.
+/// Maximum of each limit of a quota: fits the database column, and exceeds the capacity of a broker.
+pub const MAX_QUOTA: u32 = i32::MAX.cast_unsigned();
+
+/// Ingestion limits of a tenant, enforced by all replicas of ingest together. Events above them are rejected with
+/// `quota_exceeded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
-    /// Events per second. Absent: unlimited.
+    /// Events per second. Absent: the default of the installation, which is unlimited unless it is configured.
     #[schemars(range(min = 1, max = i32::MAX))]
     pub events_per_second: Option<u32>,
-    /// Bytes per second. Absent: unlimited.
+    /// Bytes of events per second, before compression. Absent: the default of the installation, as above.
     #[schemars(range(min = 1, max = i32::MAX))]
     pub bytes_per_second: Option<u32>,
 }
@@ -68,7 +72,7 @@ pub struct Tenant {
     pub display_name: String,
     /// Status.
     pub status: TenantStatus,
-    /// Ingestion limits. Not enforced yet.
+    /// Ingestion limits.
     pub quota: Quota,
     /// Creation time.
     pub created_at: DateTime<Utc>,
@@ -246,7 +250,7 @@ pub struct PatchTenant {
     /// New status. `suspended` revokes the sessions of the tenant and rejects its API keys until it is `active` again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<TenantStatus>,
-    /// New ingestion limits. They replace the previous ones. Stored, but not enforced yet.
+    /// New ingestion limits. They replace the previous ones: `{}` removes both.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_object")]
     pub quota: Option<Quota>,
 }

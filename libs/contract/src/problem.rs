@@ -134,6 +134,7 @@ problems! {
     PasswordInvalid = "password_invalid", 422, "The password contains an invalid character", "Remove control characters.";
     PasswordUnchanged = "password_unchanged", 422, "The new password is the current one", "Choose another password.";
     RateLimited = "rate_limited", 429, "Too many requests", "Wait for the time in Retry-After and repeat the request.";
+    QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded", "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
     Internal = "internal", 500, "Internal error", "Try again later. If the problem persists, report the request id.";
     Overloaded = "overloaded", 503, "The service is overloaded", "Wait for the time in Retry-After and repeat the request.";
     DependencyUnavailable = "dependency_unavailable", 503, "A dependency of the service is unavailable", "Wait for the time in Retry-After and repeat the request.";
@@ -173,6 +174,7 @@ mod tests {
             [
                 "body_timeout",
                 "rate_limited",
+                "quota_exceeded",
                 "overloaded",
                 "dependency_unavailable",
                 "stream_full",

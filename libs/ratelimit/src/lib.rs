@@ -6,14 +6,17 @@
 //! rejected. A replica rejects further requests of the same subject without a statement until the limit allows one.
 //!
 //! Most routes use [`Limiter::wrap`]. A handler that inspects the request first calls [`Limiter::count`] with the limit
-//! and the [`source`] of the client address, or with another subject.
+//! and the [`source`] of the client address, or with another subject. [`LocalLimiter`] counts in memory, for a service without a
+//! database.
 
 mod layer;
 mod limit;
 mod limiter;
+mod local;
 mod source;
 
 pub use layer::class_of;
-pub use limit::{DEFAULT, DEVICE, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
+pub use limit::{CREDENTIAL, DEFAULT, DEVICE, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};
+pub use local::LocalLimiter;
 pub use source::{Network, Source, source};

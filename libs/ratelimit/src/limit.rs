@@ -31,6 +31,12 @@ pub const DEVICE: Variable = variable(
     "10/min",
     "Rate limit of device code requests and of polls with an unknown device code, per client address. `off` also disables the limit of wrong user codes (ten at once, then one per minute).",
 );
+/// Limit of requests to ingest without a valid credential.
+pub const CREDENTIAL: Variable = variable(
+    "SVC_LIMIT_CREDENTIAL",
+    "60/min",
+    "Rate limit of requests to ingest with a missing or invalid credential, per client address and replica.",
+);
 /// Limit of all other routes.
 pub const DEFAULT: Variable = variable(
     "SVC_LIMIT_DEFAULT",

@@ -275,7 +275,7 @@ fn count_statement(schema: &str, networks: usize) -> String {
 }
 
 /// Returns whole microseconds, the resolution of Postgres.
-fn delta(duration: Duration) -> TimeDelta {
+pub(crate) fn delta(duration: Duration) -> TimeDelta {
     TimeDelta::microseconds(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }
 

@@ -22,11 +22,12 @@ pub use wait::{DEADLINE, wait_until, within};
 pub const PASSWORD: &str = "correct-horse-battery-9";
 
 /// Turns off the rate limits: all clients of a test have the same address.
-pub const LIMITS_OFF: [(&str, &str); 6] = [
+pub const LIMITS_OFF: [(&str, &str); 7] = [
     ("SVC_LIMIT_LOGIN", "off"),
     ("SVC_LIMIT_RESET", "off"),
     ("SVC_LIMIT_TOKEN", "off"),
     ("SVC_LIMIT_DEVICE", "off"),
     ("SVC_LIMIT_INVITE", "off"),
     ("SVC_LIMIT_DEFAULT", "off"),
+    ("SVC_LIMIT_CREDENTIAL", "off"),
 ];

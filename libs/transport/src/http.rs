@@ -44,7 +44,7 @@ pub struct HttpTransportConfig {
     pub api_key: Option<Secret>,
     /// Time limit of one attempt in seconds. Default: 30.
     pub timeout_sec: f64,
-    /// Maximum number of retries after the first attempt. Default: 3.
+    /// Maximum number of retries after the last attempt that delivered an event. Default: 3.
     pub max_retries: u32,
 }
 
@@ -59,7 +59,8 @@ impl HttpTransportConfig {
 ///
 /// Connection errors, timeouts and the statuses 408, 429, 502, 503 and 504 are retried up to `max_retries` times with full
 /// jitter. No attempt starts later than 100 s after the first, so that the service detects every repeated event. Of a batch,
-/// only events with a retryable error are sent again. A long batch is sent as several sequential requests.
+/// only events with a retryable error are sent again. An attempt that delivers a part of the batch does not count, for example
+/// above the quota of the tenant. A long batch is sent as several sequential requests.
 ///
 /// Memory: in addition to the events and one result for each, a batch of any length holds the JSON of one request (at most
 /// 10 MiB) and its compressed form.

@@ -2,6 +2,11 @@
 //! acknowledgement of the stream.
 
 mod ingest_batch;
+mod quotas;
+mod stored_bytes;
+mod stream_share;
+mod tenant_limits;
+mod token_bucket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +24,11 @@ use udm::{Event, ParseError};
 use uuid::Uuid;
 
 pub(crate) use ingest_batch::{BatchError, Format};
+pub(crate) use quotas::Quotas;
+pub(crate) use stream_share::StreamShare;
+pub(crate) use tenant_limits::{OverQuota, TenantLimits};
+
+use tenant_limits::EventSize;
 
 /// Timeout of a request for the acknowledgements of the stream, counted from the complete body.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,6 +41,7 @@ pub(crate) const BODY_BUDGET: usize = 256 * 1024 * 1024;
 pub(crate) struct App {
     pub(crate) verifier: Arc<dyn CredentialVerifier>,
     pub(crate) publisher: Publisher,
+    pub(crate) limits: TenantLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) body_budget: MemoryBudget,
 }
@@ -52,7 +63,8 @@ impl App {
     /// Validates and publishes an event. Returns after the stream has stored it.
     ///
     /// # Errors
-    /// 400, 413 or 422 for an invalid event, 403 for a source that the API key does not allow, 503 without acknowledgement.
+    /// 400, 413 or 422 for an invalid event, 403 for a source that the API key does not allow, 429 above a limit of the tenant,
+    /// 503 without acknowledgement.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_event(
         &self,
@@ -62,7 +74,14 @@ impl App {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
         let event = udm::parse(&body).map_err(invalid_event)?;
         let (ids, message) = submission.message(&event, body.clone())?;
-        let published = self.publisher.publish(submission.caller.tenant_id(), message, deadline).await;
+        let caller = &submission.caller;
+        let size = self.size(&message);
+        let admission = self.limits.admit(caller.tenant_id(), &caller.subject().quota, &[size]);
+        if let Some(over_quota) = admission.over_quota {
+            return Err(over_quota.into());
+        }
+        let published = self.publisher.publish(caller.tenant_id(), message, deadline).await;
+        self.limits.settle(caller.tenant_id(), [(size, &published)]);
         let ack = published.map_err(|error| Problem::new(problem_kind(&error)))?;
         Ok(AcceptedEvent {
             event_id: ids.event_id,
@@ -71,6 +90,10 @@ impl App {
             duplicate: ack.duplicate,
             received_at: submission.received_at,
         })
+    }
+
+    fn size(&self, message: &Message) -> EventSize {
+        EventSize { bytes: message.payload().len(), stream: self.publisher.stream_number(message) }
     }
 }
 

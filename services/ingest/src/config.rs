@@ -5,6 +5,8 @@ use std::time::Duration;
 use authn::{SESSION_URL, ServiceSecret};
 use bus::{Durability, EventStreams, NATS_URL, Profile};
 use contract::Secret;
+use contract::identity::{MAX_QUOTA, Quota};
+use ratelimit::Limit;
 use service::config::{Setting, Variable, parse_bytes};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
@@ -44,6 +46,16 @@ service::variables! {
         pub(crate) compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
             .default("none")
             .one_of([("none", false), ("s2", true)]),
+        /// Quota of each tenant that has no own quota of events per second.
+        pub(crate) default_events_per_second: Option<u32> =
+            Variable::new("SVC_DEFAULT_EVENTS_PER_SECOND", "number, or `off`").default("off").required_with(parse_events),
+        /// Quota of each tenant that has no own quota of bytes per second.
+        pub(crate) default_bytes_per_second: Option<u32> =
+            Variable::new("SVC_DEFAULT_BYTES_PER_SECOND", "size, as in `10MiB`, or `off`").default("off").required_with(parse_rate),
+        /// Share of the event stream that one tenant can fill; 100 disables the limit.
+        pub(crate) tenant_stream_share: u8 =
+            Variable::new("SVC_TENANT_STREAM_SHARE", "percentage, 1 to 100").default("25").between(1, 100),
+        pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
         /// Guarantee of a 202 response: `strict` is synced to disk by every replica (set `sync_interval: always` on the servers),
         /// `standard` is written by a majority, `dev` is written by one server.
         pub(crate) durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
@@ -74,6 +86,14 @@ pub(crate) enum StreamMode {
 }
 
 impl Config {
+    /// The quota of a tenant that has no own one.
+    pub(crate) fn default_quota(&self) -> Quota {
+        Quota {
+            events_per_second: self.default_events_per_second,
+            bytes_per_second: self.default_bytes_per_second,
+        }
+    }
+
     pub(crate) fn profile(&self) -> Profile {
         Profile {
             durability: self.durability,
@@ -85,5 +105,44 @@ impl Config {
             audit_max_age: self.audit_max_age,
             compression: self.compression,
         }
+    }
+}
+
+fn parse_events(text: &str) -> Result<Option<u32>, String> {
+    parse_quota(text, str::parse)
+}
+
+fn parse_rate(text: &str) -> Result<Option<u32>, String> {
+    parse_quota(text, parse_bytes)
+}
+
+/// Parses `off`, or a number within the limits of the quota of a tenant.
+fn parse_quota<E: ToString>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<u64, E>,
+) -> Result<Option<u32>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let number = parse(text).map_err(|error| error.to_string())?;
+    match u32::try_from(number) {
+        Ok(number @ 1..=MAX_QUOTA) => Ok(Some(number)),
+        _ => Err(format!("must be 1 to {MAX_QUOTA}, or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_quota_is_a_positive_number_or_off() {
+        assert_eq!(parse_events("off"), Ok(None));
+        assert_eq!(parse_events("500"), Ok(Some(500)));
+        assert_eq!(parse_rate("10MiB"), Ok(Some(10 * 1024 * 1024)));
+        for invalid in ["0", "-1", "1.5", "", "none", "4294967296", "2147483648"] {
+            assert!(parse_events(invalid).is_err(), "{invalid}");
+        }
+        assert!(parse_rate("2GiB").is_err());
     }
 }

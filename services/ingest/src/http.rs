@@ -1,8 +1,10 @@
 //! The routes of the context: events, their schema, and health.
 
 mod body;
+mod failed_credentials;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use authn::{Caller, CredentialVerifier};
 use axum::extract::{FromRef, Request, State};
@@ -18,21 +20,24 @@ use service::http::{Api, RequestId};
 use service::telemetry;
 use udm::{MAX_EVENT_BYTES, SplitError};
 
-use crate::app::{App, BatchError, Format, Submission};
+pub(crate) use failed_credentials::FailedCredentials;
+
+use crate::app::{App, BatchError, Format, OverQuota, Submission};
 
 /// Maximum size of a batch after decompression.
 const MAX_BATCH_BYTES: usize = 10 * 1024 * 1024;
-/// Delay in seconds before a client retries events of a batch.
-const RETRY_SECONDS: u64 = 1;
+/// Minimum delay before a client retries events of a batch.
+const RETRY_AFTER_BATCH: Duration = Duration::from_secs(1);
 
 /// Returns the public API.
-pub(crate) fn public(app: App) -> Router {
-    Api::default()
+pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router {
+    let router = Api::default()
         .on(&routes::SEND_EVENT, send_one)
         .on(&routes::SEND_EVENTS, send_batch)
         .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
-        .with_state(app)
+        .with_state(app);
+    failed_credentials.wrap(router)
 }
 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
@@ -76,7 +81,8 @@ async fn send_batch(
     let (body, _reservation) =
         body::read(request, budget, tenant_id, MAX_BATCH_BYTES, ProblemKind::BatchTooLarge).await?;
     let ingested = app.ingest_batch(submission, body, format).await;
-    Ok(batch_response(ingested.map_err(invalid_batch)?))
+    let (batch, over_quota) = ingested.map_err(invalid_batch)?;
+    Ok(batch_response(batch, over_quota))
 }
 
 /// `GET /events/schema`: public.
@@ -116,18 +122,22 @@ fn invalid_batch(error: BatchError) -> Problem {
     Problem::new(kind).detail(error.to_string())
 }
 
-fn batch_response(batch: BatchResponse) -> Response {
+fn batch_response(batch: BatchResponse, over_quota: Option<OverQuota>) -> Response {
     let status = batch_status(&batch.results);
     let retryable = batch.results.iter().any(|result| result.retryable == Some(true));
     let mut response = (status, Json(batch)).into_response();
     if retryable {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        let delay = over_quota.map_or(RETRY_AFTER_BATCH, |over_quota| over_quota.retry_after);
+        let seconds = delay.max(RETRY_AFTER_BATCH).as_millis().div_ceil(1000);
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)));
     }
     response
 }
 
-/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 503 if all failed for the same temporary
-/// cause, and 207 otherwise. The body contains the results in every case.
+/// Returns 202 if all events are accepted, 422 if no event can ever be accepted, 429 or 503 if all failed for the same
+/// temporary cause, and 207 otherwise. The body contains the results in every case.
 fn batch_status(results: &[EventResult]) -> StatusCode {
     let accepted = results.iter().filter(|result| result.status == EventStatus::Accepted).count();
     if accepted == results.len() {
@@ -165,13 +175,15 @@ mod tests {
 
     #[test]
     fn status_of_a_batch_follows_from_its_results() {
-        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, ValidationFailed};
+        use ProblemKind::{AckTimeout, EventTooLarge, Overloaded, QuotaExceeded, ValidationFailed};
         for (kinds, expected) in [
             (vec![None, None], 202),
             (vec![None, Some(ValidationFailed)], 207),
             (vec![None, Some(Overloaded)], 207),
             (vec![Some(ValidationFailed), Some(EventTooLarge)], 422),
             (vec![Some(Overloaded), Some(Overloaded)], 503),
+            (vec![Some(QuotaExceeded), Some(QuotaExceeded)], 429),
+            (vec![Some(ValidationFailed), Some(QuotaExceeded)], 207),
             (vec![Some(Overloaded), Some(AckTimeout)], 207),
             (vec![Some(ValidationFailed), Some(Overloaded)], 207),
         ] {

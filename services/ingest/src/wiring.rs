@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, Feed, SessionClient};
-use bus::{MemoryBudget, PublishLimits, Publisher};
+use bus::{MemoryBudget, PublishLimits, Publisher, Replicas};
+use prometheus_client::metrics::gauge::Gauge;
+use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
@@ -16,9 +18,9 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::{App, BODY_BUDGET};
+use crate::app::{App, BODY_BUDGET, Quotas, StreamShare, TenantLimits};
 use crate::config::{Config, StreamMode};
-use crate::http;
+use crate::http::{self, FailedCredentials};
 
 /// Interval between checks of streams that are missing or wrongly configured.
 const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -73,11 +75,22 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     // Each NATS user can subscribe only to its own inbox prefix (deploy/nats/accounts.conf).
     nats.inbox_prefix = Some("_INBOX.ingest".to_owned());
     let sessions = SessionClient::new(config.session_url.clone(), config.service_secret.token())?;
-    let feed = Feed { nats: nats.clone(), keys: config.service_secret.invalidation_keys() };
+    let keys = config.service_secret.invalidation_keys();
+    let replicas = Replicas::start(nats.clone(), keys.clone(), clock.clone(), &tasks)?;
+    let feed = Feed { nats: nats.clone(), keys };
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let (mode, profile) = (config.stream_mode, config.profile());
     let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
+    let quotas = Quotas::new(config.default_quota(), replicas.clone());
+    let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
+    let shares = publisher.stream_sizes().into_iter().map(share).collect();
+    let limits = TenantLimits::new(quotas, shares, metrics);
+    let counted: Gauge =
+        metrics.metric("ingest_replicas", "Active replicas of ingest that this one counts", &[]);
+    metrics.at_scrape(move || {
+        counted.set(replicas.count().into());
+    });
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {
         until_streams_are_valid(&nats, mode, &profile).await;
@@ -90,10 +103,17 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     });
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
-    let app =
-        App { verifier: Arc::new(verifier), publisher, clock, body_budget: MemoryBudget::new(BODY_BUDGET) };
+    let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
+    let failed_credentials = FailedCredentials::new(limiter);
+    let app = App {
+        verifier: Arc::new(verifier),
+        publisher,
+        limits,
+        clock,
+        body_budget: MemoryBudget::new(BODY_BUDGET),
+    };
     Ok(Routers {
-        public: edge.wrap(http::public(app)),
+        public: edge.wrap(http::public(app, failed_credentials)),
         internal: None,
         connections: config.connections.clone(),
     })

@@ -8,7 +8,11 @@ mod api_keys;
 mod batch;
 #[path = "http/events.rs"]
 mod events;
+#[path = "http/failed_credentials.rs"]
+mod failed_credentials;
 #[path = "http/health.rs"]
 mod health;
+#[path = "http/quotas.rs"]
+mod quotas;
 #[path = "http/stream.rs"]
 mod stream;

@@ -18,7 +18,7 @@ use super::ack::{self, Reply};
 use super::exchange::{self, Exchange, MAX_BATCH};
 use super::pending::{Pending, PendingTable, ReplyToken};
 use super::target::Target;
-use super::{PublishError, PublishLimits, Shared, StreamUsage};
+use super::{PublishError, PublishLimits, Shared, StreamSize, StreamUsage};
 use crate::connect::{self, Config, ConnectError};
 use crate::message::Message;
 
@@ -273,10 +273,16 @@ impl Link {
 
     /// Returns whether the stream replies.
     async fn probe_stream(&self, target: &Target) -> bool {
-        let before = target.replies();
+        let (before, measured_at) = (target.replies(), Instant::now());
         match self.stream_info(&target.name, String::new()).await {
             Some(StreamInfo { config, state, .. }) => {
                 target.metrics.set_size(state.bytes, config.max_bytes);
+                target.set_size(StreamSize {
+                    bytes: state.bytes,
+                    max_bytes: u64::try_from(config.max_bytes).ok(),
+                    max_age: Duration::from_nanos(config.max_age),
+                    measured_at,
+                });
                 true
             }
             // Acknowledgements that arrived meanwhile prove more than one lost probe.
@@ -326,6 +332,9 @@ struct ClusterInfo {
 #[derive(Deserialize)]
 struct StreamConfig {
     max_bytes: i64,
+    /// In nanoseconds; 0 if unlimited.
+    #[serde(default)]
+    max_age: u64,
 }
 
 #[derive(Deserialize)]

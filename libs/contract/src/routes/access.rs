@@ -72,6 +72,8 @@ pub enum Header {
 pub enum RateLimit {
     /// No limit per address. The routes of ingest have memory budgets instead.
     Unlimited,
+    /// Requests without a valid credential are counted in memory. Others have no limit per address.
+    Credential,
     /// Counted on arrival. If the counter is unavailable, the request is accepted.
     Default,
     /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
@@ -90,6 +92,7 @@ impl RateLimit {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unlimited => "unlimited",
+            Self::Credential => "credential",
             Self::Default => "default",
             Self::Login => "login",
             Self::Reset => "reset",

@@ -1,4 +1,4 @@
-//! Event ingestion. Memory budgets apply instead of a rate limit per address.
+//! Event ingestion. Memory budgets and quotas of tenants apply instead of a rate limit per address.
 
 use super::{Access, RateLimit, RequestBody, Route, RouteResponse, routes};
 use crate::events::{AcceptedEvent, BatchResponse, Health};
@@ -15,12 +15,13 @@ routes! {
     /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
     SEND_EVENT = Route::post("/events")
         .access(WRITER)
-        .rate_limit(RateLimit::Unlimited)
+        .rate_limit(RateLimit::Credential)
         .body(RequestBody::Event)
         .responses(&[RouteResponse::json::<AcceptedEvent>(202, "The event is stored.")])
         .problems(&[
             ProblemKind::SourceNotAllowed,
             ProblemKind::EventTooLarge,
+            ProblemKind::QuotaExceeded,
             ProblemKind::Overloaded,
             ProblemKind::StreamFull,
             ProblemKind::AckTimeout,
@@ -29,10 +30,11 @@ routes! {
     /// Send several events
     ///
     /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per
-    /// event. If `retryable` is true for some of them, send those again after `Retry-After`.
+    /// event. If `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the
+    /// tenant, the first events are stored and the others are rejected with `quota_exceeded`, which is retryable.
     SEND_EVENTS = Route::post("/events/batch")
         .access(WRITER)
-        .rate_limit(RateLimit::Unlimited)
+        .rate_limit(RateLimit::Credential)
         .body(RequestBody::Events)
         .responses(&[
             RouteResponse::json::<BatchResponse>(202, "All events are stored."),
@@ -41,6 +43,7 @@ routes! {
                 "Some of the events are stored, or no event is stored and the errors differ in whether a retry can succeed.",
             ),
             RouteResponse::json::<BatchResponse>(422, "No event is stored: all are invalid."),
+            RouteResponse::json::<BatchResponse>(429, "No event is stored: the quota of the tenant is exceeded."),
             RouteResponse::json::<BatchResponse>(503, "No event is stored: a temporary error affects all of them."),
         ])
         .problems(&[

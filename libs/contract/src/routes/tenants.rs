@@ -140,7 +140,7 @@ routes! {
     /// Rename, suspend or resume a tenant, or change its quota
     ///
     /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
-    /// resumed. Quotas are stored, but not enforced yet.
+    /// resumed. A new quota applies within seconds.
     UPDATE_TENANT = Route::patch("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()

@@ -32,8 +32,8 @@ fn every_route_has_a_summary_callers_and_responses() {
 #[test]
 fn every_route_of_identity_and_session_has_a_rate_limit() {
     for route in all() {
-        let unlimited = route.rate_limit == RateLimit::Unlimited;
-        assert_eq!(unlimited, route.upstream() == Upstream::Ingest, "{}", route.path);
+        let by_address = !matches!(route.rate_limit, RateLimit::Unlimited | RateLimit::Credential);
+        assert_eq!(by_address, route.upstream() != Upstream::Ingest, "{}", route.path);
     }
 }
 

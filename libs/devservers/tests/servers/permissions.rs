@@ -75,6 +75,7 @@ const TABLE: [Row; 3] = [
         user: NatsUser::Ingest,
         publishes: &[
             "udm.v1.07.acme.LOGIN",
+            "svc.ingest.replicas.v1",
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",
             "$JS.API.STREAM.CREATE.UDM_00_15",
@@ -92,7 +93,7 @@ const TABLE: [Row; 3] = [
             "$JS.API.STREAM.MSG.GET.UDM",
             "$JS.API.CONSUMER.CREATE.UDM",
         ],
-        subscribes: &["svc.invalidations.v1", "_INBOX.ingest.x"],
+        subscribes: &["svc.invalidations.v1", "svc.ingest.replicas.v1", "_INBOX.ingest.x"],
         does_not_subscribe: &["udm.v1.>", "audit.v1.>", "_INBOX.>", "_INBOX.session.x", ">"],
     },
     Row {
@@ -101,6 +102,7 @@ const TABLE: [Row; 3] = [
         does_not_publish: &[
             "udm.v1.07.acme.LOGIN",
             "audit.anonymous.v1.session.x",
+            "svc.ingest.replicas.v1",
             "$JS.API.STREAM.INFO.UDM",
             "$JS.API.STREAM.CREATE.UDM",
         ],

@@ -139,6 +139,9 @@ impl Delivery<'_> {
                 return Ok(Vec::new());
             };
             let first = first.clone();
+            if retryable.len() < chunk.events.len() {
+                chunk.retries.record_progress();
+            }
             chunk.events = retryable.iter().map(|(event, _)| *event).collect();
             if let Err(error) = self.pause(&mut chunk, first).await {
                 for ((index, event), error) in retryable {

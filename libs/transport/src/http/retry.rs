@@ -76,6 +76,12 @@ impl<'a> RetryState<'a> {
         Ok(())
     }
 
+    /// Counts the retries from here, because the last attempt delivered a part of the batch. A service sends such responses
+    /// while a tenant is above its quota. The deadline remains.
+    pub(super) fn record_progress(&mut self) {
+        self.retries = 0;
+    }
+
     /// Returns an error after the deadline. Only chunks of a split request can miss it, because they are sent in turn.
     pub(super) fn check_deadline(&self) -> Result<(), TransportError> {
         if self.elapsed() <= RETRY_DEADLINE {

@@ -44,6 +44,29 @@ async fn event_rejected_by_every_attempt_fails_with_its_own_error() {
 }
 
 #[tokio::test]
+async fn batch_above_a_quota_is_sent_in_parts_while_each_attempt_delivers_events() {
+    let ids: Vec<_> = (0..30).map(|id| format!("e{id}")).collect();
+    // Each attempt delivers two events.
+    let over_quota = |left: usize| Step::Reject(207, (2..left).map(|index| (index, true)).collect());
+    let server = Server::scripted((0..14).map(|attempt| over_quota(30 - 2 * attempt))).await;
+    let batch = server.transport().send_batch(&events(ids.clone())).await;
+    assert_eq!((batch.successful_events, batch.failed_events), (30, 0));
+    let sent: Vec<_> = ids_of(&server).iter().map(Vec::len).collect();
+    assert_eq!(sent, (1..=15).rev().map(|left| 2 * left).collect::<Vec<_>>());
+    assert!(server.clock.pauses().iter().all(|pause| *pause >= std::time::Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn batch_above_a_quota_fails_for_the_events_that_are_left_at_the_deadline() {
+    let ids: Vec<_> = (0..1000).map(|id| format!("e{id}")).collect();
+    let over_quota = |left: usize| Step::Reject(207, (1..left).map(|index| (index, true)).collect());
+    let server = Server::scripted((0..999).map(|attempt| over_quota(1000 - attempt))).await;
+    let batch = server.transport().send_batch(&events(ids)).await;
+    assert!((80..=101).contains(&batch.successful_events), "{}", batch.successful_events);
+    assert!(batch.results.iter().filter_map(|result| result.error.as_ref()).all(|error| error.retryable));
+}
+
+#[tokio::test]
 async fn error_after_a_partial_success_keeps_the_accepted_events() {
     let script = [Step::Reject(207, vec![(1, true)]), problem(401, "credential_invalid", None)];
     let server = Server::scripted(script).await;

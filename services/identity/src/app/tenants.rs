@@ -1,7 +1,7 @@
 //! Tenants: create, read, list and change.
 
 use audit::{AuditEvent, EventName};
-use contract::identity::{CreateTenant, PatchTenant, Quota, Tenant};
+use contract::identity::{CreateTenant, MAX_QUOTA, PatchTenant, Quota, Tenant};
 use contract::{Page, ProblemKind, Role, TenantStatus};
 use service::Problem;
 use service::http::Paging;
@@ -14,8 +14,6 @@ use crate::message::Message;
 use crate::store::tenant;
 
 const MAX_NAME: usize = 200;
-/// Fits the column, and exceeds the capacity of a broker.
-const MAX_QUOTA: u32 = i32::MAX.cast_unsigned();
 
 impl App {
     /// Creates a tenant, and the invite of its first administrator in the same transaction.
@@ -119,11 +117,16 @@ fn valid_name(name: &str) -> Result<&str, Problem> {
 }
 
 fn validate_quota(quota: &Quota) -> Result<(), Problem> {
-    let valid = |value: Option<u32>| value.is_none_or(|value| (1..=MAX_QUOTA).contains(&value));
-    if valid(quota.events_per_second) && valid(quota.bytes_per_second) {
-        return Ok(());
+    for (pointer, limit) in [
+        ("/quota/events_per_second", quota.events_per_second),
+        ("/quota/bytes_per_second", quota.bytes_per_second),
+    ] {
+        if limit.is_some_and(|limit| !(1..=MAX_QUOTA).contains(&limit)) {
+            let message = format!("must be 1 to {MAX_QUOTA}; to reject all events, suspend the tenant");
+            return Err(invalid(pointer, message));
+        }
     }
-    Err(invalid("/quota", format!("must be 1 to {MAX_QUOTA}")))
+    Ok(())
 }
 
 fn invalid(pointer: &'static str, message: String) -> Problem {

@@ -118,7 +118,11 @@ impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
         let limit = match class_of(&request) {
             RateLimit::Login => &app.rate_limits.login,
             RateLimit::Token => &app.rate_limits.token,
-            class @ (RateLimit::Reset | RateLimit::Default | RateLimit::Device | RateLimit::Unlimited) => {
+            class @ (RateLimit::Reset
+            | RateLimit::Default
+            | RateLimit::Device
+            | RateLimit::Credential
+            | RateLimit::Unlimited) => {
                 let error = format!("the rate limit {} cannot be applied to a body", class.name());
                 return Err(Problem::new(ProblemKind::Internal).caused_by(error));
             }

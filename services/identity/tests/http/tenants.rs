@@ -39,7 +39,10 @@ async fn an_invalid_tenant_is_rejected_with_the_field() {
         (json!({ "tenant_id": "a", "display_name": " " }), "/display_name"),
         (json!({ "tenant_id": "a", "display_name": "x\u{0}y" }), "/display_name"),
         (json!({ "tenant_id": "a", "display_name": "x", "admin_email": "not-an-address" }), "/admin_email"),
-        (json!({ "tenant_id": "a", "display_name": "x", "quota": { "bytes_per_second": 0 } }), "/quota"),
+        (
+            json!({ "tenant_id": "a", "display_name": "x", "quota": { "bytes_per_second": 0 } }),
+            "/quota/bytes_per_second",
+        ),
     ] {
         let problem = create(body).await.expect_problem(422, "validation_failed");
         assert_eq!(problem.errors[0].pointer, pointer);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use udm::{Event, ParseError, SplitError, split_lines, split_list};
 use uuid::Uuid;
 
-use super::{App, EventIds, PUBLISH_TIMEOUT, Submission, problem_kind};
+use super::{App, EventIds, OverQuota, PUBLISH_TIMEOUT, Submission, problem_kind};
 
 /// A larger body is validated on another thread: a megabyte takes a few milliseconds and would delay other requests.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
@@ -58,41 +58,55 @@ struct BatchPlan<'a> {
 }
 
 impl App {
-    /// Returns one result per event after the stream has replied for each valid event, or the deadline has passed.
+    /// Returns one result per event after the stream has replied for each valid event, or the deadline has passed. Also returns
+    /// the limit of the tenant that the batch exceeds. The first events up to the limit are published.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn ingest_batch(
         &self,
         submission: Submission,
         body: Bytes,
         format: Format,
-    ) -> Result<BatchResponse, BatchError> {
+    ) -> Result<(BatchResponse, Option<OverQuota>), BatchError> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        let tenant_id = submission.caller.tenant_id().clone();
+        let caller = submission.caller.clone();
         let inline = body.len() <= MAX_INLINE_BYTES;
         let plan = move || plan_batch(&submission, &body, format);
-        let (plans, messages) = if inline { plan()? } else { tokio::task::spawn_blocking(plan).await?? };
+        let (plans, mut messages) =
+            if inline { plan()? } else { tokio::task::spawn_blocking(plan).await?? };
+        let sizes: Vec<_> = messages.iter().map(|message| self.size(message)).collect();
+        let admission = self.limits.admit(caller.tenant_id(), &caller.subject().quota, &sizes);
+        messages.truncate(admission.admitted);
         let outcomes = if messages.is_empty() {
             Vec::new()
         } else {
-            self.publisher.publish_all(&tenant_id, messages, deadline).await
+            self.publisher.publish_all(caller.tenant_id(), messages, deadline).await
         };
+        self.limits.settle(caller.tenant_id(), sizes.into_iter().zip(&outcomes));
+        let result =
+            |index, ids, message: usize, repeated| match (outcomes.get(message), &admission.over_quota) {
+                (None, Some(over_quota)) => rejected_by_quota(index, ids, over_quota),
+                (outcome, _) => {
+                    published(index, ids, outcome.unwrap_or(&Err(PublishError::Unavailable)), repeated)
+                }
+            };
         let results: Vec<_> = plans
             .into_iter()
             .enumerate()
             .map(|(index, plan)| match plan {
                 Plan::Rejected(result) => result,
-                Plan::Published { ids, message } => published(index, ids, &outcomes[message], false),
-                Plan::Duplicate { ids, message } => published(index, ids, &outcomes[message], true),
+                Plan::Published { ids, message } => result(index, ids, message, false),
+                Plan::Duplicate { ids, message } => result(index, ids, message, true),
             })
             .collect();
         let successful_events = results.iter().filter(|r| r.status == EventStatus::Accepted).count();
-        Ok(BatchResponse {
+        let response = BatchResponse {
             batch_id: Uuid::now_v7(),
             total_events: results.len(),
             successful_events,
             failed_events: results.len() - successful_events,
             results,
-        })
+        };
+        Ok((response, admission.over_quota))
     }
 }
 
@@ -173,6 +187,10 @@ fn published(
             rejected(index, Some(ids.event_id), kind, kind.title().to_owned(), None)
         }
     }
+}
+
+fn rejected_by_quota(index: usize, ids: EventIds, over_quota: &OverQuota) -> EventResult {
+    rejected(index, Some(ids.event_id), ProblemKind::QuotaExceeded, over_quota.to_string(), None)
 }
 
 fn rejected_by_validation(index: usize, error: ParseError) -> EventResult {

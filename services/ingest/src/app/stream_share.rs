@@ -1,0 +1,246 @@
+//! The share of an event stream that one tenant can fill, so that no tenant can fill it for all.
+//!
+//! NATS has no limit per tenant, and does not count the bytes of a tenant. So each replica counts the bytes that it stores for a
+//! tenant, and compares them with the free space of the stream, which it measures every second. With a share of 25 %, a tenant
+//! can store a third of the free space: this is a quarter of an otherwise empty stream, and less of a stream that others
+//! have filled. Some space is always left.
+//!
+//! A replica forgets its counts when it stops. A tenant can then use its share of the space that is free at that time. Each
+//! replica enforces its part, as for quotas.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bus::{Replicas, StreamSize};
+use tenancy::TenantId;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::stored_bytes::StoredBytes;
+
+/// Approximate size of subject, headers and record of a stored event.
+const OVERHEAD: u64 = 400;
+/// Number of tenants at which those without stored events are removed.
+const MAX_IDLE_TENANTS: usize = 1024;
+
+/// Enforces the shares of one stream.
+pub(crate) struct StreamShare {
+    /// Share of an otherwise empty stream in percent; 100 disables the limit.
+    percent: u8,
+    replicas: Replicas,
+    size: watch::Receiver<Option<StreamSize>>,
+    stored: Mutex<Stored>,
+}
+
+/// The bytes that this replica has stored.
+#[derive(Default)]
+struct Stored {
+    tenants: HashMap<TenantId, StoredBytes>,
+    /// Bytes of all tenants since the last measurement of the stream.
+    since_measurement: u64,
+    measured_at: Option<Instant>,
+}
+
+impl StreamShare {
+    pub(crate) fn new(percent: u8, replicas: Replicas, size: watch::Receiver<Option<StreamSize>>) -> Self {
+        Self { percent, replicas, size, stored: Mutex::default() }
+    }
+
+    /// Counts an event, unless the tenant has used its share. Returns whether the event is admitted. Its size has no influence.
+    pub(super) fn admit(&self, tenant_id: &TenantId, bytes: usize, now: Instant) -> bool {
+        let Some((size, max_bytes)) = self.size.borrow().and_then(|size| Some((size, size.max_bytes?)))
+        else {
+            return true;
+        };
+        if self.percent >= 100 {
+            return true;
+        }
+        let mut stored = self.lock();
+        if stored.measured_at.replace(size.measured_at) != Some(size.measured_at) {
+            stored.since_measurement = 0;
+        }
+        let free = max_bytes.saturating_sub(size.bytes + stored.since_measurement);
+        let own = stored.of_tenant(tenant_id, &size, now);
+        // If a tenant has stored nothing, NATS decides whether the stream is full.
+        let is_admitted = own.total() == 0 || own.total() < self.limit(free);
+        if is_admitted {
+            own.add(with_overhead(bytes), size.max_age, now);
+            stored.since_measurement += with_overhead(bytes);
+        }
+        is_admitted
+    }
+
+    /// Removes an event that was counted but not stored.
+    pub(super) fn remove(&self, tenant_id: &TenantId, bytes: usize) {
+        let bytes = with_overhead(bytes);
+        let mut stored = self.lock();
+        stored.since_measurement = stored.since_measurement.saturating_sub(bytes);
+        if let Some(own) = stored.tenants.get_mut(tenant_id) {
+            own.remove(bytes);
+        }
+    }
+
+    /// Returns how many bytes of one tenant this replica can store while this many are free.
+    fn limit(&self, free: u64) -> u64 {
+        let of_all = u128::from(free) * u128::from(self.percent) / u128::from(100 - self.percent);
+        u64::try_from(of_all / u128::from(self.replicas.count())).unwrap_or(u64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stored {
+    /// Returns the bytes of the tenant that have not expired.
+    fn of_tenant(&mut self, tenant_id: &TenantId, size: &StreamSize, now: Instant) -> &mut StoredBytes {
+        if self.tenants.len() >= MAX_IDLE_TENANTS && !self.tenants.contains_key(tenant_id) {
+            self.tenants.retain(|_, bytes| {
+                bytes.expire(size.max_age, now);
+                bytes.total() > 0
+            });
+        }
+        let own = self.tenants.entry(tenant_id.clone()).or_default();
+        own.expire(size.max_age, now);
+        own
+    }
+}
+
+fn with_overhead(size: usize) -> u64 {
+    size as u64 + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MAX_BYTES: u64 = 1_000_000;
+    const MAX_AGE: Duration = Duration::from_hours(72);
+
+    /// A stream and its replicas of ingest.
+    struct Stream {
+        size: watch::Sender<Option<StreamSize>>,
+        start: Instant,
+        now: Instant,
+    }
+
+    impl Stream {
+        fn new() -> Self {
+            let now = Instant::now();
+            let stream = Self { size: watch::Sender::new(None), start: now, now };
+            stream.measure(0);
+            stream
+        }
+
+        fn replica(&self, percent: u8, replicas: u32) -> StreamShare {
+            StreamShare::new(percent, Replicas::fixed(replicas), self.size.subscribe())
+        }
+
+        fn measure(&self, bytes: u64) {
+            let (max_bytes, measured_at) = (Some(MAX_BYTES), self.now);
+            self.size.send_replace(Some(StreamSize { bytes, max_bytes, max_age: MAX_AGE, measured_at }));
+        }
+
+        /// Sends events of 1000 bytes until one is rejected. Returns their bytes.
+        fn fill(&self, replica: &StreamShare, tenant: &str) -> u64 {
+            let tenant_id = tenant.parse().unwrap();
+            1000 * (0..2000).take_while(|_| replica.admit(&tenant_id, 600, self.now)).count() as u64
+        }
+    }
+
+    #[test]
+    fn a_tenant_fills_its_share_of_an_empty_stream() {
+        let stream = Stream::new();
+        for (percent, filled) in [(1, 10_000), (25, 250_000), (50, 500_000), (99, 990_000)] {
+            let replica = stream.replica(percent, 1);
+            assert_eq!(stream.fill(&replica, "acme"), filled, "{percent}");
+            assert_eq!(stream.fill(&replica, "acme"), 0);
+        }
+        assert_eq!(stream.fill(&stream.replica(100, 1), "acme"), 2_000_000, "no limit");
+    }
+
+    #[test]
+    fn a_replica_admits_its_part() {
+        let stream = Stream::new();
+        let replicas = [(); 2].map(|()| stream.replica(25, 2));
+        let first = stream.fill(&replicas[0], "acme");
+        stream.measure(first);
+        let both = first + stream.fill(&replicas[1], "acme");
+        assert!((230_000..=270_000).contains(&both), "{both}");
+    }
+
+    #[test]
+    fn the_share_follows_the_free_space_and_some_is_always_left() {
+        let (mut stream, mut filled) = (Stream::new(), 0);
+        let replica = stream.replica(25, 1);
+        for (tenant, share) in [("a", 250_000), ("b", 188_000), ("c", 141_000), ("d", 106_000)] {
+            let own = stream.fill(&replica, tenant);
+            assert!(own.abs_diff(share) <= 1000, "{tenant} {own}");
+            filled += own;
+            stream.now += Duration::from_secs(1);
+            stream.measure(filled);
+        }
+        // A replica that has restarted knows no tenant.
+        for _ in 0..10 {
+            filled += stream.fill(&stream.replica(25, 1), "a");
+            stream.measure(filled);
+        }
+        assert!(filled < MAX_BYTES - 10_000, "{filled}");
+    }
+
+    #[test]
+    fn space_that_others_use_counts_after_the_next_measurement() {
+        let mut stream = Stream::new();
+        let replica = stream.replica(25, 1);
+        assert_eq!(stream.fill(&replica, "acme"), 250_000);
+        stream.now += Duration::from_secs(1);
+        stream.measure(100_000);
+        assert_eq!(
+            stream.fill(&replica, "acme"),
+            38_000,
+            "the stream has less than this replica has counted"
+        );
+        stream.now += Duration::from_secs(1);
+        stream.measure(1_000_000);
+        assert_eq!(stream.fill(&replica, "acme"), 0);
+        assert_eq!(stream.fill(&replica, "other"), 1000, "NATS decides");
+    }
+
+    #[test]
+    fn events_that_expired_or_were_not_stored_do_not_count() {
+        let mut stream = Stream::new();
+        let (replica, acme) = (stream.replica(25, 1), "acme".parse().unwrap());
+        assert_eq!(stream.fill(&replica, "acme"), 250_000);
+        (0..10).for_each(|_| replica.remove(&acme, 600));
+        assert_eq!(stream.fill(&replica, "acme"), 10_000);
+        stream.now = stream.start + Duration::from_hours(75);
+        stream.measure(0);
+        assert_eq!(stream.fill(&replica, "acme"), 250_000);
+    }
+
+    #[test]
+    fn tenants_without_stored_events_are_removed() {
+        let mut stream = Stream::new();
+        let replica = stream.replica(25, 1);
+        for number in 0..2 * MAX_IDLE_TENANTS {
+            replica.admit(&format!("tenant{number}").parse().unwrap(), 1, stream.now);
+        }
+        assert_eq!(replica.lock().tenants.len(), 2 * MAX_IDLE_TENANTS);
+        stream.now += Duration::from_hours(75);
+        replica.admit(&"acme".parse().unwrap(), 1, stream.now);
+        assert_eq!(replica.lock().tenants.len(), 1);
+    }
+
+    #[test]
+    fn without_a_measurement_or_a_maximum_size_nothing_is_limited() {
+        let stream = Stream::new();
+        let replica = stream.replica(25, 1);
+        stream.size.send_replace(None);
+        assert_eq!(stream.fill(&replica, "acme"), 2_000_000);
+        let (bytes, max_age, measured_at) = (0, MAX_AGE, stream.now);
+        stream.size.send_replace(Some(StreamSize { bytes, max_bytes: None, max_age, measured_at }));
+        assert_eq!(stream.fill(&replica, "acme"), 2_000_000);
+    }
+}

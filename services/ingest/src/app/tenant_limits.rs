@@ -1,0 +1,205 @@
+//! The limits of a tenant. Events above them are rejected, counted and logged. They can be sent again later.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::{Ack, PublishError};
+use contract::ProblemKind;
+use contract::identity::Quota;
+use prometheus_client::metrics::counter::Counter;
+use service::Problem;
+use service::telemetry::Metrics;
+use tenancy::TenantId;
+use tokio::time::Instant;
+
+use super::quotas::Quotas;
+use super::stream_share::StreamShare;
+
+/// Longest delay that a rejection announces.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// Minimum time between two warnings about one tenant.
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
+/// Number of warned tenants at which those of the past are removed.
+const MAX_WARNED_TENANTS: usize = 1024;
+
+/// Enforces the limits of all tenants. Clones share the state.
+#[derive(Clone)]
+pub(crate) struct TenantLimits(Arc<Shared>);
+
+struct Shared {
+    quotas: Quotas,
+    /// One per stream.
+    shares: Vec<StreamShare>,
+    rejections: Rejections,
+}
+
+/// The size of an event, and the number of its stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventSize {
+    pub(crate) bytes: usize,
+    pub(crate) stream: usize,
+}
+
+/// A limit of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    EventsPerSecond(u32),
+    BytesPerSecond(u32),
+    StreamShare,
+}
+
+/// An event exceeds a limit of its tenant. It can be sent again after the delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{limit}")]
+pub(crate) struct OverQuota {
+    pub(crate) limit: Limit,
+    pub(crate) retry_after: Duration,
+}
+
+/// The result for the events of a request: the first ones are admitted, the others exceed a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admission {
+    pub(crate) admitted: usize,
+    /// `None` if all events are admitted.
+    pub(crate) over_quota: Option<OverQuota>,
+}
+
+impl TenantLimits {
+    pub(crate) fn new(quotas: Quotas, shares: Vec<StreamShare>, metrics: &Metrics) -> Self {
+        Self(Arc::new(Shared { quotas, shares, rejections: Rejections::new(metrics) }))
+    }
+
+    /// Admits the first events of a request up to the limits of the tenant.
+    pub(crate) fn admit(&self, tenant_id: &TenantId, quota: &Quota, events: &[EventSize]) -> Admission {
+        let (Shared { quotas, shares, rejections }, now) = (&*self.0, Instant::now());
+        let sizes: Vec<_> = events.iter().map(|event| event.bytes).collect();
+        let mut admission = quotas.admit(tenant_id, quota, &sizes, now);
+        let within_quota = events.iter().take(admission.admitted);
+        let within_share = within_quota.take_while(|event| {
+            shares.get(event.stream).is_none_or(|share| share.admit(tenant_id, event.bytes, now))
+        });
+        let within_share = within_share.count();
+        if within_share < admission.admitted {
+            quotas.give_back(tenant_id, &sizes[within_share..admission.admitted]);
+            let over_quota = OverQuota { limit: Limit::StreamShare, retry_after: MAX_RETRY_AFTER };
+            admission = Admission { admitted: within_share, over_quota: Some(over_quota) };
+        }
+        if let Some(OverQuota { limit, .. }) = admission.over_quota {
+            rejections.record(tenant_id, limit, events.len() - admission.admitted, now);
+        }
+        admission
+    }
+
+    /// Takes the outcomes of admitted events. An event that was not stored does not count. Without a reply before the deadline,
+    /// an event can be stored.
+    pub(crate) fn settle<'a>(
+        &self,
+        tenant_id: &TenantId,
+        outcomes: impl IntoIterator<Item = (EventSize, &'a Result<Ack, PublishError>)>,
+    ) {
+        let mut failed = Vec::new();
+        for (event, outcome) in outcomes {
+            match outcome {
+                Ok(ack) if !ack.duplicate => continue,
+                Ok(_) => {}
+                Err(PublishError::AckTimeout) => continue,
+                Err(_) => failed.push(event.bytes),
+            }
+            if let Some(share) = self.0.shares.get(event.stream) {
+                share.remove(tenant_id, event.bytes);
+            }
+        }
+        if !failed.is_empty() {
+            self.0.quotas.give_back(tenant_id, &failed);
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EventsPerSecond(count) => {
+                write!(f, "The quota of the tenant is {count} events per second.")
+            }
+            Self::BytesPerSecond(count) => write!(f, "The quota of the tenant is {count} bytes per second."),
+            Self::StreamShare => f.write_str("The tenant has used its share of the event stream."),
+        }
+    }
+}
+
+impl From<OverQuota> for Problem {
+    fn from(error: OverQuota) -> Self {
+        Self::new(ProblemKind::QuotaExceeded).detail(error.to_string()).retry_after(error.retry_after)
+    }
+}
+
+/// Counts rejected events, and logs the tenants.
+struct Rejections {
+    events_per_second: Counter,
+    bytes_per_second: Counter,
+    stream_share: Counter,
+    warned_at: Mutex<HashMap<TenantId, Instant>>,
+}
+
+impl Rejections {
+    fn new(metrics: &Metrics) -> Self {
+        let counter = |reason| {
+            metrics.metric(
+                "quota_rejected_events",
+                "Events rejected by a limit of their tenant",
+                &[("reason", reason)],
+            )
+        };
+        Self {
+            events_per_second: counter("events_per_second"),
+            bytes_per_second: counter("bytes_per_second"),
+            stream_share: counter("stream_share"),
+            warned_at: Mutex::default(),
+        }
+    }
+
+    fn record(&self, tenant_id: &TenantId, limit: Limit, events: usize, now: Instant) {
+        let counter = match limit {
+            Limit::EventsPerSecond(_) => &self.events_per_second,
+            Limit::BytesPerSecond(_) => &self.bytes_per_second,
+            Limit::StreamShare => &self.stream_share,
+        };
+        counter.inc_by(events as u64);
+        if self.warns(tenant_id, now) {
+            tracing::warn!(%tenant_id, %limit, "tenant exceeds its quota; events rejected");
+        }
+    }
+
+    /// Returns whether a warning about the tenant is due.
+    fn warns(&self, tenant_id: &TenantId, now: Instant) -> bool {
+        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < WARNING_INTERVAL;
+        if warned_at.get(tenant_id).is_some_and(|last| is_recent(*last)) {
+            return false;
+        }
+        if warned_at.len() >= MAX_WARNED_TENANTS {
+            warned_at.retain(|_, last| is_recent(*last));
+        }
+        warned_at.insert(tenant_id.clone(), now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tenant_is_logged_at_most_once_per_minute() {
+        let (rejections, now) = (Rejections::new(&Metrics::new("test")), Instant::now());
+        let (acme, other) = ("acme".parse().unwrap(), "other".parse().unwrap());
+        let warns = |tenant_id, seconds| rejections.warns(tenant_id, now + Duration::from_secs(seconds));
+        assert_eq!(
+            [0, 1, 59, 60, 61].map(|seconds| warns(&acme, seconds)),
+            [true, false, false, true, false]
+        );
+        assert!(warns(&other, 61));
+    }
+}

@@ -1,0 +1,216 @@
+//! Quotas of tenants.
+
+use std::time::Instant;
+
+use contract::events::{AcceptedEvent, BatchResponse};
+use serde_json::{Value, json};
+use testkit::{TestResponse, wait_until};
+use testsystem::{TestSystem, TestUser};
+
+use super::stream::messages;
+
+const JSON: &str = "application/json";
+
+async fn set_quota(system: &TestSystem, tenant_id: &str, quota: Value) {
+    let patch = json!({ "quota": quota });
+    system.platform_admin().patch(&format!("/tenants/{tenant_id}"), &patch).await.expect::<Value>(200);
+}
+
+async fn send_event(user: &TestUser, bytes: usize) -> TestResponse {
+    let padding = "x".repeat(bytes);
+    user.client.post("/events", &json!({ "source_id": "s", "padding": padding })).await
+}
+
+async fn send_batch(user: &TestUser, count: usize) -> TestResponse {
+    let items: Vec<_> =
+        (0..count).map(|id| json!({ "source_id": "s", "event_id": id.to_string() })).collect();
+    user.client.post("/events/batch", &items).await
+}
+
+fn seconds(answer: &TestResponse) -> u64 {
+    answer.headers["retry-after"].to_str().unwrap().parse().unwrap()
+}
+
+/// The number of rejected events, which are the last ones. Each can be sent again.
+fn over_quota(batch: &BatchResponse) -> usize {
+    for rejected in &batch.results[batch.successful_events..] {
+        assert_eq!((rejected.code.as_deref(), rejected.retryable), (Some("quota_exceeded"), Some(true)));
+        assert!(rejected.event_id.is_some());
+    }
+    batch.failed_events
+}
+
+#[tokio::test]
+async fn event_above_the_quota_is_rejected_until_the_announced_delay_has_passed() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    set_quota(&system, "acme", json!({ "bytes_per_second": 50_000 })).await;
+    let start = Instant::now();
+    send_event(&admin, 150_000).await.expect::<AcceptedEvent>(202);
+    let rejected = send_event(&admin, 1).await;
+    let problem = rejected.expect_problem(429, "quota_exceeded");
+    assert!(problem.detail.contains("50000 bytes per second"), "{}", problem.detail);
+    assert!((1..=3).contains(&seconds(&rejected)), "{rejected}");
+    let accepted = wait_until("the event is accepted", async || {
+        Some(send_event(&admin, 1).await).filter(|answer| answer.status != 429)
+    })
+    .await;
+    accepted.expect::<AcceptedEvent>(202);
+    assert!(
+        start.elapsed().as_secs_f64() > 2.0,
+        "150,000 bytes are three seconds of the quota, one is burst"
+    );
+    assert_eq!(messages(&system).await.len(), 2);
+}
+
+#[tokio::test]
+async fn batch_above_the_quota_stores_the_first_events_and_the_others_are_retryable() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    set_quota(&system, "acme", json!({ "events_per_second": 5 })).await;
+    let start = Instant::now();
+    let answer = send_batch(&admin, 1000).await;
+    let batch: BatchResponse = answer.expect(207);
+    assert_eq!(batch.successful_events, 5);
+    assert_eq!(over_quota(&batch), 995);
+    assert_eq!(seconds(&answer), 1);
+    let mut accepted = 5;
+    for _ in 0..3 {
+        let answer = send_batch(&admin, 1000).await;
+        assert!([207, 429].contains(&answer.status), "{answer}");
+        let batch: BatchResponse = answer.expect(answer.status);
+        over_quota(&batch);
+        accepted += batch.successful_events;
+    }
+    let allowed = 5.0 * (1.0 + start.elapsed().as_secs_f64());
+    assert!(f64::from(u32::try_from(accepted).unwrap()) <= allowed, "{accepted} {allowed}");
+}
+
+#[tokio::test]
+async fn batch_of_which_no_event_is_within_the_quota_is_429_with_results() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    set_quota(&system, "acme", json!({ "bytes_per_second": 1000 })).await;
+    send_event(&admin, 200_000).await.expect::<AcceptedEvent>(202);
+    let answer = send_batch(&admin, 3).await;
+    let batch: BatchResponse = answer.expect(429);
+    assert_eq!((batch.successful_events, over_quota(&batch)), (0, 3));
+    assert_eq!(seconds(&answer), 60);
+    let body = r#"[{"source_id":"s"},{}]"#;
+    let mixed: BatchResponse = admin.client.post_bytes("/events/batch", JSON, body).await.expect(207);
+    let codes: Vec<_> = mixed.results.iter().map(|result| result.code.as_deref().unwrap()).collect();
+    assert_eq!(codes, ["quota_exceeded", "validation_failed"]);
+    assert_eq!(messages(&system).await.len(), 1);
+}
+
+#[tokio::test]
+async fn invalid_events_take_nothing_from_the_quota_and_other_tenants_have_their_own() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    for tenant_id in ["acme", "other"] {
+        set_quota(&system, tenant_id, json!({ "bytes_per_second": 1000 })).await;
+    }
+    for _ in 0..3 {
+        let invalid = json!({ "padding": "x".repeat(200_000) });
+        acme.client.post("/events", &invalid).await.expect_problem(422, "validation_failed");
+    }
+    for user in [&acme, &other] {
+        send_event(user, 200_000).await.expect::<AcceptedEvent>(202);
+        send_event(user, 1).await.expect_problem(429, "quota_exceeded");
+    }
+}
+
+#[tokio::test]
+async fn changed_and_removed_quota_applies_without_a_new_login() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    send_event(&admin, 200_000).await.expect::<AcceptedEvent>(202);
+    set_quota(&system, "acme", json!({ "bytes_per_second": 1000 })).await;
+    wait_until("the quota applies", async || (send_event(&admin, 200_000).await.status == 429).then_some(()))
+        .await;
+    set_quota(&system, "acme", json!({})).await;
+    wait_until("the quota is removed", async || (send_event(&admin, 1).await.status == 202).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn default_quota_applies_to_tenants_without_an_own_one() {
+    let system = TestSystem::start_with(&[("SVC_DEFAULT_BYTES_PER_SECOND", "1KiB")]).await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    set_quota(&system, "other", json!({ "bytes_per_second": 2_000_000_000 })).await;
+    for user in [&acme, &other] {
+        send_event(user, 200_000).await.expect::<AcceptedEvent>(202);
+    }
+    send_event(&acme, 1).await.expect_problem(429, "quota_exceeded");
+    send_event(&other, 1).await.expect::<AcceptedEvent>(202);
+}
+
+#[tokio::test]
+async fn events_that_fail_with_503_take_nothing_from_the_quota() {
+    let mut system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    set_quota(&system, "acme", json!({ "bytes_per_second": 1000 })).await;
+    system.nats.stop();
+    wait_until("the event is rejected", async || {
+        (send_event(&admin, 200_000).await.status == 503).then_some(())
+    })
+    .await;
+    send_event(&admin, 200_000).await.expect_problem(503, "dependency_unavailable");
+    system.nats.restart().await.unwrap();
+    let answer = wait_until("the stream is available", async || {
+        Some(send_event(&admin, 200_000).await).filter(|answer| answer.status != 503)
+    })
+    .await;
+    answer.expect::<AcceptedEvent>(202);
+}
+
+/// Sends batches of ten events of 200 kB until an event is rejected. Returns the answer and the number of accepted events.
+async fn fill_stream(user: &TestUser) -> (TestResponse, usize) {
+    let items: Vec<_> =
+        (0..10).map(|_| json!({ "source_id": "s", "padding": "x".repeat(200_000) })).collect();
+    let body = serde_json::to_string(&items).unwrap();
+    let mut accepted = 0;
+    loop {
+        let answer = user.client.post_bytes("/events/batch", JSON, body.clone()).await;
+        let batch: BatchResponse = answer.expect(answer.status);
+        accepted += batch.successful_events;
+        if answer.status != 202 {
+            return (answer, accepted);
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_tenant_fills_its_share_of_the_stream_and_others_can_still_send() {
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "24MiB")]).await.unwrap();
+    let (alpha, beta) = (system.create_tenant("alpha").await, system.create_tenant("beta").await);
+    let (answer, accepted) = fill_stream(&alpha).await;
+    let batch: BatchResponse = answer.expect(answer.status);
+    assert_eq!((over_quota(&batch) > 0, seconds(&answer)), (true, 60));
+    assert!((29..=36).contains(&accepted), "a quarter of 24 MiB: {accepted}");
+    let problem = send_event(&alpha, 1).await.expect_problem(429, "quota_exceeded");
+    assert!(problem.detail.contains("share of the event stream"), "{}", problem.detail);
+    send_event(&beta, 200_000).await.expect::<AcceptedEvent>(202);
+    system.client().get("/health").await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn repeated_events_do_not_count_towards_the_share() {
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "24MiB")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let event = json!({ "source_id": "s", "event_id": "1", "padding": "x".repeat(200_000) });
+    for _ in 0..60 {
+        admin.client.post("/events", &event).await.expect::<AcceptedEvent>(202);
+    }
+}
+
+#[tokio::test]
+async fn a_share_of_100_percent_is_no_limit() {
+    let variables = [("SVC_STREAM_MAX_BYTES", "8MiB"), ("SVC_TENANT_STREAM_SHARE", "100")];
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (answer, accepted) = fill_stream(&admin).await;
+    let batch: BatchResponse = answer.expect(answer.status);
+    assert_eq!(batch.results.last().unwrap().code.as_deref(), Some("stream_full"));
+    assert!(accepted > 35, "{accepted}");
+}
