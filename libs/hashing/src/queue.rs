@@ -1,10 +1,10 @@
 //! The bounded queue of the hash pool: the order of the waiting hashes, and which of them are shed.
 //!
 //! The queue has two lanes of equal size. A worker takes from both in turn, so neither lane can delay the other by more than one
-//! hash per worker. Within a lane, the networks of the requesters take turns: the first waiting hash of a network goes before
-//! the second one of any other. A further hash of a network keeps its place only until the lane is full. Then a network without a
-//! waiting hash takes that place, so a full lane has one waiting hash per network. A strict limit of one would also reject the
-//! users behind one shared address from an idle queue.
+//! hash per worker. Within a lane, the groups of the requesters take turns, for example networks and tenants: the first waiting
+//! hash of a group goes before the second one of any other. A further hash of a group keeps its place only until the lane is full.
+//! Then a group without a waiting hash takes that place, so a full lane has one waiting hash per group. A strict limit of one would
+//! also reject the users behind one shared address from an idle queue.
 
 use std::collections::VecDeque;
 
@@ -26,14 +26,14 @@ pub enum Lane {
 #[derive(Clone, Debug)]
 pub struct Requester {
     lane: Lane,
-    /// Names of the networks that contain the client, each with the number of hashes that it may have per turn.
-    networks: Vec<(String, u32)>,
+    /// Names of the groups of the client, each with the number of hashes that it may have per turn.
+    groups: Vec<(String, u32)>,
 }
 
 impl Requester {
-    /// A client in some networks, each with the number of hashes that it may have per turn.
-    pub fn new(lane: Lane, networks: impl IntoIterator<Item = (String, u32)>) -> Self {
-        Self { lane, networks: networks.into_iter().collect() }
+    /// A client in some groups, each with the number of hashes that it may have per turn.
+    pub fn new(lane: Lane, groups: impl IntoIterator<Item = (String, u32)>) -> Self {
+        Self { lane, groups: groups.into_iter().collect() }
     }
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct Queue<T> {
 }
 
 struct Waiting<T> {
-    networks: Vec<(String, u32)>,
-    /// The number of hashes of its network that go first, in units of turns.
+    groups: Vec<(String, u32)>,
+    /// The number of hashes of its groups that go first, in units of turns.
     turn: u32,
     job: T,
 }
@@ -75,10 +75,10 @@ impl<T> Queue<T> {
             lane.retain(|waiting| !is_stale(&waiting.job));
         }
         let waiting_in = |name: &str| {
-            let in_network = |waiting: &&Waiting<T>| waiting.networks.iter().any(|(other, _)| other == name);
-            u32::try_from(lane.iter().filter(in_network).count()).unwrap_or(u32::MAX)
+            let in_group = |waiting: &&Waiting<T>| waiting.groups.iter().any(|(other, _)| other == name);
+            u32::try_from(lane.iter().filter(in_group).count()).unwrap_or(u32::MAX)
         };
-        let turns = requester.networks.iter().map(|(name, width)| waiting_in(name) / (*width).max(1));
+        let turns = requester.groups.iter().map(|(name, width)| waiting_in(name) / (*width).max(1));
         let turn = turns.max().unwrap_or_default();
         let has_place = lane.len() < capacity || lane.back().is_some_and(|last| last.turn > turn);
         if has_place { Ok(turn) } else { Err(Full) }
@@ -90,7 +90,7 @@ impl<T> Queue<T> {
         let lane = self.lane(requester.lane);
         let shed = if lane.len() < capacity { None } else { lane.pop_back() };
         let place = lane.partition_point(|waiting| waiting.turn <= turn);
-        lane.insert(place, Waiting { networks: requester.networks, turn, job });
+        lane.insert(place, Waiting { groups: requester.groups, turn, job });
         Ok(shed.map(|waiting| waiting.job))
     }
 

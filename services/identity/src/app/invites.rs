@@ -14,6 +14,7 @@ use service::http::Paging;
 use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
 
 use super::{App, Work};
+use crate::domain::account::AccountRef;
 use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
@@ -269,7 +270,8 @@ impl App {
         drop(tx);
         let password =
             self.check_new_password(raw_password, &accepted.email_key, &tenant_id, "/password").await?;
-        let password_digest = self.hash(password, address).await?;
+        let account = AccountRef::Email(&tenant_id, &accepted.email_key);
+        let password_digest = self.hash(password, address, account).await?;
 
         let mut tx = self.begin(&scope, Actor::User { user_id: accepted.user_id }).await?;
         let accepted = tx.accept(invite_id, &digest).await?;

@@ -6,12 +6,12 @@ use authn::IssueError;
 use contract::ProblemKind;
 use contract::internal::IssueSession;
 use contract::session::{IssuedSession, SessionMethod};
-use hashing::{Lane, PasswordDigest};
+use hashing::PasswordDigest;
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope};
 
 use super::App;
-use super::passwords::requester;
+use super::passwords::open;
 use crate::domain::account::{Account, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
@@ -65,7 +65,7 @@ impl App {
             return;
         };
         let (app, scope) = (self.clone(), TenantScope::of_password(account.tenant.tenant_id.clone()));
-        let (user_id, requester) = (account.subject.user_id, requester(Lane::Open, address));
+        let (user_id, requester) = (account.subject.user_id, open(address));
         self.tasks.spawn_short(async move {
             let Ok(new) = app.hashes.hash(requester, password).await else {
                 return;

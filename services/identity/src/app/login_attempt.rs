@@ -10,15 +10,15 @@ use std::time::Duration;
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
 use database::Error;
-use hashing::{Lane, Overloaded, Password};
+use hashing::{Overloaded, Password, Requester};
 use ratelimit::{RateLimitError, source};
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope, UserId};
 use tracing::field::display;
 
-use super::passwords::requester;
+use super::passwords::{open, reserved};
 use super::{App, Work};
-use crate::domain::account::{Account, AccountRef};
+use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit, Purpose};
@@ -106,7 +106,7 @@ impl App {
         let mut throttle = login_attempt::load(&mut tx, key).await?;
         let permit = throttle.admit(purpose, tx.now());
         if let Some(permit) = &permit
-            && self.hashes.check_capacity(&requester(lane(permit), address)).is_err()
+            && self.hashes.check_capacity(&requester(permit, address, tenant_id, &key.account)).is_err()
         {
             return Ok(Admission::Shed);
         }
@@ -146,7 +146,7 @@ impl App {
         let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // Invalid input is hashed as the empty password against the dummy hash.
         let digest = digest.filter(|_| prepared.is_some());
-        let requester = requester(lane(&attempt.permit), attempt.address);
+        let requester = requester(&attempt.permit, attempt.address, &attempt.tenant_id, &attempt.key.account);
         let prepared = prepared.unwrap_or_else(|| Password::new(""));
         let verified = self.hashes.verify(requester, prepared, digest).await;
         let matches = verified.map_err(|Overloaded| ProblemKind::Overloaded)?;
@@ -197,10 +197,10 @@ impl App {
     }
 }
 
-/// The lane of an attempt in the hash queue. While the queue is full, this reveals that a login to the account has recently
+/// The client of the hash of an attempt. While the queue is full, its lane reveals that a login to the account has recently
 /// succeeded, but only to clients with the same source address as that login. All other steps are the same for every account.
-fn lane(permit: &Permit) -> Lane {
-    if permit.is_trusted() { Lane::Reserved } else { Lane::Open }
+fn requester(permit: &Permit, address: IpAddr, tenant_id: &TenantId, account: &AccountKey) -> Requester {
+    if permit.uses_reserved_lane() { reserved(address, tenant_id, account) } else { open(address) }
 }
 
 impl Work<'_> {

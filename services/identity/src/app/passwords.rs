@@ -9,6 +9,7 @@ use authn::Caller;
 use chrono::{DateTime, Utc};
 use contract::ProblemKind;
 use contract::identity::ChangePassword;
+use data_encoding::HEXLOWER;
 use database::Error;
 use hashing::{Lane, Overloaded, Password, PasswordDigest, Requester};
 use ratelimit::source;
@@ -17,13 +18,16 @@ use tenancy::{Actor, SessionId, TenantId, TenantScope, UserId};
 
 use super::{App, Work};
 use crate::breach_set::Entry;
-use crate::domain::account::AccountRef;
+use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password::{self, PolicyViolation};
 use crate::domain::throttle::Purpose;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::{reset, tenant, user};
+
+/// Hashes of a tenant per turn in the reserved lane of the hash queue.
+const HASHES_OF_TENANT: u32 = 4;
 
 impl App {
     /// Prepares a new password, or rejects it by the policy or the mounted breach set. `pointer` is its field in the request.
@@ -69,8 +73,14 @@ impl App {
     ///
     /// # Errors
     /// 503 `overloaded`.
-    pub(super) async fn hash(&self, password: Password, address: IpAddr) -> Result<PasswordDigest, Problem> {
-        let hashed = self.hashes.hash(requester(Lane::Reserved, address), password).await;
+    pub(super) async fn hash(
+        &self,
+        password: Password,
+        address: IpAddr,
+        account: AccountRef<'_>,
+    ) -> Result<PasswordDigest, Problem> {
+        let requester = reserved(address, account.tenant_id(), &self.limiter_keys.account(&account));
+        let hashed = self.hashes.hash(requester, password).await;
         Ok(hashed.map_err(|Overloaded| ProblemKind::Overloaded)?)
     }
 
@@ -103,7 +113,7 @@ impl App {
             let kind = ProblemKind::PasswordUnchanged;
             return Err(Problem::new(kind).field("/new_password", kind.code(), kind.title()));
         }
-        let digest = self.hash(new, address).await?;
+        let digest = self.hash(new, address, AccountRef::Email(tenant_id, &account.email)).await?;
         let scope = TenantScope::of_password(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
         // Fails if the password was changed since the current one was checked.
@@ -161,10 +171,21 @@ fn wrong_current_password(problem: Problem) -> Problem {
     )
 }
 
-/// The client of a hash. The networks of its address take turns in the hash queue, with the same widths as in the rate limits.
-pub(super) fn requester(lane: Lane, address: IpAddr) -> Requester {
-    let source = source(address);
-    Requester::new(lane, source.networks().iter().map(|network| (network.name.clone(), network.width)))
+/// The client of a hash in the open lane. The networks of its address take turns, with the same widths as in the rate limits.
+pub(super) fn open(address: IpAddr) -> Requester {
+    Requester::new(Lane::Open, networks(address))
+}
+
+/// The client of a hash in the reserved lane. The account and its tenant take turns too: otherwise users with many known addresses
+/// could fill the lane. In the open lane the account is not verified, and its turns would let an attacker delay its owner.
+pub(super) fn reserved(address: IpAddr, tenant_id: &TenantId, account: &AccountKey) -> Requester {
+    let account = (format!("account {}", HEXLOWER.encode(&account.current)), 1);
+    let tenant = (format!("tenant {tenant_id}"), HASHES_OF_TENANT);
+    Requester::new(Lane::Reserved, networks(address).chain([account, tenant]))
+}
+
+fn networks(address: IpAddr) -> impl Iterator<Item = (String, u32)> {
+    source(address).networks().to_vec().into_iter().map(|network| (network.name, network.width))
 }
 
 /// The breach set cannot be read, so the password is rejected.

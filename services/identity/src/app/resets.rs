@@ -133,7 +133,7 @@ impl App {
         drop(tx);
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &email, &tenant_id, "/new_password").await?;
-        let password_digest = self.hash(new, address).await?;
+        let password_digest = self.hash(new, address, AccountRef::Email(&tenant_id, &email)).await?;
 
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let (used, email) = tx.confirm(reset_id, &digest).await?;

@@ -76,9 +76,10 @@ impl Permit {
         self.allowed
     }
 
-    /// Whether a recent login to the account succeeded from the same source.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.trusted
+    /// Whether the attempt has a place in the reserved lane of the hash queue: a recent login to the account succeeded from the
+    /// same source, and the attempt can succeed now.
+    pub(crate) fn uses_reserved_lane(&self) -> bool {
+        self.trusted && self.allowed
     }
 }
 
@@ -234,6 +235,16 @@ mod tests {
         let last = START + TRUSTED_SOURCE_WINDOW - TimeDelta::microseconds(1);
         assert!(throttle.clone().admit(Purpose::LogIn, last).unwrap().is_allowed());
         assert!(!throttle.admit(Purpose::LogIn, START + TRUSTED_SOURCE_WINDOW).unwrap().is_allowed());
+    }
+
+    #[test]
+    fn only_an_attempt_that_can_succeed_from_a_trusted_source_uses_the_reserved_lane() {
+        let mut throttle = throttle(LOCKOUT_THRESHOLD);
+        assert!(!throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
+        throttle.source.last_success_at = Some(START);
+        assert!(throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
+        throttle.source.back_off_until = START + TimeDelta::seconds(1);
+        assert!(!throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
     }
 
     #[derive(Clone, Copy, Debug)]

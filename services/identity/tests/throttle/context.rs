@@ -56,16 +56,29 @@ impl Context {
         let Routers { public, internal, .. } =
             build(&environment, &database, &clock, Arc::new(SystemEntropy), &tasks);
         let context = Self { public, internal: internal.unwrap(), clock, database, environment, tasks };
-        let tenant = json!({
-            "tenant_id": "acme", "display_name": "Acme", "admin_email": EMAIL, "delivery": "response"
-        });
-        let tenant = context
-            .send("/tenants", &[("Authorization", &format!("Bearer {platform_token}"))], &tenant)
-            .await;
-        let invite: Value = json_of(tenant).await;
-        let accept = json!({ "token": invite["invite"]["token"], "password": PASSWORD });
-        assert_eq!(context.send("/users/accept-invite", &[], &accept).await.status(), 201);
+        context.create_tenant("acme").await;
         context
+    }
+
+    /// Creates a tenant and its administrator `admin@<tenant>.example` with [`PASSWORD`].
+    pub(crate) async fn create_tenant(&self, tenant_id: &str) {
+        let email = format!("admin@{tenant_id}.example");
+        let tenant = json!({
+            "tenant_id": tenant_id, "display_name": tenant_id, "admin_email": email, "delivery": "response"
+        });
+        let headers = [("Authorization", &*self.platform_token())];
+        let tenant: Value = json_of(self.send("/tenants", &headers, &tenant).await).await;
+        let accept = json!({ "token": tenant["invite"]["token"], "password": PASSWORD });
+        assert_eq!(self.send("/users/accept-invite", &[], &accept).await.status(), 201);
+    }
+
+    /// Invites a member of `acme`. Returns the token.
+    pub(crate) async fn invite_token(&self, email: &str) -> String {
+        let token = self.platform_token();
+        let headers = [("Authorization", token.as_str()), ("X-Tenant-ID", "acme")];
+        let body = json!({ "email": email, "delivery": "response" });
+        let invite: Value = json_of(self.send("/users/invite", &headers, &body).await).await;
+        invite["token"].as_str().unwrap().to_owned()
     }
 
     /// Restarts the service with additional variables.

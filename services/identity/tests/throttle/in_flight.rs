@@ -1,11 +1,12 @@
 //! Concurrent attempts, and attempts that are not settled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashing::{Entropy, SystemEntropy};
 use serde_json::json;
 use testkit::{PASSWORD, wait_until};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::context::{Context, ELSEWHERE, EMAIL, HERE, json_of};
 
@@ -102,12 +103,12 @@ impl Entropy for BlockedEntropy {
     }
 }
 
-/// Changes the password from [`ELSEWHERE`], which blocks the only hash worker while `during` runs. Returns its output.
+/// Changes the password from [`ELSEWHERE`], which blocks the only hash worker until `during` drops the guard. Returns its output.
 async fn while_the_worker_is_blocked<T>(
     context: &Context,
     busy: &Context,
     blocked: &BlockedEntropy,
-    during: impl Future<Output = T>,
+    during: impl AsyncFnOnce(MutexGuard<'_, ()>) -> T,
 ) -> T {
     let gate = blocked.gate.lock().await;
     let body = json!({ "current_password": PASSWORD, "new_password": "another-horse-battery-10" });
@@ -116,9 +117,7 @@ async fn while_the_worker_is_blocked<T>(
     let change = busy.send("/auth/password/change", &headers, &body);
     let blocked = async {
         blocked.reached.notified().await;
-        let output = during.await;
-        drop(gate);
-        output
+        during(gate).await
     };
     let (response, output) = tokio::join!(change, blocked);
     assert_eq!(response.status().as_u16(), 204);
@@ -131,7 +130,7 @@ async fn an_attempt_that_a_full_hash_queue_rejects_does_not_count() {
     let blocked = Arc::new(BlockedEntropy::default());
     let busy = context.restarted_with(&[("SVC_HASH_WORKERS", "1")], blocked.clone());
     context.fail(4).await;
-    let wrong = busy.log_in(HERE, EMAIL, "wrong-password-altogether");
+    let wrong = async |_gate: MutexGuard<'_, ()>| busy.log_in(HERE, EMAIL, "wrong-password-altogether").await;
     assert_eq!(while_the_worker_is_blocked(&context, &busy, &blocked, wrong).await, 503);
     assert_eq!(context.failures().await, [4]);
     assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
@@ -153,11 +152,83 @@ async fn a_login_that_a_full_hash_queue_rejects_counts_for_its_address_and_not_f
             addresses.iter().map(|address| busy.log_in(address, EMAIL, "wrong-password-altogether")),
         )
     };
-    let statuses = while_the_worker_is_blocked(&context, &busy, &blocked, from_each_address()).await;
+    let flood = async |_gate: MutexGuard<'_, ()>| from_each_address().await;
+    let statuses = while_the_worker_is_blocked(&context, &busy, &blocked, flood).await;
     assert_eq!(statuses, [503; 60]);
     assert_eq!(from_each_address().await, [429; 60]);
     assert_eq!(context.count("select sum(cardinality(in_flight)) from identity.login_attempts").await, 0);
     assert_eq!(context.failures().await.len(), 0);
+}
+
+/// Sends requests that fill the reserved lane of the only hash worker, until eight of them are shed. Then logs in the administrator
+/// of another tenant from a known address. Returns the status of the login.
+async fn log_in_during_flood(context: &Context, flood: impl AsyncFn(&Context, usize) -> u16) -> u16 {
+    const VICTIM: &str = "203.0.113.1";
+    const REQUESTS: usize = 24;
+    context.create_tenant("other").await;
+    let headers = [("X-Tenant-ID", "other"), ("X-Forwarded-For", VICTIM)];
+    let body = json!({ "email": "admin@other.example", "password": PASSWORD });
+    let log_in = async |context: &Context| {
+        context.send("/auth/password/login", &headers, &body).await.status().as_u16()
+    };
+    assert_eq!(log_in(context).await, 200);
+    let blocked = Arc::new(BlockedEntropy::default());
+    let busy = context.restarted_with(&[("SVC_HASH_WORKERS", "1")], blocked.clone());
+    let shed = AtomicUsize::new(0);
+    let during = async |gate: MutexGuard<'_, ()>| {
+        let flood = testkit::join_all((0..REQUESTS).map(|n| {
+            let (flood, busy, shed) = (&flood, &busy, &shed);
+            async move {
+                if flood(busy, n).await == 503 {
+                    shed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }));
+        let victim = async {
+            wait_until("the lane is full", async || (shed.load(Ordering::Relaxed) >= 8).then_some(())).await;
+            let mut login = Box::pin(log_in(&busy));
+            let queued = wait_until("the login is in flight", async || {
+                let count = "select sum(cardinality(in_flight)) from identity.login_attempts where source = '203.0.113.1'";
+                (context.count(count).await == 1).then_some(())
+            });
+            tokio::select! {
+                status = &mut login => status,
+                () = queued => {
+                    drop(gate);
+                    login.await
+                }
+            }
+        };
+        tokio::join!(flood, victim).1
+    };
+    while_the_worker_is_blocked(context, &busy, &blocked, during).await
+}
+
+#[tokio::test]
+async fn a_member_with_many_known_addresses_cannot_stop_the_logins_of_another_tenant() {
+    let context = Context::start().await;
+    for n in 0..24 {
+        assert!(context.succeeds(&format!("198.51.100.{n}")).await);
+    }
+    let wrong = async |busy: &Context, n: usize| {
+        busy.log_in(&format!("198.51.100.{n}"), EMAIL, "wrong-password-altogether").await
+    };
+    assert_eq!(log_in_during_flood(&context, wrong).await, 200);
+}
+
+#[tokio::test]
+async fn the_invite_tokens_of_one_tenant_cannot_stop_the_logins_of_another_tenant() {
+    let context = Context::start().await;
+    let mut tokens = Vec::new();
+    for n in 0..24 {
+        tokens.push(context.invite_token(&format!("user{n}@acme.example")).await);
+    }
+    let accept = async |busy: &Context, n: usize| {
+        let body = json!({ "token": tokens[n], "password": PASSWORD });
+        let address = format!("198.51.100.{n}");
+        busy.send("/users/accept-invite", &[("X-Forwarded-For", &address)], &body).await.status().as_u16()
+    };
+    assert_eq!(log_in_during_flood(&context, accept).await, 200);
 }
 
 #[tokio::test]
