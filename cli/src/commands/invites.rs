@@ -59,8 +59,9 @@ impl Row for Invite {
 /// Invite a user.
 ///
 /// The user gets a link by mail and chooses a password. Requires an administrator, an API key with the scope `users:write`
-/// (members only, by mail only), or the platform token and a tenant. To invite an administrator, log in with the password again
-/// if the login is older than ten minutes. At most three invites are mailed to one address within an hour.
+/// (members only, by mail only), or the platform token and a tenant. To invite an administrator, or with `--delivery response`,
+/// log in with the password again if the login is older than ten minutes. At most three invites are mailed to one address within
+/// an hour.
 #[derive(Args)]
 pub(crate) struct InviteCommand {
     /// E-mail address of the user.
@@ -205,7 +206,8 @@ impl Command for List {
 /// Resend a pending invite with a new token.
 ///
 /// The old token becomes invalid, and the expiry starts again. The mail counts as an invite to the address. Requires an
-/// administrator, an API key with the scope `users:write`, or the platform token and a tenant.
+/// administrator, an API key with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an
+/// administrator must have logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
     /// Invite id.

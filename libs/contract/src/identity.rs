@@ -16,7 +16,7 @@ pub enum Delivery {
     /// By e-mail. The response contains no token.
     #[default]
     Email,
-    /// In the response; no e-mail is sent. Not available to API keys.
+    /// In the response; no e-mail is sent. Not available to API keys. An administrator needs a recent login.
     Response,
 }
 

@@ -36,14 +36,14 @@ pub(crate) struct Invitation {
     pub(crate) delivery: Delivery,
 }
 
-/// The roles that a caller may invite.
+/// The roles that a caller may invite, and the deliveries of their tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InviteRights {
-    /// Members only: an API key must not create an administrator.
+    /// Members only, by mail: an API key must not create an administrator, or with a token a user.
     Members,
-    /// Members, and administrators after a new login: an administrator without a recent login.
+    /// Members by mail, and everything else after a new login: an administrator without a recent login.
     EveryoneAfterLogin,
-    /// Members and administrators.
+    /// Members and administrators, by any delivery.
     Everyone,
 }
 
@@ -53,6 +53,21 @@ impl InviteRights {
         match (role, self) {
             (Role::Admin, Self::EveryoneAfterLogin) => Err(ProblemKind::ReauthenticationRequired.into()),
             _ => self.require_revoke(role),
+        }
+    }
+
+    /// Requires the right to get a token by this delivery. A token in the response is sufficient to take over the invited account.
+    pub(crate) fn require_delivery(self, delivery: Delivery) -> Result<(), Problem> {
+        match (delivery, self) {
+            (Delivery::Email, _) | (Delivery::Response, Self::Everyone) => Ok(()),
+            (Delivery::Response, Self::EveryoneAfterLogin) => {
+                let detail = "The response contains the token only after a recent login. Log in with the password again, or send it by e-mail.";
+                Err(Problem::new(ProblemKind::ReauthenticationRequired).detail(detail))
+            }
+            (Delivery::Response, Self::Members) => {
+                let detail = "An API key cannot receive the token of an invite. Send it by e-mail, or ask an administrator.";
+                Err(Problem::new(ProblemKind::Forbidden).detail(detail))
+            }
         }
     }
 

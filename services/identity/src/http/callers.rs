@@ -3,7 +3,6 @@
 use audit::Actor;
 use authn::{Bearer, Caller, PlatformAdmin, bearer};
 use axum::extract::FromRequestParts;
-use contract::identity::Delivery;
 use contract::{ProblemKind, Scope};
 use hashing::TokenKind;
 use http::header::AUTHORIZATION;
@@ -54,8 +53,6 @@ impl FromRequestParts<App> for OptionalCaller {
 pub(super) struct Inviter {
     pub(super) scope: TenantScope,
     pub(super) rights: InviteRights,
-    /// False for an API key: with a token it could create a user.
-    sees_tokens: bool,
     pub(super) actor: Actor,
 }
 
@@ -68,17 +65,16 @@ impl FromRequestParts<App> for Inviter {
                 let TenantHeader(tenant_id) = TenantHeader::from_request_parts(parts, app).await?;
                 let scope = TenantScope::of_platform_admin(tenant_id);
                 let rights = InviteRights::Everyone;
-                Ok(Self { scope, rights, sees_tokens: true, actor: Actor::PlatformAdmin })
+                Ok(Self { scope, rights, actor: Actor::PlatformAdmin })
             }
             AnyCaller::Caller(caller) => {
                 caller.require(Scope::UsersWrite)?;
-                let sees_tokens = caller.is_admin();
                 let rights = match caller.require_recent_login(app.clock.now()) {
                     Ok(()) => InviteRights::Everyone,
-                    Err(_) if sees_tokens => InviteRights::EveryoneAfterLogin,
+                    Err(_) if caller.is_admin() => InviteRights::EveryoneAfterLogin,
                     Err(_) => InviteRights::Members,
                 };
-                Ok(Self { scope: caller.scope(), rights, sees_tokens, actor: Actor::from(&caller) })
+                Ok(Self { scope: caller.scope(), rights, actor: Actor::from(&caller) })
             }
         }
     }
@@ -131,17 +127,5 @@ impl FromRequestParts<App> for UserManager {
             }
             AnyCaller::Caller(_) => Err(ProblemKind::Forbidden.into()),
         }
-    }
-}
-
-impl Inviter {
-    /// Requires the right to get the token by this delivery.
-    pub(super) fn require_delivery(&self, delivery: Delivery) -> Result<(), Problem> {
-        if delivery == Delivery::Email || self.sees_tokens {
-            return Ok(());
-        }
-        let detail =
-            "An API key cannot receive the token of an invite. Send it by e-mail, or ask an administrator.";
-        Err(Problem::new(ProblemKind::Forbidden).detail(detail))
     }
 }

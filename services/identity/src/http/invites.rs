@@ -27,7 +27,7 @@ pub(super) async fn invite(
     JsonBody(request): JsonBody<InviteUser>,
 ) -> Result<(StatusCode, Json<Invite>), Problem> {
     inviter.rights.require_grant(request.role)?;
-    inviter.require_delivery(request.delivery)?;
+    inviter.rights.require_delivery(request.delivery)?;
     let email = request.email.parse().map_err(|error: crate::domain::email::InvalidEmail| {
         Problem::new(ProblemKind::ValidationFailed).field("/email", "invalid", error.to_string())
     })?;
@@ -72,7 +72,7 @@ pub(super) async fn resend(
     Id(invite_id): Id<InviteId>,
     JsonBody(ResendInvite { delivery }): JsonBody<ResendInvite>,
 ) -> Result<Json<Invite>, Problem> {
-    inviter.require_delivery(delivery)?;
+    inviter.rights.require_delivery(delivery)?;
     let Inviter { scope, rights, actor, .. } = inviter;
     Ok(Json(app.resend_invite(&scope, actor, rights, invite_id, delivery).await?))
 }

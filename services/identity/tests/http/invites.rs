@@ -117,6 +117,23 @@ async fn resending_an_invite_replaces_its_token() {
 }
 
 #[tokio::test]
+async fn a_token_in_the_response_requires_a_recent_login() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let mailed = json!({ "email": "ada@acme.example" });
+    let invite: Invite = admin.client.post("/users/invite", &mailed).await.expect(201);
+    let resend = format!("/users/invites/{}/resend", invite.invite_id);
+    system.run_sql("update session.sessions set created_at = created_at - interval '1 hour'").await;
+    let ben = json!({ "email": "ben@acme.example", "delivery": "response" });
+    let required = "reauthentication_required";
+    admin.client.post("/users/invite", &ben).await.expect_problem(403, required);
+    admin.client.post(&resend, &json!({ "delivery": "response" })).await.expect_problem(403, required);
+    // The owner of the address gets a mailed token.
+    admin.client.post(&resend, &json!({})).await.expect::<Invite>(200);
+    admin.client.post("/users/invite", &json!({ "email": "ben@acme.example" })).await.expect::<Invite>(201);
+}
+
+#[tokio::test]
 async fn a_revoked_invite_cannot_be_accepted_and_its_address_can_be_invited_again() {
     let system = TestSystem::start().await.unwrap();
     let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
