@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use audit::{AuditEvent, AuditLog};
 use authn::{PlatformSecret, ServiceSecret, SessionClient};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
 use prometheus_client::metrics::counter::Counter;
@@ -30,7 +30,11 @@ use crate::domain::account::LimiterKeys;
 use crate::domain::email::EmailKey;
 use crate::domain::password::PasswordPolicy;
 use crate::message::Message;
-use crate::store::recipient::{self, MailLimit};
+use crate::store::recipient::{self, MailCount, MailLimit};
+
+/// The addresses of a mailbox that differ in their tag get as many mails together as this number of addresses. Their number is
+/// otherwise unlimited.
+const TAGGED_ADDRESSES: i32 = 4;
 
 /// The dependencies of the use cases. Clones share them.
 #[derive(Clone)]
@@ -90,20 +94,30 @@ impl Work<'_> {
         }
     }
 
-    /// Counts a mail to a recipient over all tenants. Returns the time of the next one if the recipient already has the maximum.
+    /// Counts a mail to a recipient.
     pub(crate) async fn count_mail(
         &mut self,
         limit: &MailLimit,
         email: &EmailKey,
-    ) -> Result<Option<DateTime<Utc>>, Error> {
-        let recipient = self.app.limiter_keys.recipient(email);
-        let next_at = recipient::count_mail(self, limit, &recipient).await?;
-        let decisions = self.app.limiter.metrics();
-        match next_at {
-            None => decisions.allowed(limit.name),
-            Some(_) => decisions.rejected(limit.name),
+    ) -> Result<MailCount, Error> {
+        let keys = &self.app.limiter_keys;
+        let tenant_id = limit.per_tenant.then(|| self.tenant_id().clone());
+        let recipient = keys.recipient(tenant_id.as_ref(), email);
+        let mut count = recipient::count_mail(self, limit, &recipient).await?;
+        if let (MailCount::Allowed { .. }, Some(mailbox)) = (count, email.without_tag()) {
+            let limit = MailLimit { per_hour: limit.per_hour * TAGGED_ADDRESSES, ..*limit };
+            let mailbox = keys.mailbox(tenant_id.as_ref(), &mailbox);
+            let of_mailbox = recipient::count_mail(self, &limit, &mailbox).await?;
+            if of_mailbox != (MailCount::Allowed { paused_until: None }) {
+                count = of_mailbox;
+            }
         }
-        Ok(next_at)
+        let decisions = self.app.limiter.metrics();
+        match count {
+            MailCount::Allowed { .. } => decisions.allowed(limit.name),
+            MailCount::Limited { .. } => decisions.rejected(limit.name),
+        }
+        Ok(count)
     }
 
     /// Commits, then runs the post-commit actions.

@@ -48,8 +48,8 @@ impl Deliver for Delivery {
             Message::MailApiKeyNotice { recipient, notice } => {
                 app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
-            Message::MailNotice { user_id, changed_at } => {
-                app.compose_notice(head, tenant_id, user_id, changed_at).await.map_err(transient)?
+            Message::MailNotice { user_id, notice } => {
+                app.compose_notice(head, tenant_id, user_id, notice).await.map_err(transient)?
             }
         };
         match mail {

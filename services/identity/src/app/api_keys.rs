@@ -10,14 +10,14 @@ use tenancy::{Actor, TenantId, TenantScope, UserId};
 use super::App;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
-use crate::store::recipient::{self, MailLimit};
+use crate::store::recipient::{self, MailCount, MailLimit};
 use crate::store::{tenant, user};
 
 /// Notices per administrator. An attacker with a session of an administrator cannot fill the mailboxes of the others, and the
 /// first keys are reported in any case.
-const NOTICE_MAILS: MailLimit = MailLimit { name: "api_key_recipient", per_hour: 10 };
+const NOTICE_MAILS: MailLimit = MailLimit { name: "api_key_recipient", per_hour: 10, per_tenant: true };
 /// A key is reported once per hour, which is longer than session takes to repeat a report without a response.
-const REPORTS: MailLimit = MailLimit { name: "api_key", per_hour: 1 };
+const REPORTS: MailLimit = MailLimit { name: "api_key", per_hour: 1, per_tenant: false };
 
 impl App {
     /// Sends the notice of a new key to the active administrators of its tenant, if mail is configured. A repeated report has no
@@ -30,14 +30,16 @@ impl App {
         let scope = TenantScope::of_internal_record(notice.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
         let report = self.limiter_keys.api_key(notice.key_id);
-        if recipient::count_mail(&mut tx, &REPORTS, &report).await?.is_some() {
+        if let MailCount::Limited { .. } = recipient::count_mail(&mut tx, &REPORTS, &report).await? {
             return Ok(());
         }
         // In the order of their addresses in every transaction, so that two transactions do not wait for each other.
         for (recipient, email) in user::list_active_admins(&mut tx).await? {
             match tx.count_mail(&NOTICE_MAILS, &email).await? {
-                None => tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() }),
-                Some(_) => {
+                MailCount::Allowed { .. } => {
+                    tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() })
+                }
+                MailCount::Limited { .. } => {
                     tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached")
                 }
             }

@@ -19,11 +19,11 @@ use crate::domain::email::Email;
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, Message};
-use crate::store::recipient::MailLimit;
+use crate::store::recipient::{MailCount, MailLimit};
 use crate::store::{invite, tenant, user};
 
 /// Mails of invites per recipient, so that tenants cannot fill a mailbox.
-const INVITE_MAILS: MailLimit = MailLimit { name: "invite_recipient", per_hour: 3 };
+const INVITE_MAILS: MailLimit = MailLimit { name: "invite_recipient", per_hour: 3, per_tenant: false };
 /// The time in which an expired invite and its user remain visible.
 const KEEP_EXPIRED: TimeDelta = TimeDelta::days(1);
 /// The time in which an accepted, expired or revoked invite remains visible.
@@ -357,14 +357,14 @@ impl Work<'_> {
             email: Some(invite.email.clone()),
             ..AuditEvent::of(EventName::AuthnTokenCreated)
         });
-        self.notify_admins(&admins, AdminChange::Invited, user_id);
+        self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
         Ok(body(invite, token.as_ref()))
     }
 
     /// Sends the mail of an invite, unless its recipient already has the maximum.
     async fn mail_invite(&mut self, invite: &Invite) -> Result<(), Problem> {
-        if let Some(next_at) = self.count_mail(&INVITE_MAILS, &invite.email_key).await? {
-            let retry_after = (next_at - self.now()).to_std().unwrap_or_default();
+        if let MailCount::Limited { until } = self.count_mail(&INVITE_MAILS, &invite.email_key).await? {
+            let retry_after = (until - self.now()).to_std().unwrap_or_default();
             let text = format!(
                 "{} invites were mailed to this address within an hour, by this tenant or others. Wait, or get the token in the response.",
                 INVITE_MAILS.per_hour

@@ -19,13 +19,16 @@ use crate::domain::email::{Email, EmailKey};
 use crate::domain::reset::Reset;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
-use crate::store::recipient::MailLimit;
+use crate::store::recipient::{MailCount, MailLimit};
 use crate::store::reset::ResetOfAccount;
 use crate::store::{reset, tenant, user};
 
-/// Resets per recipient that are mailed while a token is active. Further requests keep that token. Without an active token, a
-/// mail is sent in any case: otherwise an attacker could prevent resets.
-const RESET_MAILS: MailLimit = MailLimit { name: "reset_recipient", per_hour: 5 };
+/// Resets per recipient. Further requests keep the active token.
+const RESET_MAILS: MailLimit = MailLimit { name: "reset_recipient", per_hour: 5, per_tenant: false };
+/// Further resets of a mailbox if no token is active: otherwise another tenant could prevent resets. They are limited too, because
+/// the user can end a token with a password change, and an administrator by disabling the user.
+const FURTHER_RESET_MAILS: MailLimit =
+    MailLimit { name: "further_reset_recipient", per_hour: 2, per_tenant: true };
 /// A client address can request resets of this many accounts as often as of one.
 const ACCOUNTS_PER_ADDRESS: u32 = 12;
 
@@ -78,10 +81,10 @@ impl App {
             renewed
         } else {
             let pending = reset::find_pending(&mut tx, user.user_id).await?;
-            let is_limited = tx.count_mail(&RESET_MAILS, email).await?.is_some();
-            if is_limited && pending.is_some_and(|pending| pending.is_active(now)) {
+            let has_token = pending.is_some_and(|pending| pending.is_active(now));
+            if !tx.count_reset(email, has_token).await? {
                 self.resets_dropped.inc();
-                tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; the active token is kept");
+                tracing::debug!(%tenant_id, user_id = %user.user_id, "reset limit reached; no mail is sent");
                 return Ok(None);
             }
             Reset::new(reset_id, user.user_id, digest, expires_at, now)
@@ -153,12 +156,25 @@ impl App {
             .by(Actor::User { user_id })
             .credential(&digest),
         );
-        tx.password_changed(user_id);
+        tx.password_changed(user_id, &email).await?;
         Ok(tx.commit().await?)
     }
 }
 
 impl Work<'_> {
+    /// Counts the mail of a reset. Returns whether it can be sent.
+    async fn count_reset(&mut self, email: &EmailKey, has_token: bool) -> Result<bool, Error> {
+        if let MailCount::Allowed { .. } = self.count_mail(&RESET_MAILS, email).await? {
+            return Ok(true);
+        }
+        if has_token {
+            return Ok(false);
+        }
+        let mailbox = email.without_tag().unwrap_or_else(|| email.clone());
+        let further = self.count_mail(&FURTHER_RESET_MAILS, &mailbox).await?;
+        Ok(matches!(further, MailCount::Allowed { .. }))
+    }
+
     /// Returns the reset, used with its token, and the address of its account, if user and tenant are active.
     async fn confirm(
         &mut self,

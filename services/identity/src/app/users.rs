@@ -13,8 +13,13 @@ use tenancy::{Actor, TenantId, TenantScope, UserId};
 use super::{App, Work};
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
-use crate::message::{AdminChange, AdminNotice, Message};
+use crate::message::{AdminChange, AdminNotice, Message, Notice};
+use crate::store::recipient::MailLimit;
+use crate::store::user::Admin;
 use crate::store::{reset, tenant, user};
+
+/// Notices to an administrator. Each tenant has its own count.
+const ADMIN_NOTICES: MailLimit = MailLimit { name: "admin_notice_recipient", per_hour: 5, per_tenant: true };
 
 impl App {
     /// Returns a user of the tenant.
@@ -61,7 +66,7 @@ impl App {
         }
         let (role, status) = (patch.role.unwrap_or(found.role), patch.status.unwrap_or(found.status));
         let stays_admin = role == Role::Admin && status == UserStatus::Active;
-        if admins == [user_id] && !stays_admin {
+        if matches!(&*admins, [last] if last.user_id == user_id) && !stays_admin {
             return Err(ProblemKind::LastAdmin.into());
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
@@ -85,7 +90,7 @@ impl App {
         }
         if role != found.role {
             let change = if role == Role::Admin { AdminChange::Promoted } else { AdminChange::Demoted };
-            tx.notify_admins(&admins, change, user_id);
+            tx.notify_admins(&admins, change, user_id).await?;
         }
         let changed = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
         tx.commit().await?;
@@ -112,8 +117,9 @@ impl App {
             Some(user_id) => user::find(&mut tx, user_id).await?.map(|user| user.email),
             None => None,
         };
-        let values =
-            Values { changed_by: by.as_deref(), ..Values::new(&about.email, &tenant, notice.changed_at) };
+        let Notice { changed_at, paused_until } = notice.notice;
+        let values = Values::new(&about.email, &tenant, changed_at);
+        let values = Values { changed_by: by.as_deref(), paused_until, ..values };
         let letter = head.admin_notice(notice.change, &values);
         Ok(Some(Mail { to: to.email, letter, token: None }))
     }
@@ -121,17 +127,22 @@ impl App {
 
 impl Work<'_> {
     /// Sends a notice of a change of a user to the administrators, if mail is configured.
-    pub(super) fn notify_admins(&mut self, admins: &[UserId], change: AdminChange, user_id: UserId) {
-        if !self.app.can_mail {
-            return;
-        }
+    pub(super) async fn notify_admins(
+        &mut self,
+        admins: &[Admin],
+        change: AdminChange,
+        user_id: UserId,
+    ) -> Result<(), Error> {
         let changed_by = match self.actor() {
             Actor::User { user_id } => Some(user_id),
             _ => None,
         };
-        let notice = AdminNotice { change, user_id, changed_by, changed_at: self.now() };
-        for recipient in admins {
-            self.send(&Message::MailAdminNotice { recipient: *recipient, notice });
+        for Admin { user_id: recipient, email } in admins {
+            if let Some(notice) = self.count_notice(&ADMIN_NOTICES, email).await? {
+                let notice = AdminNotice { change, user_id, changed_by, notice };
+                self.send(&Message::MailAdminNotice { recipient: *recipient, notice });
+            }
         }
+        Ok(())
     }
 }

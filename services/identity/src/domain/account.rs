@@ -62,7 +62,7 @@ impl LimiterKey {
     }
 }
 
-/// What mails are counted for: a recipient, whatever its tenant, or an API key.
+/// What mails are counted for: an address, all addresses of a mailbox that differ in their tag, or an API key.
 pub(crate) struct RecipientKey([u8; 32]);
 
 impl RecipientKey {
@@ -108,10 +108,21 @@ impl LimiterKeys {
         AccountKey { current: self.current.digest(account), previous }
     }
 
-    /// Returns the key of a recipient. It does not survive a rotation: the mails of the last hour then count from zero.
-    pub(crate) fn recipient(&self, email: &EmailKey) -> RecipientKey {
+    /// Returns the key of an address, in one tenant or in all. It does not survive a rotation: the mails of the last hour then count
+    /// from zero.
+    pub(crate) fn recipient(&self, tenant_id: Option<&TenantId>, email: &EmailKey) -> RecipientKey {
+        self.recipient_key("recipient", tenant_id, email)
+    }
+
+    /// Returns the key of a mailbox, see [`EmailKey::without_tag`].
+    pub(crate) fn mailbox(&self, tenant_id: Option<&TenantId>, mailbox: &EmailKey) -> RecipientKey {
+        self.recipient_key("mailbox", tenant_id, mailbox)
+    }
+
+    fn recipient_key(&self, kind: &str, tenant_id: Option<&TenantId>, email: &EmailKey) -> RecipientKey {
+        let tenant_id = tenant_id.map_or("", TenantId::as_str);
         // The key of an account begins with a tenant id.
-        RecipientKey(self.current.digest_of(&format!("\0recipient\0{}", email.as_str())))
+        RecipientKey(self.current.digest_of(&format!("\0{kind}\0{tenant_id}\0{}", email.as_str())))
     }
 
     /// Returns the key of the notice of an API key.

@@ -100,6 +100,14 @@ impl EmailKey {
         format!("{local}@{domain}").nfkc().map(skeleton_of).collect::<String>().to_lowercase()
     }
 
+    /// Returns the address without its tag: `ada@example.com` for `ada+list@example.com`. `None` if it has no tag. Many mail
+    /// servers deliver all tags to one mailbox.
+    pub(crate) fn without_tag(&self) -> Option<Self> {
+        let (local, domain) = self.0.rsplit_once('@')?;
+        let (name, _) = local.split_once('+').filter(|(name, _)| !name.is_empty())?;
+        Some(Self(format!("{name}@{domain}")))
+    }
+
     /// Returns the part before the `@`.
     pub(crate) fn local_part(&self) -> &str {
         self.0.split('@').next().unwrap_or_default()
@@ -120,6 +128,14 @@ mod tests {
         assert_eq!(key("jose\u{301}@example.com"), key("jos\u{e9}@example.com"));
         assert_ne!(key("ada@example.com"), key("ada@example.org"));
         assert_eq!(" Ada@Example.COM ".parse::<Email>().unwrap().typed(), "Ada@Example.COM");
+    }
+
+    #[test]
+    fn addresses_that_differ_in_the_tag_have_one_mailbox() {
+        let without_tag = |text: &str| EmailKey::of_login(text).without_tag();
+        assert_eq!(without_tag("Ada+a@Example.com"), Some(EmailKey::of_login("ada@example.com")));
+        assert_eq!(without_tag("ada+a+b@example.com"), without_tag("ada+c@example.com"));
+        assert_eq!((without_tag("ada@example.com"), without_tag("+a@example.com")), (None, None));
     }
 
     #[test]

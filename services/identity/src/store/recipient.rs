@@ -1,4 +1,4 @@
-//! Mails per recipient and hour over all tenants. The key of a recipient is an HMAC, so that the table does not reveal addresses.
+//! Mails per recipient and hour. The key of a recipient is an HMAC, so that the table does not reveal addresses.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use database::{Database, Error, TenantTx};
@@ -15,15 +15,25 @@ pub(crate) struct MailLimit {
     pub(crate) name: &'static str,
     /// The maximum number of mails within an hour.
     pub(crate) per_hour: i32,
+    /// Whether each tenant has its own count. Otherwise all tenants share one.
+    pub(crate) per_tenant: bool,
 }
 
-/// Counts a mail of the transaction. If the recipient already has the maximum, returns the time of the next one. Concurrent
-/// transactions for one recipient wait for each other.
+/// The result of counting a mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MailCount {
+    /// The mail can be sent. `paused_until` is set if it is the last one, and is the time of the next one.
+    Allowed { paused_until: Option<DateTime<Utc>> },
+    /// The recipient already has the maximum. `until` is the time of the next mail.
+    Limited { until: DateTime<Utc> },
+}
+
+/// Counts a mail of the transaction. Concurrent transactions for one recipient wait for each other.
 pub(crate) async fn count_mail(
     tx: &mut TenantTx,
     limit: &MailLimit,
     recipient: &RecipientKey,
-) -> Result<Option<DateTime<Utc>>, Error> {
+) -> Result<MailCount, Error> {
     let now = tx.now();
     // The newest time is the first. A full row is allowed again when its last time has left the window.
     let row = sqlx::query!(
@@ -46,7 +56,11 @@ pub(crate) async fn count_mail(
     )
     .fetch_one(tx.connection())
     .await?;
-    Ok(row.oldest.filter(|_| !row.allowed).map(|oldest| oldest + WINDOW))
+    let full_until = row.oldest.map(|oldest| oldest + WINDOW).filter(|until| *until > now);
+    Ok(match full_until {
+        Some(until) if !row.allowed => MailCount::Limited { until },
+        paused_until => MailCount::Allowed { paused_until },
+    })
 }
 
 /// Deletes recipients without a mail in the window before `now`. Returns their number, at most `limit`.

@@ -375,11 +375,17 @@ pub(crate) async fn mark_password_reset(
     Ok(done.rows_affected() == 1)
 }
 
+/// An active administrator.
+pub(crate) struct Admin {
+    pub(crate) user_id: UserId,
+    pub(crate) email: EmailKey,
+}
+
 /// Locks the active administrators of the tenant until the transaction ends, in the order of their ids.
-pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<UserId>, Error> {
-    let admins = sqlx::query_scalar!(
+pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<Admin>, Error> {
+    let admins = sqlx::query!(
         r#"-- user.lock_active_admins
-        select user_id as "user_id: UserId"
+        select user_id as "user_id: UserId", email_key
         from identity.users
         where role = 'admin' and status = 'active'
         order by user_id
@@ -387,7 +393,10 @@ pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<UserId>,
     )
     .fetch_all(tx.connection())
     .await?;
-    Ok(admins)
+    let admins = admins
+        .into_iter()
+        .map(|row| Admin { user_id: row.user_id, email: EmailKey::from_stored(row.email_key) });
+    Ok(admins.collect())
 }
 
 /// Returns the active administrators of the tenant in the order of their addresses.

@@ -33,6 +33,53 @@ async fn a_password_change_revokes_all_sessions_but_the_current_one() {
 }
 
 #[tokio::test]
+async fn five_notices_per_hour_are_mailed_and_the_last_one_announces_the_pause() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    for (current, new) in [(PASSWORD, NEW), (NEW, PASSWORD)].repeat(4) {
+        change(&admin.client, &admin, current, new).await.expect_empty(204);
+    }
+    system.wait_for_empty_outbox().await;
+    let notices = system.wait_for_mails(5).await;
+    let announcing = notices.iter().filter(|notice| notice.contains("the last notice of this kind until"));
+    assert_eq!((notices.len(), announcing.count()), (5, 1));
+    // The oldest notice leaves the hour: one more is mailed, and the pause begins again.
+    system
+        .run_sql("update identity.recipients set mailed_at[5] = now() - interval '1 hour' where mailed_at[5] is not null")
+        .await;
+    change(&admin.client, &admin, PASSWORD, NEW).await.expect_empty(204);
+    change(&admin.client, &admin, NEW, PASSWORD).await.expect_empty(204);
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(6).await.len(), 6);
+}
+
+#[tokio::test]
+async fn a_tenant_cannot_use_up_the_notices_of_another_one() {
+    let system = TestSystem::start().await.unwrap();
+    let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let attacker = system.add_user(&other, "admin@acme.example", Role::Member).await;
+    for (current, new) in [(PASSWORD, NEW), (NEW, PASSWORD)].repeat(3) {
+        change(&attacker.client, &attacker, current, new).await.expect_empty(204);
+    }
+    change(&acme.client, &acme, PASSWORD, NEW).await.expect_empty(204);
+    system.wait_for_mails_to("admin@acme.example", "(tenant acme)", 1).await;
+}
+
+#[tokio::test]
+async fn the_addresses_of_a_mailbox_get_twenty_notices_per_hour_together() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    for n in 0..6 {
+        let member = system.add_user(&admin, &format!("ada+{n}@acme.example"), Role::Member).await;
+        for (current, new) in [(PASSWORD, NEW), (NEW, PASSWORD)].repeat(2) {
+            change(&member.client, &member, current, new).await.expect_empty(204);
+        }
+    }
+    system.wait_for_empty_outbox().await;
+    assert_eq!(system.wait_for_mails(20).await.len(), 20, "of 24");
+}
+
+#[tokio::test]
 async fn without_a_bearer_a_password_change_revokes_every_session() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

@@ -140,6 +140,22 @@ async fn a_reset_is_mailed_beyond_the_limit_if_no_token_is_active() {
 }
 
 #[tokio::test]
+async fn two_resets_per_hour_are_mailed_beyond_the_limit_even_if_the_user_ends_the_tokens() {
+    let system = TestSystem::start().await.unwrap();
+    let _admin = system.create_tenant("acme").await;
+    for _ in 0..10 {
+        request(&system, "admin@acme.example").await;
+        system.wait_for_empty_outbox().await;
+        system
+            .run_sql(
+                "update identity.resets set status = 'replaced', settled_at = now() where status = 'pending'",
+            )
+            .await;
+    }
+    assert_eq!(system.wait_for_mails(7).await.len(), 7);
+}
+
+#[tokio::test]
 async fn resets_are_limited_over_all_tenants_of_a_recipient_but_each_tenant_has_an_active_token() {
     let system = TestSystem::start().await.unwrap();
     let _acme = system.create_tenant("acme").await;

@@ -178,6 +178,23 @@ async fn a_notice_to_administrators_links_own_sessions_and_the_reset() {
 }
 
 #[tokio::test]
+async fn each_administrator_gets_five_notices_per_hour() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let path = format!("/users/{}", ada.user.user_id);
+    for role in ["admin", "member"].repeat(4) {
+        admin.client.patch(&path, &json!({ "role": role })).await.expect::<Value>(200);
+    }
+    system.wait_for_empty_outbox().await;
+    let of_admin = system.wait_for_mails_to("admin@acme.example", "", 5).await;
+    let of_ada = system.wait_for_mails_to("ada@acme.example", "", 4).await;
+    // The new administrator gets the notices of each demotion.
+    assert_eq!((of_admin.len(), of_ada.len()), (5, 4));
+    assert!(of_admin[4].contains("the last notice of this kind until"), "{}", of_admin[4]);
+}
+
+#[tokio::test]
 async fn all_administrators_get_a_notice_of_a_new_administrator_and_of_a_changed_role() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
