@@ -26,6 +26,8 @@ group!(
     }
 );
 
+const KEYS_STAY_ACTIVE: &str = "API keys that the user created stay active. To revoke them, run the command again with --revoke-api-keys.";
+
 impl CommandOutput for User {
     fn table(&self) -> Table {
         Table::fields([
@@ -133,6 +135,9 @@ pub(crate) struct Disable {
     /// User id, as `svc users list --email` shows it.
     #[arg(value_name = "USER_ID")]
     user_id: UserId,
+    /// Revoke the API keys that the user created.
+    #[arg(long)]
+    revoke_api_keys: bool,
 }
 
 impl Command for Disable {
@@ -146,16 +151,22 @@ impl Command for Disable {
         ("Disable a user in a script", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
     ];
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
-        for this change. Idempotent. The last active administrator cannot be disabled. API keys belong to \
-        the tenant and stay active.";
+        for this change. Idempotent. The last active administrator cannot be disabled. API keys that the \
+        user created stay active without --revoke-api-keys; pass it only if the user asked for it: programs that \
+        use the keys stop working.";
     const SEE_ALSO: Names = &["users enable", "users list", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
         let question = format!("Disable user {} and revoke all sessions of the user?", self.user_id);
         context.prompt().confirm(&question).await?;
-        let patch = PatchUser { status: Some(UserStatus::Disabled), ..PatchUser::default() };
-        update(context, &credential, self.user_id, &patch).await
+        let status = Some(UserStatus::Disabled);
+        let patch = PatchUser { status, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
+        update(context, &credential, self.user_id, &patch).await?;
+        if !self.revoke_api_keys {
+            context.out().notice(KEYS_STAY_ACTIVE);
+        }
+        Ok(())
     }
 }
 
@@ -199,6 +210,9 @@ pub(crate) struct SetRole {
     /// New role.
     #[arg(value_name = "ROLE", value_parser = role_parser())]
     role: Role,
+    /// Revoke the API keys that the user created, and the sessions of the user.
+    #[arg(long)]
+    revoke_api_keys: bool,
 }
 
 impl Command for SetRole {
@@ -217,8 +231,13 @@ impl Command for SetRole {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.session()?;
-        let patch = PatchUser { role: Some(self.role), ..PatchUser::default() };
-        update(context, &credential, self.user_id, &patch).await
+        let role = Some(self.role);
+        let patch = PatchUser { role, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
+        update(context, &credential, self.user_id, &patch).await?;
+        if self.role == Role::Member && !self.revoke_api_keys {
+            context.out().notice(KEYS_STAY_ACTIVE);
+        }
+        Ok(())
     }
 }
 

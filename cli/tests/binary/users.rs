@@ -107,15 +107,24 @@ fn shows_a_user_by_id() {
 fn changes_status_and_role() {
     let stub = Stub::new(one);
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
-    let cases: [(&[&str], Value); 4] = [
+    let cases: [(&[&str], Value); 6] = [
         (&["disable", ID, "--yes"], json!({"status": "disabled"})),
         (&["enable", ID], json!({"status": "active"})),
         (&["set-role", ID, "admin"], json!({"role": "admin"})),
+        (
+            &["disable", ID, "--yes", "--revoke-api-keys"],
+            json!({"status": "disabled", "revoke_api_keys": true}),
+        ),
+        (
+            &["set-role", ID, "member", "--revoke-api-keys"],
+            json!({"role": "member", "revoke_api_keys": true}),
+        ),
         (&["set-role", ID, "member"], json!({"role": "member"})),
     ];
     for (place, (arguments, patch)) in cases.iter().enumerate() {
         let changed = client.run(&[&["users"], *arguments, &["--output", "json"]].concat()).json();
-        let (field, value) = patch.as_object().unwrap().iter().next().unwrap();
+        let (field, value) =
+            patch.as_object().unwrap().iter().find(|(field, _)| *field != "revoke_api_keys").unwrap();
         assert_eq!(changed[field], *value, "{arguments:?}");
         assert_valid_output(&format!("users {}", arguments[0]), &changed);
         let request = &stub.requests()[place];

@@ -265,6 +265,14 @@ pub struct PatchUser {
     /// New status. `disabled` revokes the sessions of the user; `active` enables logins and lifts a lockout.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<UserStatus>,
+    /// Whether to revoke the API keys that the user created, and the sessions of the user.
+    #[serde(
+        skip_serializing_if = "std::ops::Not::not",
+        default,
+        deserialize_with = "value::null_is_default"
+    )]
+    #[schemars(with = "Option<bool>")]
+    pub revoke_api_keys: bool,
 }
 
 /// Request body of `POST /auth/password/change`.

@@ -27,8 +27,9 @@ routes! {
     /// Change the role or the status of a user
     ///
     /// Absent fields are unchanged. `disabled` revokes the sessions of the user; `active` also lifts a lockout after failed
-    /// logins. A change of the role requires a session that was created with a password at most ten minutes ago. The platform
-    /// administrator can change the status only.
+    /// logins. API keys that the user created stay active unless `revoke_api_keys` is set, which also works alone. A change
+    /// of the role requires a session that was created with a password at most ten minutes ago. The platform administrator
+    /// cannot change the role.
     UPDATE_USER = Route::patch("/users/{user_id}")
         .access(&[Access::Admin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])

@@ -15,7 +15,7 @@ use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message, Notice};
 use crate::store::recipient::MailLimit;
-use crate::store::user::Admin;
+use crate::store::user::{Admin, Revocation};
 use crate::store::{reset, tenant, user};
 
 /// Notices to an administrator. Each tenant has its own count.
@@ -44,7 +44,8 @@ impl App {
         Ok(paging.page(users, |user| user.user_id))
     }
 
-    /// Changes the role, the status or both. The tenant always keeps an active administrator.
+    /// Changes the role, the status or both, and on request revokes the API keys that the user created. The tenant always keeps an
+    /// active administrator.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn patch_user(
         &self,
@@ -70,9 +71,10 @@ impl App {
             return Err(ProblemKind::LastAdmin.into());
         }
         let disables = status == UserStatus::Disabled && found.status == UserStatus::Active;
-        let is_changed = (role, status) != (found.role, found.status);
+        let revokes = Revocation { sessions: disables, api_keys: patch.revoke_api_keys };
+        let is_changed = (role, status) != (found.role, found.status) || patch.revoke_api_keys;
         if is_changed {
-            user::mark_status(&mut tx, user_id, role, status, disables).await?;
+            user::mark_status(&mut tx, user_id, role, status, revokes).await?;
             tx.send(&Message::PushUserStatus { user_id });
         }
         if patch.status == Some(UserStatus::Active) {
@@ -85,7 +87,8 @@ impl App {
         let role_changed =
             (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str()));
         let status_changed = (status != found.status).then_some((EventName::UserUpdated, status.as_str()));
-        for (name, about) in [role_changed, status_changed].into_iter().flatten() {
+        let keys_revoked = patch.revoke_api_keys.then_some((EventName::UserUpdated, "api_keys_revoked"));
+        for (name, about) in [role_changed, status_changed, keys_revoked].into_iter().flatten() {
             tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
         }
         if role != found.role {

@@ -413,26 +413,37 @@ pub(crate) async fn list_active_admins(tx: &mut TenantTx) -> Result<Vec<(UserId,
     Ok(admins.into_iter().map(|admin| (admin.user_id, EmailKey::from_stored(admin.email_key))).collect())
 }
 
-/// Sets role and status. With `revokes_sessions`, all sessions of the user are revoked.
+/// The credentials of a user that a change revokes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revocation {
+    /// All sessions.
+    pub(crate) sessions: bool,
+    /// All sessions, and the API keys that the user created. Keys are revoked by the credential version, so sessions are too.
+    pub(crate) api_keys: bool,
+}
+
+/// Sets role and status, and revokes credentials.
 pub(crate) async fn mark_status(
     tx: &mut TenantTx,
     user_id: UserId,
     role: Role,
     status: UserStatus,
-    revokes_sessions: bool,
+    revokes: Revocation,
 ) -> Result<(), Error> {
     let now = tx.now();
     sqlx::query!(
         "-- user.mark_status
         update identity.users
         set role = $2, status = $3, credential_version = credential_version + $4,
+            api_key_version = case when $6 then credential_version + $4 else api_key_version end,
             kept_session_id = case when $4 = 0 then kept_session_id end, version = version + 1, updated_at = $5
         where user_id = $1",
         user_id.0,
         role.as_str(),
         status.as_str(),
-        i64::from(revokes_sessions),
-        now
+        i64::from(revokes.sessions || revokes.api_keys),
+        now,
+        revokes.api_keys
     )
     .execute(tx.connection())
     .await?;

@@ -32,6 +32,38 @@ async fn a_header_with_another_tenant_is_rejected() {
 }
 
 #[tokio::test]
+async fn the_api_keys_of_a_disabled_or_demoted_administrator_are_revoked_on_request() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let (_, foreign) = system.create_api_key(&admin, &json!({ "name": "foreign" })).await;
+    for (email, change) in [
+        ("ada@acme.example", json!({ "role": "member" })),
+        ("ben@acme.example", json!({ "status": "disabled" })),
+    ] {
+        let other = system.add_user(&admin, email, Role::Admin).await;
+        let (_, own) = system.create_api_key(&other, &json!({ "name": "own" })).await;
+        let path = format!("/users/{}", other.user.user_id);
+        admin.client.patch(&path, &change).await.expect::<User>(200);
+        own.get("/auth/session").await.expect::<Value>(200);
+        let revoke = json!({ "revoke_api_keys": true });
+        admin.client.patch(&path, &revoke).await.expect::<User>(200);
+        own.get("/auth/session").await.expect_problem(401, "credential_invalid");
+        other.client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+
+        // Keys that the user creates after that stay active.
+        let again = json!({ "role": "admin", "status": "active" });
+        admin.client.patch(&path, &again).await.expect::<User>(200);
+        let session = system.log_in("acme", email).await;
+        let client = system.client().bearer(session.session_id.expose());
+        let again = testsystem::TestUser { client, session, ..other };
+        let (_, newer) = system.create_api_key(&again, &json!({ "name": "newer" })).await;
+        admin.client.patch(&path, &json!({ "role": "member" })).await.expect::<User>(200);
+        newer.get("/auth/session").await.expect::<Value>(200);
+    }
+    foreign.get("/auth/session").await.expect::<Value>(200);
+}
+
+#[tokio::test]
 async fn a_patch_without_a_change_does_not_update_the_user() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;

@@ -112,7 +112,8 @@ impl App {
         Ok(tx.commit().await?)
     }
 
-    /// Revokes the keys that a user created before the password reset that the account status names.
+    /// Revokes the keys that a user created before the change of the account that revokes them: a password reset, or a change by
+    /// an administrator. identity records who made the change.
     pub(super) async fn revoke_api_keys_of(
         &self,
         tx: &mut TenantTx,
@@ -120,7 +121,7 @@ impl App {
     ) -> Result<(), database::Error> {
         let user_id = record.user_id;
         for (key_id, digest) in api_key::mark_revoked_before(tx, user_id, record.api_key_version).await? {
-            self.audit.record(tx, revoked(key_id).by(Actor::User { user_id }));
+            self.audit.record(tx, revoked(key_id).by(Actor::System));
             self.invalidate(tx, Invalidation::Credential(digest));
         }
         Ok(())
