@@ -6,7 +6,8 @@
 //! stream `AUDIT_ANONYMOUS`. Event names follow the OWASP Logging Vocabulary.
 //!
 //! No tenant can harm the audit of another: repeated failures are one record per minute, one tenant can fill at most a quarter
-//! of `AUDIT`, and its further events wait in the outbox without delaying those of other tenants.
+//! of `AUDIT`, and its further events wait in the outbox without delaying those of other tenants. Failures of unauthenticated clients
+//! fill at most half of the share of their tenant.
 
 mod event;
 mod log;

@@ -69,6 +69,9 @@ pub(crate) enum Recorded {
     /// An event of a tenant.
     #[serde(rename = "audit")]
     OfTenant(Record),
+    /// A failed attempt of an unauthenticated client at an account of a tenant.
+    #[serde(rename = "audit_failure")]
+    Failure(Record),
     /// An event of a tenant that does not exist.
     #[serde(rename = "audit_anonymous")]
     Anonymous(Record),
@@ -114,7 +117,7 @@ impl AuditLog {
         let record = self.prepare(tx, event);
         let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
         let key = format!("{}:{}:{account}:{source}", record.name, tx.tenant_id());
-        let recorded = if tenant_exists { Recorded::OfTenant(record) } else { Recorded::Anonymous(record) };
+        let recorded = if tenant_exists { Recorded::Failure(record) } else { Recorded::Anonymous(record) };
         tx.send_folded(key, FOLD_TIME, &recorded);
     }
 

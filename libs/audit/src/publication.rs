@@ -25,6 +25,9 @@ use crate::log::{Record, Recorded};
 
 /// A tenant can fill this fraction of the stream.
 const TENANT_FRACTION: u64 = 4;
+/// Failures are published only while a tenant fills less than this fraction: half of its share. Unauthenticated clients can cause
+/// any number of failures, and must not hide the other events of the tenant.
+const FAILURE_FRACTION: u64 = 8;
 /// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
 /// Number of measurements at which outdated ones are deleted.
@@ -36,11 +39,14 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Small, because the relay delivers few messages at the same time.
 const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
 
-/// The streams of audit events. Each has its own relay, so that events of unauthenticated clients do not delay the others.
+/// The kinds of audit events and their streams. Each has its own relay, so that events of unauthenticated clients do not delay the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditStream {
     /// Events of tenants: the stream `AUDIT`.
     OfTenants,
+    /// Failed attempts at accounts of tenants: the stream `AUDIT`.
+    Failures,
     /// Events of tenants that do not exist: the stream `AUDIT_ANONYMOUS`.
     Anonymous,
 }
@@ -48,7 +54,7 @@ pub enum AuditStream {
 impl AuditStream {
     const fn name(self) -> &'static str {
         match self {
-            Self::OfTenants => AUDIT_STREAM,
+            Self::OfTenants | Self::Failures => AUDIT_STREAM,
             Self::Anonymous => ANONYMOUS_AUDIT_STREAM,
         }
     }
@@ -57,7 +63,17 @@ impl AuditStream {
     const fn kinds(self) -> &'static [&'static str; 1] {
         match self {
             Self::OfTenants => &["audit"],
+            Self::Failures => &["audit_failure"],
             Self::Anonymous => &["audit_anonymous"],
+        }
+    }
+
+    /// The fraction of the stream that one tenant can fill; `None` if tenants have no share.
+    const fn fraction(self) -> Option<u64> {
+        match self {
+            Self::OfTenants => Some(TENANT_FRACTION),
+            Self::Failures => Some(FAILURE_FRACTION),
+            Self::Anonymous => None,
         }
     }
 }
@@ -79,7 +95,7 @@ impl Publication {
     /// The configuration of the broker is invalid.
     pub fn start(&self, stream: AuditStream, metrics: &Metrics, tasks: &Tasks) -> Result<(), ConnectError> {
         let publisher = Publisher::start(self.broker.clone(), stream.name(), IN_FLIGHT, metrics, tasks)?;
-        let shares = (stream == AuditStream::OfTenants).then(Shares::default);
+        let shares = stream.fraction().map(Shares::new);
         let kinds = stream.kinds();
         let relay = Relay {
             database: self.database.clone(),
@@ -108,7 +124,7 @@ impl PublishAudit {
     fn message(&self, row: &OutboxMessage) -> Result<Message, DeliveryError> {
         let permanent = |error: &dyn std::error::Error| DeliveryError::Permanent(error.to_string());
         let (tenant_id, record) = match row.decode()? {
-            Recorded::OfTenant(record) => (Some(&row.tenant_id), record),
+            Recorded::OfTenant(record) | Recorded::Failure(record) => (Some(&row.tenant_id), record),
             Recorded::Anonymous(record) => (None, record),
         };
         let Record { name, occurred_at, mut event, count } = record;
@@ -144,8 +160,11 @@ impl Deliver for PublishAudit {
 }
 
 /// The parts of their shares that tenants have left, as last measured.
-#[derive(Default)]
-struct Shares(Mutex<HashMap<TenantId, Measurement>>);
+struct Shares {
+    /// A share is this fraction of the stream.
+    fraction: u64,
+    measurements: Mutex<HashMap<TenantId, Measurement>>,
+}
 
 #[derive(Clone, Copy)]
 struct Measurement {
@@ -163,13 +182,17 @@ impl Measurement {
 }
 
 impl Shares {
+    fn new(fraction: u64) -> Self {
+        Self { fraction, measurements: Mutex::default() }
+    }
+
     /// Returns whether the tenant has used its share. If this is unknown, publication decides.
     async fn is_exhausted(&self, publisher: &Publisher, tenant_id: &TenantId) -> bool {
         if let Some(exhausted) = self.known(tenant_id) {
             return exhausted;
         }
         let Ok(usage) = publisher.usage(&AuditSubject::of_tenant(tenant_id)).await else { return false };
-        let left = messages_left(&usage);
+        let left = messages_left(&usage, self.fraction);
         let exhausted = left == 0;
         let last = self.save(tenant_id, Measurement { exhausted, left, measured_at: Instant::now() });
         if exhausted && !last.is_some_and(|last| last.exhausted) {
@@ -180,7 +203,7 @@ impl Shares {
 
     /// Returns the result of a recent measurement, and counts the message that is published if there was space.
     fn known(&self, tenant_id: &TenantId) -> Option<bool> {
-        let mut measurements = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut measurements = self.measurements.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = measurements.get_mut(tenant_id).filter(|measurement| measurement.is_recent())?;
         if !recent.exhausted {
             recent.left = recent.left.checked_sub(1)?;
@@ -190,7 +213,7 @@ impl Shares {
 
     /// Saves a measurement. Returns the last one.
     fn save(&self, tenant_id: &TenantId, measurement: Measurement) -> Option<Measurement> {
-        let mut measurements = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut measurements = self.measurements.lock().unwrap_or_else(PoisonError::into_inner);
         if measurements.len() >= MAX_MEASUREMENTS {
             measurements.retain(|_, measurement| measurement.is_recent());
         }
@@ -198,12 +221,11 @@ impl Shares {
     }
 }
 
-/// Returns how many messages the tenant can still have in the stream: its share is a quarter of the maximum size. NATS counts the
+/// Returns how many messages the tenant can still have in the stream: its share is a fraction of the maximum size. NATS counts the
 /// messages of a tenant, but not their bytes, so each counts as an average message of the stream.
-fn messages_left(usage: &StreamUsage) -> u64 {
+fn messages_left(usage: &StreamUsage, fraction: u64) -> u64 {
     let (Some(max_bytes), true) = (usage.max_bytes, usage.bytes > 0) else { return u64::MAX };
-    let share =
-        u128::from(max_bytes / TENANT_FRACTION) * u128::from(usage.messages) / u128::from(usage.bytes);
+    let share = u128::from(max_bytes / fraction) * u128::from(usage.messages) / u128::from(usage.bytes);
     u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(usage.matching)
 }
 
@@ -212,21 +234,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_is_a_quarter_of_the_maximum_size_at_the_average_message_size() {
+    fn share_is_a_fraction_of_the_maximum_size_at_the_average_message_size() {
         // 100 messages of 10 bytes are a quarter of 4000 bytes.
         let usage = |matching| StreamUsage { max_bytes: Some(4000), bytes: 1000, messages: 100, matching };
-        assert_eq!([0, 40, 99, 100, 101].map(|matching| messages_left(&usage(matching))), [100, 60, 1, 0, 0]);
-        assert_eq!(messages_left(&StreamUsage { max_bytes: None, ..usage(100) }), u64::MAX);
-        assert_eq!(messages_left(&StreamUsage { bytes: 0, messages: 0, ..usage(0) }), u64::MAX);
+        assert_eq!(
+            [0, 40, 99, 100, 101].map(|matching| messages_left(&usage(matching), 4)),
+            [100, 60, 1, 0, 0]
+        );
+        assert_eq!([0, 49, 50, 100].map(|matching| messages_left(&usage(matching), 8)), [50, 1, 0, 0]);
+        assert_eq!(messages_left(&StreamUsage { max_bytes: None, ..usage(100) }, 4), u64::MAX);
+        assert_eq!(messages_left(&StreamUsage { bytes: 0, messages: 0, ..usage(0) }, 4), u64::MAX);
         let largest = u64::MAX;
         let full =
             StreamUsage { max_bytes: Some(largest), bytes: largest, messages: largest, matching: largest };
-        assert_eq!(messages_left(&full), 0);
+        assert_eq!(messages_left(&full, 4), 0);
     }
 
     #[test]
     fn messages_of_this_process_count_until_the_next_measurement() {
-        let (shares, acme) = (Shares::default(), "acme".parse().unwrap());
+        let (shares, acme) = (Shares::new(4), "acme".parse().unwrap());
         let measure = |left| Measurement { exhausted: left == 0, left, measured_at: Instant::now() };
         assert_eq!(shares.known(&acme), None);
         shares.save(&acme, measure(2));

@@ -129,7 +129,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     // The broker permits subscriptions below an inbox of the user only (deploy/nats/accounts.conf).
     broker.inbox_prefix = Some("_INBOX.identity".to_owned());
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
-    for stream in [AuditStream::OfTenants, AuditStream::Anonymous] {
+    for stream in [AuditStream::OfTenants, AuditStream::Failures, AuditStream::Anonymous] {
         publication.start(stream, metrics, &tasks)?;
     }
 

@@ -221,6 +221,40 @@ async fn a_tenant_fills_a_quarter_of_the_stream_and_does_not_delay_other_tenants
 }
 
 #[tokio::test]
+async fn failed_logins_fill_half_of_the_share_of_a_tenant_and_do_not_delay_its_other_events() {
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "1MiB")]).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let body = json!({ "email": admin.user.email, "password": "not-the-password-9" });
+    let client = system.client().header("X-Tenant-ID", "acme");
+    client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    // The same failure from 500 addresses.
+    system
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select gen_random_uuid(), tenant_id, kind, payload, now(), now()
+            from identity.outbox, generate_series(1, 500)
+            where payload->>'name' = 'authn_login_fail'",
+        )
+        .await;
+    let mut connection = system.database.superuser().await.unwrap();
+    let rows = "select count(*), count(*) filter (where last_error like '%share of the stream%')
+        from identity.outbox where fold_key is null and payload->>'name' = 'authn_login_fail'";
+    wait_until("the share of failures is used", async || {
+        let (waiting, blocked): (i64, i64) = sqlx::query_as(rows).fetch_one(&mut connection).await.unwrap();
+        (waiting > 0 && waiting == blocked).then_some(())
+    })
+    .await;
+    let patch = json!({ "display_name": "Acme" });
+    system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Value>(200);
+    let subject = "audit.v1.acme.identity.authz_admin";
+    wait_until("the change of the tenant is published", async || {
+        let events = events_in(&system, "AUDIT").await;
+        (events.iter().filter(|(found, _)| found == subject).count() == 2).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn expired_sessions_are_audited() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
