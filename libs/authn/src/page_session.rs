@@ -16,18 +16,21 @@ use url::Url;
 
 use crate::{Caller, CredentialVerifier};
 
-const NAME: &str = "svc_page_session";
-/// Browsers send the cookie only to the routes that the page uses.
-const PATH: &str = "/api/v1/auth/sessions";
+/// The name and the path of the cookie. With https, the prefix prevents that another host of the domain sets a cookie of this name
+/// (RFC 6265bis, section 4.1.3.2); it requires the path `/`. Otherwise, browsers send the cookie only to the routes of the page.
+fn name_and_path(is_https: bool) -> (&'static str, &'static str) {
+    if is_https { ("__Host-svc_page_session", "/") } else { ("svc_page_session", "/api/v1/auth/sessions") }
+}
 
 /// Lifetime of the session and of its cookie.
 pub const PAGE_SESSION_LIFETIME: Duration = Duration::from_mins(15);
 
 /// Returns the value of `Set-Cookie` for a page session.
 pub fn page_session_cookie(token: &str, public_url: &Url) -> String {
-    let secure = if public_url.scheme() == "https" { "; Secure" } else { "" };
+    let is_https = public_url.scheme() == "https";
+    let ((name, path), secure) = (name_and_path(is_https), if is_https { "; Secure" } else { "" });
     let seconds = PAGE_SESSION_LIFETIME.as_secs();
-    format!("{NAME}={token}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+    format!("{name}={token}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 impl Caller {
@@ -43,7 +46,8 @@ impl Caller {
         if parts.headers.contains_key(AUTHORIZATION) || !is_same_origin(parts, public_url) {
             return Ok(None);
         }
-        let Some(token) = token(parts) else { return Ok(None) };
+        let (name, _) = name_and_path(public_url.starts_with("https:"));
+        let Some(token) = token(parts, name) else { return Ok(None) };
         let caller = Self::verify(&token, verifier).await?;
         if caller.is_page_session() { Ok(Some(caller)) } else { Err(ProblemKind::CredentialInvalid.into()) }
     }
@@ -54,11 +58,11 @@ impl Caller {
     }
 }
 
-fn token(parts: &Parts) -> Option<RawToken> {
+fn token(parts: &Parts, name: &str) -> Option<RawToken> {
     let cookies = parts.headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies =
         cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, token) = cookies.find(|(name, _)| *name == NAME)?;
+    let (_, token) = cookies.find(|(found, _)| *found == name)?;
     RawToken::parse(TokenKind::Session, token).ok()
 }
 
@@ -112,8 +116,23 @@ mod tests {
         let cookie = |url: &str| page_session_cookie("svc_st_x", &url.parse().unwrap());
         assert_eq!(
             cookie("https://svc.example"),
-            "svc_page_session=svc_st_x; Path=/api/v1/auth/sessions; Max-Age=900; HttpOnly; SameSite=Strict; Secure"
+            "__Host-svc_page_session=svc_st_x; Path=/; Max-Age=900; HttpOnly; SameSite=Strict; Secure"
         );
-        assert!(!cookie("http://127.0.0.1:8080").contains("Secure"));
+        assert_eq!(
+            cookie("http://127.0.0.1:8080"),
+            "svc_page_session=svc_st_x; Path=/api/v1/auth/sessions; Max-Age=900; HttpOnly; SameSite=Strict"
+        );
+    }
+
+    #[test]
+    fn a_cookie_that_another_host_of_the_domain_set_is_ignored() {
+        let own = RawToken::generate(TokenKind::Session, &hashing::SystemEntropy);
+        let planted = RawToken::generate(TokenKind::Session, &hashing::SystemEntropy);
+        let cookies =
+            format!("svc_page_session={}; __Host-svc_page_session={}", planted.expose(), own.expose());
+        let request = Request::builder().header(COOKIE, cookies).body(()).unwrap();
+        let (name, _) = name_and_path(true);
+        let found = token(&request.into_parts().0, name).unwrap();
+        assert_eq!(found.expose(), own.expose());
     }
 }
