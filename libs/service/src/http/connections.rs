@@ -2,6 +2,7 @@
 //! A new connection replaces the one that has been idle for the longest time. Connections that wait too long for their
 //! client are closed.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -343,8 +344,8 @@ impl Connections {
         self.shared.too_many_bodies.notified().await;
     }
 
-    /// Closes the connections that have waited for a part of their body for the longest time. Closes more than necessary,
-    /// because a search visits all connections.
+    /// Closes connections that wait for a part of their body: those of the networks with the most of them first, and of one network
+    /// those that have waited for the longest time. Closes more than necessary, because a search visits all connections.
     pub(super) fn close_slow_bodies(&self) {
         let limit = self.shared.limits.awaited_bodies;
         let mut table = self.table();
@@ -352,8 +353,19 @@ impl Connections {
         let since = |connection: &Connection| connection.activity().body_awaited;
         let mut slow: Vec<_> = all.filter_map(|c| Some((since(c)?, Arc::clone(c)))).collect();
         if slow.len() > limit {
-            slow.sort_unstable_by_key(|(since, _)| *since);
-            for (_, connection) in &slow[..slow.len() - limit * 7 / 8] {
+            slow.sort_unstable_by_key(|(since, _)| Reverse(*since));
+            let mut counts = HashMap::new();
+            // Each with the number of connections of its network that have waited as long or less.
+            let mut ranked: Vec<_> = slow
+                .iter()
+                .map(|(since, connection)| {
+                    let count = counts.entry(connection.network).or_insert(0_usize);
+                    *count += 1;
+                    (Reverse(*count), *since, connection)
+                })
+                .collect();
+            ranked.sort_unstable_by_key(|(count, since, _)| (*count, *since));
+            for (_, _, connection) in &ranked[..ranked.len() - limit * 7 / 8] {
                 table.close(connection, Reason::BodyLimit);
             }
         }

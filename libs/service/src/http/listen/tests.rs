@@ -220,6 +220,22 @@ async fn the_number_of_requests_that_wait_for_their_bodies_is_bounded() {
     assert!(server.metrics.closed_for(Reason::BodyLimit) >= 1);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_address_with_many_requests_that_wait_for_their_bodies_does_not_displace_others() {
+    let router = Router::new().route("/", post(async |_: Bytes| ()));
+    let server = TestServer::start(Limits { awaited_bodies: 8, per_address: 9, ..SMALL }, "", router).await;
+    let mut streams = Vec::new();
+    for host in [1, 2, 2, 2, 2, 2, 2, 2, 2] {
+        let mut stream = server.connect(host).await;
+        let request = b"POST / HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
+        assert!(send(&mut stream, request).await.starts_with("HTTP/1.1 100"));
+        streams.push(stream);
+    }
+    assert!(is_closed(&mut streams[1]).await);
+    assert!(send(&mut streams[0], b"{}").await.starts_with("HTTP/1.1 200"));
+}
+
 #[tokio::test]
 async fn a_client_that_is_still_sending_gets_the_response_to_its_rejected_request() {
     let router = Router::new().route("/", post(async || StatusCode::UNAUTHORIZED));
