@@ -198,8 +198,8 @@ pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> 
 
 /// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.
 ///
-/// Consecutive failures expire 30 days after the last one, because an unknown account never succeeds. A lockout of an account
-/// that exists does not expire.
+/// Consecutive failures expire 30 days after the last one, and those of an account that does not exist after a day: a client can
+/// name any number of them. A lockout of an account that exists does not expire.
 pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
     let deleted = sqlx::query_scalar!(
         r#"-- login_attempt.delete_before
@@ -215,7 +215,8 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
         failures as (
             delete from identity.login_failures where ctid = any(array(
                 select ctid from identity.login_failures
-                where last_failed_at <= $3 and (consecutive_failures < $4 or not account_exists)
+                where last_failed_at <= $3 and consecutive_failures < $4
+                    or last_failed_at <= $6 and not account_exists
                 limit $5
                 for update skip locked
             ))
@@ -226,7 +227,8 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
         now - TRUSTED_SOURCE_WINDOW,
         now - TimeDelta::days(30),
         LOCKOUT_THRESHOLD,
-        limit
+        limit,
+        now - TimeDelta::days(1)
     )
     .fetch_one(database.pool())
     .await?;

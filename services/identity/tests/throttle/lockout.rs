@@ -30,7 +30,7 @@ async fn the_lockout_skips_sources_with_a_login_in_the_last_30_days() {
 }
 
 #[tokio::test]
-async fn after_30_days_only_existing_accounts_are_still_locked() {
+async fn after_a_day_only_existing_accounts_are_still_locked() {
     let context = Context::start().await;
     let rows = "select count(*) from identity.login_failures";
     for email in [EMAIL, "unknown@acme.example"] {
@@ -38,7 +38,7 @@ async fn after_30_days_only_existing_accounts_are_still_locked() {
     }
     context.fail(1).await;
     assert_eq!(context.count(rows).await, 2);
-    context.advance(30 * 24 * 60 * 60);
+    context.advance(24 * 60 * 60);
     let context = context.restarted_with(&[], Arc::new(SystemEntropy));
     testkit::wait_until("one row is left", async || (context.count(rows).await == 1).then_some(())).await;
     assert!(!context.succeeds(ELSEWHERE).await);
