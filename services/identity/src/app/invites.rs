@@ -15,7 +15,7 @@ use tenancy::{Actor, InviteId, TenantId, TenantScope, UserId};
 
 use super::{App, Work};
 use crate::domain::account::AccountRef;
-use crate::domain::email::Email;
+use crate::domain::email::{Email, is_plain};
 use crate::domain::invite::{Invite, InviteState};
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, Message};
@@ -234,7 +234,8 @@ impl App {
         let token = RawToken::generate(TokenKind::Invite, &*self.entropy);
         let Some(mailed) = found.mail(token.digest(), term, tx.now()) else { return Ok(None) };
         invite::save(&mut tx, &mailed).await?;
-        let inviter = invite::find_inviter(&mut tx, invite_id).await?;
+        // The mail is for a person who does not know the tenant yet, so it must not contain a link of the inviter's choice.
+        let inviter = invite::find_inviter(&mut tx, invite_id).await?.filter(|inviter| is_plain(inviter));
         tx.commit().await?;
         let values = Values::new(&mailed.email, &tenant, mailed.expires_at);
         let letter = head.invite(&Values { inviter: inviter.as_deref(), ..values }, &token);

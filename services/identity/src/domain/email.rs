@@ -70,7 +70,18 @@ impl FromStr for Email {
 
 /// Returns whether a character is invisible or changes the direction of text, so that one address could look like another.
 fn is_formatting(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    // Default_Ignorable_Code_Point of Unicode 17, and the marks and embeddings of direction.
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Returns whether the part of an address before the `@` cannot be mistaken for a link or a text: it contains letters, digits and
+/// `.`, `_`, `+`, `-` only. RFC 5322, section 3.2.3, permits more, for example `/` and `=`.
+pub(crate) fn is_plain(address: &str) -> bool {
+    let (local, _) = address.rsplit_once('@').unwrap_or_default();
+    !local.is_empty() && local.chars().all(|c| c.is_alphanumeric() || "._+-".contains(c))
 }
 
 impl EmailKey {
@@ -154,11 +165,24 @@ mod tests {
             "a,b@c.d",
             "a..b@c.d",
             "a\u{202e}b@c.d",
+            "a\u{3164}b@c.d",
+            "a\u{115f}b@c.d",
+            "a\u{fe0f}b@c.d",
             &long,
         ] {
             assert!(bad.parse::<Email>().is_err(), "{bad}");
             assert!(!EmailKey::of_login(bad).as_str().contains('@'), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_address_that_looks_like_a_link_is_not_plain() {
+        assert!(["ada@example.com", "zoë.o_k+tag-1@example.com"].into_iter().all(is_plain));
+        assert!(
+            !["www.evil.example/pay-now@example.com", "a=b@example.com", "no address"]
+                .into_iter()
+                .any(is_plain)
+        );
     }
 
     #[test]

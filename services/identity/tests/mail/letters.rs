@@ -146,6 +146,22 @@ async fn an_address_cannot_inject_recipients_or_headers() {
 }
 
 #[tokio::test]
+async fn an_invite_does_not_contain_an_address_of_the_inviter_that_looks_like_a_link() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    for (inviter, recipient, is_named) in [
+        ("ben@acme.example", "ada@acme.example", true),
+        ("www.evil.example/pay-now@acme.example", "eve@acme.example", false),
+    ] {
+        let inviting = system.add_user(&admin, inviter, Role::Admin).await;
+        inviting.client.post("/users/invite", &json!({ "email": recipient })).await.expect::<Value>(201);
+        let subject = "Subject: svc: You have been invited to acme";
+        let mail = system.wait_for_mails_to(recipient, subject, 1).await.remove(0);
+        assert_eq!(mail.contains(inviter), is_named, "{mail}");
+    }
+}
+
+#[tokio::test]
 async fn internationalized_addresses_receive_mail() {
     let server = MailServer::start("starttls").await.unwrap();
     let (_world, admin) = system(&server, &[]).await;
