@@ -175,7 +175,7 @@ files. After a change, run `kubectl rollout restart deployment --selector app.ku
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | the user of `helm test` |
 
-`deploy/postgres/*.sql` creates the roles and schemas, `deploy/nats/accounts.conf` the users.
+`deploy/postgres/*.sql` creates the roles and schemas, `deploy/nats/*.conf` the NATS accounts and users.
 
 ## Values
 

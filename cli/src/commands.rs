@@ -5,6 +5,7 @@ mod api;
 mod api_keys;
 mod auth;
 mod client;
+mod consumers;
 mod events;
 mod invites;
 mod tenants;
@@ -116,6 +117,9 @@ group!(
         /// Send and validate events.
         #[command(subcommand)]
         Events(events::Events),
+        /// Manage the consumers of events as the platform administrator.
+        #[command(subcommand)]
+        Consumers(consumers::Consumers),
         Api(api::Api),
         /// Show and validate the command catalog.
         #[command(subcommand)]

@@ -12,6 +12,8 @@ mod certificates;
 mod client;
 #[path = "binary/confirmation.rs"]
 mod confirmation;
+#[path = "binary/consumers.rs"]
+mod consumers;
 #[path = "binary/device.rs"]
 mod device;
 #[path = "binary/events.rs"]

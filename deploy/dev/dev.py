@@ -25,10 +25,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DEPLOY = HERE.parent
 ROLES = ["svc_identity_migrator", "svc_identity", "svc_session_migrator", "svc_session"]
-USERS = ["administrator", "ingest", "session", "identity"]
+USERS = ["administrator", "ingest", "session", "identity", "consumer"]
 CONFIG_MAPS = {
     "postgres-start": [HERE / "start.sh", DEPLOY / "postgres/roles.sql", DEPLOY / "postgres/schemas.sql"],
-    "nats-config": [HERE / "nats.conf", DEPLOY / "nats/accounts.conf"],
+    "nats-config": [HERE / "nats.conf", DEPLOY / "nats/accounts.conf", DEPLOY / "nats/consumers.conf"],
 }
 IMAGES = {"postgres": "docker.io/library/postgres:18", "nats": "docker.io/library/nats:2.12"}
 

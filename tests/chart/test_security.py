@@ -104,7 +104,11 @@ class SecurityRules(unittest.TestCase):
                 "svc-nats/session-url",
                 "svc-tokens/service-token",
             },
-            "Deployment/svc-ingest": {"svc-nats/ingest-url", "svc-tokens/service-token"},
+            "Deployment/svc-ingest": {
+                "svc-nats/ingest-url",
+                "svc-tokens/service-token",
+                "svc-tokens/platform-token",
+            },
         }
         for owner, _, pod in chart.pods(chart.case("required values only")):
             sources = [s["secret"] for v in pod.get("volumes", []) for s in v.get("projected", {}).get("sources", [])]

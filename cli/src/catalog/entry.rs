@@ -72,7 +72,7 @@ impl HelpGroup {
     /// Heading of a command with this full name.
     pub(crate) fn of(name: &str) -> Self {
         match name.split(' ').next() {
-            Some("events") => Self::Events,
+            Some("events" | "consumers") => Self::Events,
             Some("api" | "catalog" | "config" | "completion" | "version") => Self::Tools,
             _ => Self::Identity,
         }

@@ -1,8 +1,9 @@
-//! NATS: connection, subject grammar, stream definitions, acknowledged publication, the invalidation feed and the number
-//! of replicas.
+//! NATS: connection, subject grammar, stream definitions, durable consumers, acknowledged publication, the invalidation feed
+//! and the number of replicas.
 
 mod budget;
 mod connect;
+mod durables;
 mod invalidations;
 mod message;
 mod publisher;
@@ -12,6 +13,7 @@ mod subject;
 
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, NATS_URL, check_url, connect};
+pub use durables::{CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables};
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationKeys, InvalidationListener,
     InvalidationMessage, InvalidationPublisher,
@@ -25,4 +27,4 @@ pub use streams::{
     ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
     StreamDefinition, StreamError, UDM_STREAM, ensure, verify,
 };
-pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, partition};
+pub use subject::{AuditSubject, EventSubject, InvalidSubject, PARTITIONS, is_event_type, partition};

@@ -56,7 +56,12 @@ impl EventStreams {
 
     /// Returns the names in the order of the partitions: `UDM`, or `UDM_00_15`, `UDM_16_31`, ….
     pub fn names(self) -> Vec<String> {
-        self.ranges().map(|range| self.name(&range)).collect()
+        self.with_ranges().map(|(name, _)| name).collect()
+    }
+
+    /// Returns the names with their partitions.
+    pub(crate) fn with_ranges(self) -> impl Iterator<Item = (String, RangeInclusive<u8>)> {
+        self.ranges().map(move |range| (self.name(&range), range))
     }
 
     fn ranges(self) -> impl Iterator<Item = RangeInclusive<u8>> {

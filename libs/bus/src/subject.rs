@@ -175,7 +175,8 @@ fn tokens<'a, const N: usize>(subject: &'a str, prefix: &str) -> Result<[&'a str
     rest.split('.').collect::<Vec<_>>().try_into().map_err(|_| InvalidSubject)
 }
 
-fn is_event_type(text: &str) -> bool {
+/// Returns whether the text is a type of events: 1 to 64 characters of `A-Z 0-9 _` that start with a letter.
+pub fn is_event_type(text: &str) -> bool {
     (1..=MAX_EVENT_TYPE).contains(&text.len())
         && text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')

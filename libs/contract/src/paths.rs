@@ -9,7 +9,7 @@ pub enum Upstream {
     Identity,
     /// Sessions, device grants, API keys.
     Session,
-    /// Events.
+    /// Events and their consumers.
     Ingest,
 }
 
@@ -39,6 +39,7 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/auth/device", Upstream::Session),
     ("/api-keys", Upstream::Session),
     ("/events", Upstream::Ingest),
+    ("/consumers", Upstream::Ingest),
     ("/health", Upstream::Ingest),
 ];
 

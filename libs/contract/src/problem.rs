@@ -119,6 +119,7 @@ problems! {
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
     TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites", "Revoke pending invites, or wait until they are accepted or expire.";
     MailUnavailable = "mail_unavailable", 409, "E-mail is not configured", "Request the token in the response with `\"delivery\": \"response\"`, or configure e-mail.";
+    ConsumerExists = "consumer_exists", 409, "A consumer with another definition has this name", "Choose another name, or delete the existing consumer.";
     EventIdConflict = "event_id_conflict", 409, "Another event in the batch has the same id", "Use a different event id for each event of a source.";
     BodyTooLarge = "body_too_large", 413, "The body is too large", "Send at most the size named in `detail`.";
     EventTooLarge = "event_too_large", 413, "The event is too large", "Send events of at most 256 KiB.";

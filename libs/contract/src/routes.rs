@@ -5,12 +5,14 @@
 
 mod access;
 mod auth;
+mod consumers;
 mod events;
 mod route;
 mod tenants;
 
 pub use access::{Access, Header, RateLimit};
 pub use auth::*;
+pub use consumers::*;
 pub use events::*;
 pub use route::{Method, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 pub use tenants::*;
@@ -40,6 +42,7 @@ pub static GROUPS: &[RouteGroup] = &[
     tenants::INVITES,
     auth::API_KEYS,
     events::EVENTS,
+    consumers::CONSUMERS,
     tenants::TENANTS,
     ABOUT,
 ];

@@ -162,6 +162,11 @@ impl Servers {
     pub fn nats_url(&self, user: NatsUser) -> String {
         self.nats.url(user)
     }
+
+    /// The file with the broker's users of consumers. Changes take effect when the broker reloads its configuration (SIGHUP).
+    pub fn consumers_file(&self) -> PathBuf {
+        self.nats.consumers_file()
+    }
 }
 
 impl Drop for Servers {

@@ -1,6 +1,7 @@
 //! The use cases and the dependencies that they share. An event is validated and published, and the response waits for the
 //! acknowledgement of the stream.
 
+mod consumers;
 mod ingest_batch;
 mod quotas;
 mod stored_bytes;
@@ -11,8 +12,8 @@ mod token_bucket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Caller, CredentialVerifier};
-use bus::{EventContext, MemoryBudget, Message, PublishError, Publisher};
+use authn::{Caller, CredentialVerifier, PlatformSecret};
+use bus::{EventContext, EventStreams, MemoryBudget, Message, PublishError, Publisher};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use contract::ProblemKind;
@@ -44,6 +45,10 @@ pub(crate) struct App {
     pub(crate) limits: TenantLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) body_budget: MemoryBudget,
+    pub(crate) platform_secret: PlatformSecret,
+    /// The broker, for the management of consumers.
+    pub(crate) nats: bus::Config,
+    pub(crate) streams: EventStreams,
 }
 
 /// The caller of a request and what its events have in common.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use authn::{SESSION_URL, ServiceSecret};
+use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::{Durability, EventStreams, NATS_URL, Profile};
 use contract::Secret;
 use contract::identity::{MAX_QUOTA, Quota};
@@ -20,6 +20,7 @@ service::variables! {
         pub(crate) connections: ConnectionSettings,
         pub(crate) session_url: Url = SESSION_URL.required(),
         pub(crate) service_secret: ServiceSecret,
+        pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
         /// Handling of the streams at start: `ensure` creates missing ones, and updates retention, size and compression of existing
         /// ones; `verify` changes nothing and logs a warning if these settings differ.

@@ -1,12 +1,13 @@
-//! The routes of the context: events, their schema, and health.
+//! The routes of the context: events, their schema, health, and consumers.
 
 mod body;
+mod consumers;
 mod failed_credentials;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{Caller, CredentialVerifier};
+use authn::{Caller, CredentialVerifier, PlatformSecret};
 use axum::extract::{FromRef, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -36,6 +37,9 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::SEND_EVENTS, send_batch)
         .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
+        .on(&routes::CREATE_CONSUMER, consumers::create)
+        .on(&routes::LIST_CONSUMERS, consumers::list)
+        .on(&routes::DELETE_CONSUMER, consumers::delete)
         .with_state(app);
     failed_credentials.wrap(router)
 }
@@ -43,6 +47,12 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::clone(&app.verifier)
+    }
+}
+
+impl FromRef<App> for PlatformSecret {
+    fn from_ref(app: &App) -> Self {
+        app.platform_secret.clone()
     }
 }
 

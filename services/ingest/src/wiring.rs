@@ -80,6 +80,7 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     let feed = Feed { nats: nats.clone(), keys };
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
+    let for_consumers = nats.clone();
     let (mode, profile) = (config.stream_mode, config.profile());
     let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
     let quotas = Quotas::new(config.default_quota(), replicas.clone());
@@ -111,6 +112,9 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
         limits,
         clock,
         body_budget: MemoryBudget::new(BODY_BUDGET),
+        platform_secret: config.platform_secret.clone(),
+        nats: for_consumers,
+        streams: config.streams,
     };
     Ok(Routers {
         public: edge.wrap(http::public(app, failed_credentials)),

@@ -6,6 +6,8 @@
 mod api_keys;
 #[path = "http/batch.rs"]
 mod batch;
+#[path = "http/consumers.rs"]
+mod consumers;
 #[path = "http/events.rs"]
 mod events;
 #[path = "http/failed_credentials.rs"]

@@ -18,6 +18,10 @@ pub struct RunFile {
     pub base_url: String,
     /// The URL of the broker for its administrator.
     pub nats_url: String,
+    /// The URL of the broker for the user of the durable consumer `consumer`.
+    pub consumer_nats_url: String,
+    /// The file with the broker's users of consumers. The broker reloads it on SIGHUP.
+    pub consumers_file: PathBuf,
     /// The URL of the database for the superuser.
     pub database_url: String,
     /// The file that contains the platform token.
@@ -167,6 +171,8 @@ mod tests {
         RunFile {
             base_url: "http://127.0.0.1:8080".into(),
             nats_url: "nats://a:b@127.0.0.1:1".into(),
+            consumer_nats_url: "nats://c:d@127.0.0.1:1".into(),
+            consumers_file: "/d/nats/consumers.conf".into(),
             database_url: "postgres://a:b@127.0.0.1:2/svc".into(),
             platform_token_file: "/d/secrets/platform-token".into(),
             tenant: "demo".into(),

@@ -138,7 +138,10 @@ fn environments(settings: &Settings, environment: &Environment, urls: &InternalU
     if !sends_mails(environment) {
         for_identity = for_identity.with([("SVC_MAIL_DIR", &settings.mail_dir)]);
     }
-    let for_ingest = common.with([("SVC_NATS_URL", &settings.nats_urls.ingest)]);
+    let for_ingest = common.with([
+        ("SVC_NATS_URL", &settings.nats_urls.ingest),
+        ("SVC_PLATFORM_TOKEN", &settings.platform_token),
+    ]);
     [for_identity, for_session, for_ingest]
 }
 

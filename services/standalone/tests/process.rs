@@ -4,6 +4,7 @@
 
 mod process {
     mod installation;
+    mod permissions;
     mod up;
     mod with_servers;
 }

@@ -114,6 +114,10 @@ impl Tenants {
                 let (key, _) = system.create_api_key(admin, &json!({ "name": "to be revoked" })).await;
                 key.id.to_string()
             }
+            (_, Kind::Consumer) => {
+                let body = json!({ "name": format!("c-{}", UserId::generate()), "tenant_id": tenant_id });
+                text(&system.platform_admin().post("/consumers", &body).await.expect::<Value>(201)["name"])
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub(super) enum Kind {
     Session,
     Invite,
     Key,
+    Consumer,
     /// User code of a device, in the body.
     UserCode,
 }
@@ -32,6 +33,7 @@ impl Kind {
             "session_id" => Some(Self::Session),
             "invite_id" => Some(Self::Invite),
             "key_id" => Some(Self::Key),
+            "consumer_name" => Some(Self::Consumer),
             "name" | "code" => None,
             other => panic!("add the path parameter {other} to the kinds of objects"),
         }

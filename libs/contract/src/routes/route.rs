@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use tenancy::{InviteId, KeyId, SessionId, TenantId, UserId};
 
 use super::{Access, Header, RateLimit};
+use crate::consumers::ConsumerName;
 use crate::paths::{Upstream, upstream_below};
 use crate::{API_PREFIX, ProblemKind};
 
@@ -290,6 +291,7 @@ fn parameter(name: &str) -> SchemaRef {
         "invite_id" => SchemaRef::of::<InviteId>(),
         "session_id" => SchemaRef::of::<SessionId>(),
         "key_id" => SchemaRef::of::<KeyId>(),
+        "consumer_name" => SchemaRef::of::<ConsumerName>(),
         _ => SchemaRef::of::<String>(),
     }
 }

@@ -70,7 +70,7 @@ struct Row {
     does_not_subscribe: &'static [&'static str],
 }
 
-const TABLE: [Row; 3] = [
+const TABLE: [Row; 4] = [
     Row {
         user: NatsUser::Ingest,
         publishes: &[
@@ -83,6 +83,11 @@ const TABLE: [Row; 3] = [
             "$JS.API.STREAM.UPDATE.UDM",
             "$JS.API.STREAM.UPDATE.AUDIT_ANONYMOUS",
             "$JS.API.STREAM.NAMES",
+            "$JS.API.CONSUMER.CREATE.UDM.archive.udm.v1.>",
+            "$JS.API.CONSUMER.CREATE.UDM_00_15.archive",
+            "$JS.API.CONSUMER.INFO.UDM.archive",
+            "$JS.API.CONSUMER.LIST.UDM",
+            "$JS.API.CONSUMER.DELETE.UDM.archive",
         ],
         does_not_publish: &[
             "audit.v1.acme.session.x",
@@ -92,6 +97,13 @@ const TABLE: [Row; 3] = [
             "$JS.API.STREAM.PURGE.UDM",
             "$JS.API.STREAM.MSG.GET.UDM",
             "$JS.API.CONSUMER.CREATE.UDM",
+            "$JS.API.CONSUMER.CREATE.AUDIT.archive",
+            "$JS.API.CONSUMER.CREATE.UDM_DLQ.archive",
+            "$JS.API.CONSUMER.INFO.AUDIT.archive",
+            "$JS.API.CONSUMER.LIST.AUDIT",
+            "$JS.API.CONSUMER.DELETE.AUDIT.archive",
+            "$JS.API.CONSUMER.MSG.NEXT.UDM.archive",
+            "$JS.ACK.UDM.archive.1.1.1.1.0",
         ],
         subscribes: &["svc.invalidations.v1", "svc.ingest.replicas.v1", "_INBOX.ingest.x"],
         does_not_subscribe: &["udm.v1.>", "audit.v1.>", "_INBOX.>", "_INBOX.session.x", ">"],
@@ -115,6 +127,24 @@ const TABLE: [Row; 3] = [
         does_not_publish: &["svc.invalidations.v1", "udm.v1.07.acme.LOGIN", "$JS.API.STREAM.CREATE.AUDIT"],
         subscribes: &["_INBOX.identity.x"],
         does_not_subscribe: &["svc.invalidations.v1", "udm.v1.>", "_INBOX.session.x"],
+    },
+    Row {
+        user: NatsUser::Consumer,
+        publishes: &[
+            "JS.API.CONSUMER.INFO.UDM.consumer",
+            "JS.API.CONSUMER.MSG.NEXT.UDM.consumer",
+            "$JS.ACK.UDM.consumer.1.1.1.1.0",
+            "udm.dlq.v1.acme.consumer",
+        ],
+        does_not_publish: &[
+            "JS.API.CONSUMER.INFO.UDM.other",
+            "JS.API.CONSUMER.MSG.NEXT.UDM.other",
+            "JS.API.CONSUMER.MSG.NEXT.AUDIT.consumer",
+            "$JS.ACK.UDM.other.1.1.1.1.0",
+            "udm.dlq.v1.acme.other",
+        ],
+        subscribes: &["_INBOX.consumer.x"],
+        does_not_subscribe: &["_INBOX.other.x", "_INBOX.>", "udm.v1.>", ">"],
     },
 ];
 

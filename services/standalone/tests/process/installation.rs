@@ -68,10 +68,16 @@ impl Installation {
 
     /// Starts `up` and waits until the run file is written.
     pub(crate) fn up(&self, data: &str) -> Run {
+        self.up_with(data, &[])
+    }
+
+    /// Like [`Self::up`], with environment variables.
+    pub(crate) fn up_with(&self, data: &str, variables: &[(&str, &str)]) -> Run {
         let output = self.path("output");
         let file = File::create(&output).unwrap();
-        let mut child =
-            self.up_command(data, 0).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        let mut command = self.up_command(data, 0);
+        command.envs(variables.iter().copied()).stdout(file.try_clone().unwrap()).stderr(file);
+        let mut child = command.spawn().unwrap();
         let run_file = self.path(data).join("standalone.json");
         let is_ready =
             |child: &Child| RunFile::load(&run_file).is_ok_and(|run_file| run_file.pid == child.id());

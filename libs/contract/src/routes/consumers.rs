@@ -1,0 +1,43 @@
+//! Durable consumers of the event stream, managed by the platform administrator.
+
+use super::{Access, PAGING, RateLimit, Route, RouteResponse, routes};
+use crate::consumers::{Consumer, CreateConsumer};
+use crate::{Page, ProblemKind};
+
+const PLATFORM_ADMIN: &[Access] = &[Access::PlatformAdmin];
+
+routes! {
+    CONSUMERS = "Consumers", "Durable consumers of the event stream, which read over NATS.":
+
+    /// Create a consumer
+    ///
+    /// Creates a durable pull consumer with explicit acknowledgement, and returns the permissions of its NATS user. An event
+    /// without an acknowledgement is delivered again after 30 s, at most 20 times; at most 1,000 events can be unacknowledged.
+    /// A consumer without `tenant_id` reads the events of all tenants. A repeated request with the same definition changes nothing.
+    CREATE_CONSUMER = Route::post("/consumers")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .json::<CreateConsumer>()
+        .responses(&[
+            RouteResponse::json::<Consumer>(201, "The consumer."),
+            RouteResponse::json::<Consumer>(200, "The consumer, which exists with this definition."),
+        ])
+        .problems(&[ProblemKind::ConsumerExists]);
+
+    /// List the consumers
+    ///
+    /// Lists the consumers that were created with this API, with their progress.
+    LIST_CONSUMERS = Route::get("/consumers")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .query(&[PAGING])
+        .responses(&[RouteResponse::json::<Page<Consumer>>(200, "A page of consumers, ordered by name.")]);
+
+    /// Delete a consumer
+    ///
+    /// Deletes its position in the stream. Its NATS user remains, without access to events.
+    DELETE_CONSUMER = Route::delete("/consumers/{consumer_name}")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::empty(204, "The consumer is deleted.")]);
+}
