@@ -104,7 +104,7 @@ async fn check_example(mut command: Command) {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.starts_with("invalid validation_failed ") && errors.lines().count() == 1, "{errors}");
-    let ids = EventStream::connect(&run.run_file.nats_url).await.message_ids().await;
+    let ids = EventStream::connect(&run.run_file.nats_url).await.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (1200, Some(&1)));
 }
 
@@ -150,7 +150,7 @@ async fn vector_sends_all_lines_of_a_file() {
         (stream.count().await >= 5000).then_some(())
     })
     .await;
-    let ids = stream.message_ids().await;
+    let ids = stream.event_ids().await;
     assert_eq!((ids.len(), ids.values().max()), (5000, Some(&1)));
 }
 

@@ -37,7 +37,7 @@ impl App {
         for (recipient, email) in user::list_active_admins(&mut tx).await? {
             match tx.count_mail(&NOTICE_MAILS, &email).await? {
                 MailCount::Allowed { .. } => {
-                    tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() })
+                    tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() });
                 }
                 MailCount::Limited { .. } => {
                     tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached")

@@ -56,10 +56,9 @@ pub(crate) async fn count_mail(
     )
     .fetch_one(tx.connection())
     .await?;
-    let full_until = row.oldest.map(|oldest| oldest + WINDOW).filter(|until| *until > now);
-    Ok(match full_until {
+    Ok(match row.oldest.map(|oldest| oldest + WINDOW) {
         Some(until) if !row.allowed => MailCount::Limited { until },
-        paused_until => MailCount::Allowed { paused_until },
+        until => MailCount::Allowed { paused_until: until.filter(|until| *until > now) },
     })
 }
 

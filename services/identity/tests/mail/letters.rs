@@ -207,7 +207,8 @@ async fn each_administrator_gets_five_notices_per_hour() {
     let of_ada = system.wait_for_mails_to("ada@acme.example", "", 4).await;
     // The new administrator gets the notices of each demotion.
     assert_eq!((of_admin.len(), of_ada.len()), (5, 4));
-    assert!(of_admin[4].contains("the last notice of this kind until"), "{}", of_admin[4]);
+    let announcing = of_admin.iter().filter(|notice| notice.contains("the last notice of this kind until"));
+    assert_eq!(announcing.count(), 1);
 }
 
 #[tokio::test]
