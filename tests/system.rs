@@ -5,6 +5,7 @@
 mod system {
     mod configuration;
     mod consumer;
+    mod event_stream;
     mod invalid_requests;
     mod login_flood;
     mod outages;

@@ -8,11 +8,13 @@ use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
 use contract::routes::{self, Route};
 use contract::{Secret, TraceContext};
+use futures::Stream;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenancy::{TenantId, UserId, X_SESSION_ID, X_TENANT_ID, X_USER_ID};
@@ -163,15 +165,43 @@ impl Call<'_> {
         }
     }
 
+    /// Sends the request once. Returns the body of a response with a success status, as it arrives.
+    pub(crate) async fn stream(self) -> Result<impl Stream<Item = reqwest::Result<Bytes>>> {
+        let request_id = uuid::Uuid::now_v7().to_string();
+        let response = self.in_time(&request_id, Instant::now() + self.api.timeout, async {
+            let response = self.open(&request_id).await?;
+            if response.status().is_success() {
+                return Ok((response.status(), request_id.clone(), response));
+            }
+            let rejected = self.read(response, &request_id).await?.error_for_status();
+            Err(rejected.err().unwrap_or_else(|| ErrorKind::UnexpectedResponse.into()))
+        });
+        response.await.map(Response::bytes_stream)
+    }
+
     async fn attempt(&self, request_id: &str, deadline: Instant) -> Result<ApiResponse> {
+        let exchange = async {
+            let response = self.open(request_id).await?;
+            let response = self.read(response, request_id).await?;
+            Ok((response.status(), response.request_id().to_owned(), response))
+        };
+        self.in_time(request_id, deadline, exchange).await
+    }
+
+    /// Waits for status, request id and result of a request until the deadline, and logs it.
+    async fn in_time<T>(
+        &self,
+        request_id: &str,
+        deadline: Instant,
+        exchange: impl Future<Output = Result<(StatusCode, String, T)>>,
+    ) -> Result<T> {
         let started = Instant::now();
-        let exchange = tokio::time::timeout_at(deadline, self.exchange(request_id));
-        let result = exchange.await.unwrap_or_else(|_| {
+        let result = tokio::time::timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
             let message = format!("no response from {} within {:?}", self.url, self.api.timeout);
             Err(ErrorKind::TimedOut.with_message(message))
         });
         let (outcome, response_id) = match &result {
-            Ok(response) => (response.status().to_string(), response.request_id()),
+            Ok((status, id, _)) => (status.to_string(), id.as_str()),
             Err(error) => (error.code.clone(), request_id),
         };
         self.api.out.log_request(&RequestLog {
@@ -182,10 +212,11 @@ impl Call<'_> {
             request_id: response_id,
             millis: started.elapsed().as_millis(),
         });
-        result.map_err(|error| error.with_request_id(request_id))
+        result.map(|(_, _, result)| result).map_err(|error| error.with_request_id(request_id))
     }
 
-    async fn exchange(&self, request_id: &str) -> Result<ApiResponse> {
+    /// Sends the request. The body of the response is not read yet.
+    async fn open(&self, request_id: &str) -> Result<Response> {
         let mut request =
             self.api.http.request(self.method.clone(), &self.url).header(X_REQUEST_ID, request_id);
         for (name, value) in &self.headers {
@@ -194,10 +225,12 @@ impl Call<'_> {
         if let Some(body) = &self.body {
             request = request.body(body.clone());
         }
-        let failed = |error: &reqwest::Error| request_error(error, &self.api.base);
-        let response = request.send().await.map_err(|error| failed(&error))?;
+        request.send().await.map_err(|error| request_error(&error, &self.api.base))
+    }
+
+    async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(|error| failed(&error))?;
+        let body = response.bytes().await.map_err(|error| request_error(&error, &self.api.base))?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
         Ok(ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body))

@@ -86,7 +86,7 @@ pub(crate) use group;
 pub(crate) const TREE: CommandTree =
     CommandTree { command: CommandLine::command, entries: Commands::catalog };
 
-/// Manage users, sessions and tenants of the svc services, and send events.
+/// Manage users, sessions and tenants of the svc services, and send and read events.
 #[derive(Parser)]
 #[command(name = "svc", version, disable_help_subcommand = true)]
 pub(crate) struct CommandLine {
@@ -114,7 +114,7 @@ group!(
         /// Manage API keys.
         #[command(subcommand)]
         ApiKeys(api_keys::ApiKeys),
-        /// Send and validate events.
+        /// Send, validate and read events.
         #[command(subcommand)]
         Events(events::Events),
         /// Manage the consumers of events as the platform administrator.

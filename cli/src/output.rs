@@ -79,6 +79,24 @@ impl Output {
         if io::stdout().is_terminal() { write_stdout(&escape_json(&text)) } else { write_stdout(&text) }
     }
 
+    /// Prints one of many results of a command on one line.
+    pub(crate) fn print_line(&self, data: &impl CommandOutput) -> Result<()> {
+        match self.format {
+            Format::Table => self.print(data),
+            Format::Json | Format::Ndjson => {
+                let json = serde_json::to_string(data).map_err(|error| {
+                    ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
+                })?;
+                let line = json + "\n";
+                if io::stdout().is_terminal() {
+                    write_stdout(&escape_json(&line))
+                } else {
+                    write_stdout(&line)
+                }
+            }
+        }
+    }
+
     /// Prints information for people. Omitted with `--quiet` and with JSON output.
     pub(crate) fn notice(&self, text: &str) {
         if !self.quiet && !self.is_json() {

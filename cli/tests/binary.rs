@@ -31,6 +31,8 @@ mod prompts;
 mod sessions;
 #[path = "binary/stub.rs"]
 mod stub;
+#[path = "binary/tail.rs"]
+mod tail;
 #[path = "binary/tenants.rs"]
 mod tenants;
 #[cfg(target_os = "linux")]

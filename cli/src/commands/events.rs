@@ -1,9 +1,10 @@
-//! `svc events`: events, sent and validated.
+//! `svc events`: events, sent, validated and read.
 
 mod delivery;
 mod input;
 mod rejects;
 mod send;
+mod tail;
 
 use std::path::PathBuf;
 
@@ -22,10 +23,11 @@ use crate::input::run_blocking;
 use crate::output::{CommandOutput, Table};
 
 group!(
-    /// Send and validate events.
+    /// Send, validate and read events.
     Events {
         Send(send::Send),
         Validate(Validate),
+        Tail(tail::Tail),
     }
 );
 

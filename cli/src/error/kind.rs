@@ -133,6 +133,7 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::QuotaExceeded => {
             "Wait, then send the rejected events again. The platform administrator can raise the quota."
         }
+        P::TooManyStreams => "Stop another `svc events tail` of the tenant, then run the command again.",
         P::StreamFull => {
             "Keep the events and send them again later. The platform administrator must free space."
         }

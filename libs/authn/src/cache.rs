@@ -27,6 +27,7 @@ use tokio::time::{Instant, timeout};
 use crate::batcher::LOOKUP_TIMEOUT;
 use crate::{CredentialVerifier, Introspection, IntrospectionBatcher, Introspector, Unavailable};
 
+pub(crate) use epochs::EpochReceiver;
 use epochs::{Dependencies, Epochs};
 use metrics::{CacheMetrics, CacheOutcome};
 
@@ -88,6 +89,11 @@ impl CredentialCache {
             stop.run_until_cancelled(feed::listen(&listening, nats, keys, &*clock)).await;
         });
         cache
+    }
+
+    /// Returns a receiver of invalidations and gaps.
+    pub(crate) fn epochs(&self) -> EpochReceiver {
+        self.0.epochs.subscribe()
     }
 
     fn new(source: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {

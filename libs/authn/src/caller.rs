@@ -2,6 +2,7 @@
 //! the extractors that verify the bearer credential.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts};
@@ -99,8 +100,18 @@ impl From<Unavailable> for Problem {
 }
 
 /// The owner of an active credential.
-#[derive(Clone, Debug)]
-pub struct Caller(Arc<Subject>);
+#[derive(Clone)]
+pub struct Caller {
+    subject: Arc<Subject>,
+    digest: TokenDigest,
+}
+
+/// Omits the digest of the credential.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Caller").field(&self.subject).finish()
+    }
+}
 
 impl Caller {
     /// Looks up the owner of a token.
@@ -108,28 +119,44 @@ impl Caller {
         token: &RawToken,
         verifier: &Arc<dyn CredentialVerifier>,
     ) -> Result<Self, Problem> {
-        let subject = verifier.introspect(token.digest()).await?;
-        Ok(Self(subject.ok_or(ProblemKind::CredentialInvalid)?))
+        let digest = token.digest();
+        let subject = verifier.introspect(digest).await?;
+        Ok(Self { subject: subject.ok_or(ProblemKind::CredentialInvalid)?, digest })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(subject: Arc<Subject>, digest: TokenDigest) -> Self {
+        Self { subject, digest }
+    }
+
+    /// The caller with a later introspection result of the same credential.
+    pub(crate) fn with_subject(&self, subject: Arc<Subject>) -> Self {
+        Self { subject, digest: self.digest }
+    }
+
+    /// The digest of the credential.
+    pub(crate) fn digest(&self) -> TokenDigest {
+        self.digest
     }
 
     /// The tenant of the credential.
     pub fn tenant_id(&self) -> &TenantId {
-        &self.0.tenant_id
+        &self.subject.tenant_id
     }
 
     /// The scope for access to rows of the tenant.
     pub fn scope(&self) -> TenantScope {
-        TenantScope::of_credential(self.0.tenant_id.clone())
+        TenantScope::of_credential(self.subject.tenant_id.clone())
     }
 
     /// The complete introspection result.
     pub fn subject(&self) -> &Subject {
-        &self.0
+        &self.subject
     }
 
     /// The user, or `None` for an API key.
     pub fn user_id(&self) -> Option<UserId> {
-        match &self.0.credential {
+        match &self.subject.credential {
             Credential::Session { user_id, .. } => Some(*user_id),
             Credential::ApiKey { .. } => None,
         }
@@ -137,7 +164,7 @@ impl Caller {
 
     /// The session, or `None` for an API key.
     pub fn session_id(&self) -> Option<SessionId> {
-        match &self.0.credential {
+        match &self.subject.credential {
             Credential::Session { session_id, .. } => Some(*session_id),
             Credential::ApiKey { .. } => None,
         }
@@ -145,12 +172,12 @@ impl Caller {
 
     /// Returns whether the caller is an administrator of the tenant.
     pub fn is_admin(&self) -> bool {
-        matches!(self.0.credential, Credential::Session { role: Role::Admin, .. })
+        matches!(self.subject.credential, Credential::Session { role: Role::Admin, .. })
     }
 
     /// The scopes of the credential. Users need none for their own account.
     pub fn scopes(&self) -> &[Scope] {
-        match &self.0.credential {
+        match &self.subject.credential {
             Credential::Session { role, .. } => role.scopes(),
             Credential::ApiKey { scopes, .. } => scopes,
         }
@@ -164,7 +191,7 @@ impl Caller {
         if self.scopes().contains(&scope) {
             return Ok(());
         }
-        Err(match self.0.credential {
+        Err(match self.subject.credential {
             Credential::Session { .. } => ProblemKind::Forbidden.into(),
             Credential::ApiKey { .. } => {
                 Problem::new(ProblemKind::InsufficientScope).detail(format!("The scope {scope} is required."))
@@ -178,7 +205,7 @@ impl Caller {
     /// # Errors
     /// 403 `reauthentication_required`.
     pub fn require_recent_login(&self, now: DateTime<Utc>) -> Result<(), Problem> {
-        match self.0.credential {
+        match self.subject.credential {
             Credential::Session { method: SessionMethod::Password, created_at, .. }
                 if now - created_at <= RECENT_LOGIN =>
             {
@@ -201,7 +228,7 @@ impl Caller {
 
     /// Identifies the credential in headers and logs: `session:<id>` or `key:<id>`.
     pub fn credential_label(&self) -> String {
-        match &self.0.credential {
+        match &self.subject.credential {
             Credential::Session { session_id, .. } => format!("session:{session_id}"),
             Credential::ApiKey { key_id, .. } => format!("key:{key_id}"),
         }
@@ -289,7 +316,8 @@ mod tests {
 
     fn caller(credential: Credential) -> Caller {
         let tenant_id = "acme".parse().unwrap();
-        Caller(Arc::new(Subject { credential, tenant_id, quota: Quota::default(), expires_at: LOGIN }))
+        let subject = Subject { credential, tenant_id, quota: Quota::default(), expires_at: LOGIN };
+        Caller { subject: Arc::new(subject), digest: TokenDigest::of_text("a") }
     }
 
     fn session(method: SessionMethod) -> Caller {

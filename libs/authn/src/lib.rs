@@ -11,6 +11,7 @@ mod internal_client;
 mod page_session;
 mod secret;
 mod session_client;
+mod watch;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
 pub use cache::{CredentialCache, Feed};
@@ -24,3 +25,4 @@ pub use secret::{
     SERVICE_TOKEN_PREVIOUS, ServiceSecret, SharedSecret, internal_only,
 };
 pub use session_client::{IssueError, SessionClient};
+pub use watch::CredentialWatch;

@@ -7,6 +7,7 @@ mod durables;
 mod invalidations;
 mod message;
 mod publisher;
+mod reader;
 mod replicas;
 mod streams;
 mod subject;
@@ -21,6 +22,10 @@ pub use invalidations::{
 pub use message::{EventContext, Message};
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
+};
+pub use reader::{
+    EventFilter, EventRead, EventReader, InvalidPosition, Position, READ_BYTES, ReadError, ReadItem, Start,
+    StoredEvent,
 };
 pub use replicas::{REPLICA_SUBJECT, Replicas};
 pub use streams::{

@@ -16,12 +16,12 @@ use uuid::Uuid;
 use crate::subject::{AuditSubject, EventSubject, InvalidSubject};
 
 const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
-const CE_ID: HeaderName = HeaderName::from_static("ce-id");
-const CE_SOURCE: HeaderName = HeaderName::from_static("ce-source");
+pub(crate) const CE_ID: HeaderName = HeaderName::from_static("ce-id");
+pub(crate) const CE_SOURCE: HeaderName = HeaderName::from_static("ce-source");
 const CE_TYPE: HeaderName = HeaderName::from_static("ce-type");
 const CE_TIME: HeaderName = HeaderName::from_static("ce-time");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
+pub(crate) const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
 const REQUEST_ID: HeaderName = HeaderName::from_static("Udm-Request-Id");
 const CREDENTIAL: HeaderName = HeaderName::from_static("Udm-Credential");
 

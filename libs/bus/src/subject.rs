@@ -51,6 +51,17 @@ impl EventSubject {
         format!("{EVENT_PREFIX}.{partition:02}.>")
     }
 
+    /// The filter for the events of a tenant: those of one partition or of all, and of one type or of all.
+    pub fn of_tenant(tenant: &TenantId, partition: Option<u8>, event_type: Option<&str>) -> String {
+        let partition = partition.map_or_else(|| "*".to_owned(), |partition| format!("{partition:02}"));
+        format!("{EVENT_PREFIX}.{partition}.{tenant}.{}", event_type.unwrap_or("*"))
+    }
+
+    /// Returns whether the text is an event type.
+    pub fn is_event_type(text: &str) -> bool {
+        is_event_type(text)
+    }
+
     /// Returns the subject of an event. Fails if the event type does not have the form `[A-Z][A-Z0-9_]{0,63}`.
     pub fn new(tenant: &TenantId, event_type: &str, source_id: &str) -> Result<Self, InvalidSubject> {
         if !is_event_type(event_type) {

@@ -1,10 +1,13 @@
-//! Responses of the event routes. The `udm` crate defines the events.
+//! Queries and responses of the event routes. The `udm` crate defines the events.
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::RawValue;
 use uuid::Uuid;
+
+use crate::value;
 
 /// Result of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -87,6 +90,52 @@ pub struct BatchResponse {
     pub failed_events: usize,
     /// One result per event, in the order of the request.
     pub results: Vec<EventResult>,
+}
+
+/// Query parameters of `GET /events/stream`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ReadEvents {
+    /// Type of the events. Repeat the parameter for several types, at most 20. Absent: all types.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[schemars(length(max = 20), inner(pattern("^[A-Z][A-Z0-9_]{0,63}$")))]
+    pub event_type: Vec<String>,
+    /// Source of the events. Absent: all sources.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(length(min = 1, max = 256))]
+    pub source_id: Option<String>,
+    /// `id` of the last event of an earlier response. The first event is the next one. Absent: the next new event. The header
+    /// `Last-Event-ID` takes precedence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub after: Option<String>,
+    /// Time from which stored events are read. Not together with `after`.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "value::optional_time")]
+    pub since: Option<DateTime<Utc>>,
+    /// Whether the response continues with new events. If it is false, the response ends after the stored events. Default:
+    /// true.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub follow: Option<bool>,
+}
+
+/// Data of an event in the response of `GET /events/stream`, on one line.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "event_id": "1", "server_event_id": "3f4c2a52-6b0f-5c1e-9d0a-0d6b5c1e9d0a", "source_id": "fw-1",
+    "event_type": "NETWORK_CONNECTION", "received_at": "2026-01-31T12:00:00Z", "event": { "source_id": "fw-1" },
+}))]
+pub struct StreamedEvent {
+    /// The `event_id` of the producer, or a generated one.
+    pub event_id: String,
+    /// UUIDv5 of tenant, source and event id.
+    pub server_event_id: Uuid,
+    /// Source of the event.
+    pub source_id: String,
+    /// Type of the event.
+    pub event_type: String,
+    /// Time at which the server received the event.
+    pub received_at: DateTime<Utc>,
+    /// The event as the producer sent it. Line breaks between its values are replaced by spaces.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub event: Box<RawValue>,
 }
 
 /// Response of `GET /health`.

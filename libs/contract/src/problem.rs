@@ -136,6 +136,7 @@ problems! {
     PasswordUnchanged = "password_unchanged", 422, "The new password is the current one", "Choose another password.";
     RateLimited = "rate_limited", 429, "Too many requests", "Wait for the time in Retry-After and repeat the request.";
     QuotaExceeded = "quota_exceeded", 429, "The quota of the tenant is exceeded", "Wait for the time in Retry-After and send the events again. The platform administrator can raise the quota.";
+    TooManyStreams = "too_many_streams", 429, "The tenant reads too many event streams", "Close an event stream of the tenant, or repeat the request after the time in Retry-After.";
     Internal = "internal", 500, "Internal error", "Try again later. If the problem persists, report the request id.";
     Overloaded = "overloaded", 503, "The service is overloaded", "Wait for the time in Retry-After and repeat the request.";
     DependencyUnavailable = "dependency_unavailable", 503, "A dependency of the service is unavailable", "Wait for the time in Retry-After and repeat the request.";
@@ -176,6 +177,7 @@ mod tests {
                 "body_timeout",
                 "rate_limited",
                 "quota_exceeded",
+                "too_many_streams",
                 "overloaded",
                 "dependency_unavailable",
                 "stream_full",

@@ -59,7 +59,7 @@ vocabulary!(
     Role {
         /// Manages the own profile, sessions and password, and sends events.
         Member = "member",
-        /// Manages users, invites, sessions and API keys of the tenant, and sends events.
+        /// Manages users, invites, sessions and API keys of the tenant, and sends and reads events.
         Admin = "admin",
     }
 );
@@ -68,6 +68,8 @@ vocabulary!(
     Scope {
         /// Send events.
         EventsWrite = "events:write",
+        /// Read events of the tenant.
+        EventsRead = "events:read",
         /// Read users and invites.
         UsersRead = "users:read",
         /// Invite members, resend and revoke invites.

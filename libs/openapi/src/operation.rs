@@ -163,6 +163,12 @@ fn success(response: &RouteResponse, components: &mut Components) -> Value {
         ResponseBody::Json(of) => {
             value["content"]["application/json"]["schema"] = components.response_schema(of);
         }
+        ResponseBody::EventStream(of) => {
+            let data = components.response_schema(of);
+            value["content"]["text/event-stream"]["schema"] = json!({
+                "type": "string", "contentMediaType": "application/json", "contentSchema": data,
+            });
+        }
         ResponseBody::Document => {
             value["content"]["application/json"]["schema"] = json!({ "type": "object" });
         }

@@ -1,9 +1,10 @@
 //! The use cases and the dependencies that they share. An event is validated and published, and the response waits for the
-//! acknowledgement of the stream.
+//! acknowledgement of the stream. A tenant reads its own events.
 
 mod consumers;
 mod ingest_batch;
 mod quotas;
+mod read_events;
 mod stored_bytes;
 mod stream_share;
 mod tenant_limits;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub(crate) use ingest_batch::{BatchError, Format};
 pub(crate) use quotas::Quotas;
+pub(crate) use read_events::{OpenStream, ReadRequest, Readers};
 pub(crate) use stream_share::StreamShare;
 pub(crate) use tenant_limits::{OverQuota, TenantLimits};
 
@@ -49,6 +51,7 @@ pub(crate) struct App {
     /// The broker, for the management of consumers.
     pub(crate) nats: bus::Config,
     pub(crate) streams: EventStreams,
+    pub(crate) readers: Readers,
 }
 
 /// The caller of a request and what its events have in common.

@@ -1,8 +1,9 @@
-//! The routes of the context: events, their schema, health, and consumers.
+//! The routes of the context: events, sent and read, their schema, health, and consumers.
 
 mod body;
 mod consumers;
 mod failed_credentials;
+mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
     let router = Api::default()
         .on(&routes::SEND_EVENT, send_one)
         .on(&routes::SEND_EVENTS, send_batch)
+        .on(&routes::READ_EVENTS, stream::read)
         .on(&routes::GET_EVENT_SCHEMA, schema)
         .on(&routes::GET_HEALTH, health)
         .on(&routes::CREATE_CONSUMER, consumers::create)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, Feed, SessionClient};
-use bus::{MemoryBudget, PublishLimits, Publisher, Replicas};
+use bus::{EventReader, MemoryBudget, PublishLimits, Publisher, Replicas};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
@@ -18,10 +18,12 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::{App, BODY_BUDGET, Quotas, StreamShare, TenantLimits};
+use crate::app::{App, BODY_BUDGET, Quotas, Readers, StreamShare, TenantLimits};
 use crate::config::{Config, StreamMode};
 use crate::http::{self, FailedCredentials};
 
+/// Interval at which a stream of events without events sends its position. Proxies close connections that are idle for a minute.
+const POSITION_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between checks of streams that are missing or wrongly configured.
 const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -48,7 +50,7 @@ impl Program for Ingest {
         let gate = readiness.gate("stream");
         let parts =
             Parts { clock: Arc::new(SystemClock), tasks: tasks.clone(), gate, telemetry: telemetry.clone() };
-        build(&config, parts)
+        build(&config, parts).await
     }
 }
 
@@ -68,7 +70,7 @@ pub struct Parts {
 ///
 /// # Errors
 /// The HTTP client cannot be created, or the NATS address is malformed.
-pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
+pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
     let mut nats = bus::Config::new(config.nats_url.expose(), "svc-ingest");
     nats.wait_for_broker = true;
@@ -92,6 +94,7 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     metrics.at_scrape(move || {
         counted.set(replicas.count().into());
     });
+    let reader = EventReader::connect(&nats, profile.streams, POSITION_INTERVAL, &tasks).await?;
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {
         until_streams_are_valid(&nats, mode, &profile).await;
@@ -107,7 +110,7 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
     let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
     let failed_credentials = FailedCredentials::new(limiter);
     let app = App {
-        verifier: Arc::new(verifier),
+        verifier: Arc::new(verifier.clone()),
         publisher,
         limits,
         clock,
@@ -115,6 +118,7 @@ pub fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + S
         platform_secret: config.platform_secret.clone(),
         nats: for_consumers,
         streams: config.streams,
+        readers: Readers::new(reader, verifier, tasks.draining().clone()),
     };
     Ok(Routers {
         public: edge.wrap(http::public(app, failed_credentials)),

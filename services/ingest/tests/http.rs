@@ -16,5 +16,7 @@ mod failed_credentials;
 mod health;
 #[path = "http/quotas.rs"]
 mod quotas;
+#[path = "http/read_events.rs"]
+mod read_events;
 #[path = "http/stream.rs"]
 mod stream;

@@ -77,7 +77,7 @@ create table session.api_keys (
     revoked_at timestamptz,
     constraint api_keys_digest_key unique (digest),
     constraint api_keys_scopes_check check (
-        scopes <@ array['events:write', 'users:read', 'users:write'] and cardinality(scopes) > 0
+        scopes <@ array['events:write', 'events:read', 'users:read', 'users:write'] and cardinality(scopes) > 0
     )
 );
 create index api_keys_tenant_idx on session.api_keys (tenant_id, key_id);

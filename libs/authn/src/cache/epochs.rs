@@ -11,8 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bus::Invalidation;
 use contract::internal::Credential;
 use hashing::TokenDigest;
+use tokio::sync::watch;
 
 use crate::Introspection;
+
+/// Reports that the epoch has increased.
+pub(crate) type EpochReceiver = watch::Receiver<()>;
 
 /// The table takes 512 KiB. With 1,000 invalidations per second, 5 % of the entries become unusable too early per second.
 const SLOTS: usize = 65_536;
@@ -25,6 +29,7 @@ pub(super) struct Epochs {
     /// entry does not contain the user and the tenant.
     inactive: AtomicU64,
     slots: Box<[AtomicU64]>,
+    increases: watch::Sender<()>,
 }
 
 /// The slots that an entry depends on.
@@ -41,6 +46,7 @@ impl Default for Epochs {
             all: AtomicU64::new(0),
             inactive: AtomicU64::new(0),
             slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            increases: watch::Sender::new(()),
         }
     }
 }
@@ -65,11 +71,18 @@ impl Epochs {
                 self.inactive.fetch_max(epoch, Ordering::Release);
             }
         }
+        self.increases.send_replace(());
     }
 
     /// Starts an epoch in which any credential, user or tenant may have changed.
     pub(super) fn change_all(&self) {
         self.all.fetch_max(self.next(), Ordering::Release);
+        self.increases.send_replace(());
+    }
+
+    /// Returns a receiver of later increases.
+    pub(super) fn subscribe(&self) -> EpochReceiver {
+        self.increases.subscribe()
     }
 
     /// Returns whether a change after this epoch concerns the entry.

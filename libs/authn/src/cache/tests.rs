@@ -20,6 +20,7 @@ use super::feed::FeedHealth;
 use super::*;
 
 mod model;
+mod watch;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,13 +1,13 @@
-//! Event ingestion. Memory budgets and quotas of tenants apply instead of a rate limit per address.
+//! Event ingestion, and reading of stored events. Memory budgets and quotas of tenants apply instead of a rate limit per address.
 
-use super::{Access, RateLimit, RequestBody, Route, RouteResponse, routes};
-use crate::events::{AcceptedEvent, BatchResponse, Health};
+use super::{Access, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
+use crate::events::{AcceptedEvent, BatchResponse, Health, ReadEvents, StreamedEvent};
 use crate::{ProblemKind, Scope};
 
 const WRITER: &[Access] = &[Access::Member, Access::Key(Scope::EventsWrite)];
 
 routes! {
-    EVENTS = "Events", "Send UDM events into the stream.":
+    EVENTS = "Events", "Send UDM events into the stream, and read them.":
 
     /// Send an event
     ///
@@ -51,6 +51,20 @@ routes! {
             ProblemKind::BatchTooLarge,
             ProblemKind::Overloaded,
         ]);
+
+    /// Read events of the tenant
+    ///
+    /// Returns server-sent events: stored ones after `after` or `since`, then new ones. The types are `udm`, with a stored event
+    /// as data; `gap`, if events before the next one are not stored any more; `position`, at the start and at least every 15
+    /// seconds; and `end`, after the stored events if `follow` is false. To continue after the end of a response, send the last `id` in the header `Last-Event-ID` or in `after`: no
+    /// event is lost or repeated. A response ends when the credential is revoked or expires, when the server restarts, and when the client does
+    /// not read for 30 seconds. An API key with a list of sources reads the events of these sources.
+    READ_EVENTS = Route::get("/events/stream")
+        .access(&[Access::Admin, Access::Key(Scope::EventsRead)])
+        .rate_limit(RateLimit::Unlimited)
+        .query(&[SchemaRef::of::<ReadEvents>()])
+        .responses(&[RouteResponse::event_stream::<StreamedEvent>("The events.")])
+        .problems(&[ProblemKind::SourceNotAllowed, ProblemKind::TooManyStreams, ProblemKind::Overloaded]);
 
     /// Get the JSON Schema of an event
     GET_EVENT_SCHEMA = Route::get("/events/schema")

@@ -344,6 +344,8 @@ pub enum ResponseBody {
     Empty,
     /// `application/json` of this type.
     Json(SchemaRef),
+    /// `text/event-stream` (HTML standard, server-sent events). The data of its events is JSON of this type.
+    EventStream(SchemaRef),
     /// A JSON document that is its own description, such as a JSON Schema.
     Document,
     /// HTML, or a style sheet or script of a page.
@@ -370,6 +372,11 @@ impl RouteResponse {
     /// A status with a JSON body.
     pub const fn json<T: JsonSchema>(status: u16, description: &'static str) -> Self {
         Self { status, body: ResponseBody::Json(SchemaRef::of::<T>()), description }
+    }
+
+    /// 200 with server-sent events that contain this type.
+    pub const fn event_stream<T: JsonSchema>(description: &'static str) -> Self {
+        Self { status: 200, body: ResponseBody::EventStream(SchemaRef::of::<T>()), description }
     }
 
     /// 200 with a JSON document.

@@ -74,6 +74,10 @@ const TABLE: [Row; 4] = [
     Row {
         user: NatsUser::Ingest,
         publishes: &[
+            "$JS.API.CONSUMER.CREATE.UDM.read-x",
+            "$JS.API.CONSUMER.INFO.UDM.read-x",
+            "$JS.API.CONSUMER.MSG.NEXT.UDM_00_15.read-x",
+            "$JS.API.CONSUMER.DELETE.UDM.read-x",
             "udm.v1.07.acme.LOGIN",
             "svc.ingest.replicas.v1",
             "$JS.API.STREAM.INFO.UDM",
@@ -90,6 +94,10 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.DELETE.UDM.archive",
         ],
         does_not_publish: &[
+            "$JS.API.CONSUMER.CREATE.AUDIT.read-x",
+            "$JS.API.CONSUMER.MSG.NEXT.AUDIT.read-x",
+            "$JS.API.CONSUMER.INFO.UDM_DLQ.read-x",
+            "$JS.API.CONSUMER.DELETE.AUDIT_ANONYMOUS.read-x",
             "audit.v1.acme.session.x",
             "svc.invalidations.v1",
             "udm.dlq.v1.acme.d",

@@ -120,13 +120,14 @@ impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T> {
     }
 }
 
-/// The query parameters of a request, as the fields of a type. Other parameters are ignored.
+/// The query parameters of a request, as the fields of a type. A list has one parameter per value. Other parameters are
+/// ignored.
 pub struct QueryParameters<T>(pub T);
 
 impl<T: DeserializeOwned> QueryParameters<T> {
     fn read(uri: &Uri) -> Result<Self, Problem> {
         let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
+        let parsed = serde_path_to_error::deserialize(serde_html_form::Deserializer::new(pairs));
         parsed.map(Self).map_err(|error| {
             invalid_parameters().fields([field_error(error.path(), &error.inner().to_string())])
         })

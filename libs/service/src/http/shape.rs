@@ -48,7 +48,8 @@ fn describe(message: &str) -> (&'static str, String) {
         ("lone leading surrogate in hex escape" | "unexpected end of hex escape", _) => {
             ("invalid_value", "contains an escape sequence of an unpaired surrogate".to_owned())
         }
-        // Errors of numbers and booleans in query parameters.
+        // Errors of query parameters: a value with several parameters, a number and a boolean.
+        ("unsupported value", _) => ("duplicate", "must occur only once".to_owned()),
         ("invalid digit found in string" | "cannot parse integer from empty string", _) => {
             ("invalid_type", "must be a non-negative integer".to_owned())
         }

@@ -1,0 +1,184 @@
+//! Reads the stored events of one tenant in the order of the streams, from now on or from a position.
+//!
+//! Each read has a separate consumer in each stream. The consumers are deleted with the read, or by the server after a time
+//! without requests. A read holds a bounded amount of memory: it requests the next events only when the last ones are taken.
+//! It fails as soon as an event could be missing, for example when the connection breaks. Another read after its position
+//! continues without lost or repeated events.
+
+mod cursor;
+mod filter;
+mod position;
+mod state;
+
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream;
+use chrono::{DateTime, Utc};
+use futures::stream::{BoxStream, SelectAll};
+use futures::{StreamExt as _, TryStreamExt as _};
+use service::Tasks;
+use tokio::sync::watch;
+
+use crate::connect::{self, Config, ConnectError};
+use crate::streams::EventStreams;
+
+use cursor::Cursor;
+use state::{CursorStart, StreamState};
+
+pub use filter::{EventFilter, StoredEvent};
+pub use position::{InvalidPosition, Position};
+
+/// Memory that one read can hold: the reply to one request, and the event that is being sent.
+pub const READ_BYTES: usize = 640 * 1024;
+
+/// Reads events over one connection to the broker. Clones share it.
+#[derive(Clone)]
+pub struct EventReader {
+    client: async_nats::Client,
+    context: jetstream::Context,
+    /// Changes when the connection breaks.
+    disconnects: watch::Receiver<()>,
+    streams: EventStreams,
+    idle_interval: Duration,
+    tasks: Tasks,
+}
+
+/// The first event of a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Events that are stored from now on.
+    New,
+    /// Events after this position.
+    After(Position),
+    /// Events that were stored at this time or later.
+    Since(DateTime<Utc>),
+}
+
+/// An item of a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadItem {
+    /// An event.
+    Event(StoredEvent),
+    /// There was no event for the idle interval, or the read just started. The position can have changed.
+    Idle,
+    /// Events before the following ones are not stored any more.
+    Gap,
+}
+
+/// The broker is not available, or an event could be missing. Start another read after the position of this one.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read events: {0}")]
+pub struct ReadError(String);
+
+impl ReadError {
+    fn because(cause: impl std::fmt::Display) -> Self {
+        Self(cause.to_string())
+    }
+}
+
+/// A running read.
+pub struct EventRead {
+    position: Position,
+    /// The item before those of the cursors.
+    first: Option<ReadItem>,
+    /// The index of the stream, the position in it, and the item.
+    cursors: SelectAll<BoxStream<'static, Result<(usize, u64, ReadItem), ReadError>>>,
+    disconnects: watch::Receiver<()>,
+}
+
+impl EventReader {
+    /// Connects to the broker, which need not be reachable yet. A read without events returns [`ReadItem::Idle`] after each
+    /// interval.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub async fn connect(
+        config: &Config,
+        streams: EventStreams,
+        idle_interval: Duration,
+        tasks: &Tasks,
+    ) -> Result<Self, ConnectError> {
+        let (sender, disconnects) = watch::channel(());
+        let (options, servers) = connect::connect_options(config)?;
+        let client = options
+            .retry_on_initial_connect()
+            .reconnect_delay_callback(connect::back_off)
+            .event_callback(move |event| {
+                if matches!(event, async_nats::Event::Disconnected) {
+                    sender.send_replace(());
+                }
+                std::future::ready(())
+            })
+            .connect(servers)
+            .await?;
+        let context = jetstream::new(client.clone());
+        Ok(Self { client, context, disconnects, streams, idle_interval, tasks: tasks.clone() })
+    }
+
+    /// Starts a read. Its first item is [`ReadItem::Gap`] if events after the start are not stored any more. Without `follow`,
+    /// it ends after the events that are stored now.
+    pub async fn read(
+        &self,
+        filter: &EventFilter,
+        start: Start,
+        follow: bool,
+    ) -> Result<EventRead, ReadError> {
+        if self.client.connection_state() != State::Connected {
+            return Err(ReadError::because("not connected to the broker"));
+        }
+        let mut disconnects = self.disconnects.clone();
+        disconnects.mark_unchanged();
+        let streams: Vec<_> = self.streams.with_ranges().collect();
+        let mut states = Vec::new();
+        for (stream, _) in &streams {
+            states.push(StreamState::of(&self.context, stream).await?);
+        }
+        let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
+        let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);
+        for (index, ((stream, partitions), state)) in streams.iter().zip(&states).enumerate() {
+            let (start, is_lost) = CursorStart::new(&start, tag, index, state);
+            has_gap |= is_lost;
+            let subjects = filter.subjects(partitions.clone());
+            if subjects.is_empty() {
+                sequences.push(start.sequence_of_unread(state));
+                continue;
+            }
+            let until = (!follow).then_some(state.last);
+            let cursor = Cursor::open(self, stream, subjects, filter, &start, until).await?;
+            sequences.push(cursor.position());
+            let items = cursor.into_items().map_ok(move |(sequence, item)| (index, sequence, item));
+            cursors.push(items.boxed());
+        }
+        let first = Some(if has_gap { ReadItem::Gap } else { ReadItem::Idle });
+        Ok(EventRead { position: Position { tag, sequences }, first, cursors, disconnects })
+    }
+}
+
+impl EventRead {
+    /// The position after the last item.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Waits for the next item. Returns `None` after the last one of a read without `follow`. Do not call it again after an
+    /// error. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<ReadItem, ReadError>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        let item = tokio::select! {
+            biased;
+            _ = self.disconnects.changed() => {
+                return Some(Err(ReadError::because("the connection to the broker broke")));
+            }
+            item = self.cursors.next() => item?,
+        };
+        Some(item.map(|(index, sequence, item)| {
+            if let Some(last) = self.position.sequences.get_mut(index) {
+                *last = sequence;
+            }
+            item
+        }))
+    }
+}

@@ -1,0 +1,219 @@
+//! The consumer of a read in one stream.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::pull::{self, BatchConfig};
+use async_nats::jetstream::consumer::{AckPolicy, Consumer};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Message, StatusCode, Subject, Subscriber};
+use futures::{Stream, StreamExt as _};
+use service::Tasks;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::state::{CursorStart, StreamState};
+use super::{EventFilter, EventReader, ReadError, ReadItem};
+
+/// Events and bytes of one request. A request for fewer bytes than the largest message could never be fulfilled.
+const MAX_REQUEST_EVENTS: usize = 256;
+const MAX_REQUEST_BYTES: usize = 288 * 1024;
+/// The server deletes a consumer after this time without requests, for example of a process that was killed.
+const INACTIVE_THRESHOLD: Duration = Duration::from_mins(2);
+/// Time for the reply after a request has expired.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A consumer without acknowledgements. It is deleted on drop.
+pub(super) struct Cursor {
+    consumer: Consumer<pull::Config>,
+    context: Context,
+    stream: String,
+    filter: EventFilter,
+    inbox: Subject,
+    replies: Subscriber,
+    /// Number of the last message that was delivered or skipped.
+    position: u64,
+    /// Number of messages that were delivered.
+    delivered: u64,
+    /// Messages that can still arrive for the last request.
+    requested: usize,
+    /// Whether the server had more messages after the last one.
+    has_backlog: bool,
+    /// The last message of a read that ends.
+    until: Option<u64>,
+    last_item_at: Instant,
+    idle_interval: Duration,
+    tasks: Tasks,
+}
+
+impl Cursor {
+    pub(super) async fn open(
+        reader: &EventReader,
+        stream: &str,
+        subjects: Vec<String>,
+        filter: &EventFilter,
+        start: &CursorStart,
+        until: Option<u64>,
+    ) -> Result<Self, ReadError> {
+        let config = pull::Config {
+            name: Some(format!("read-{}", Uuid::now_v7().simple())),
+            deliver_policy: start.policy()?,
+            ack_policy: AckPolicy::None,
+            filter_subjects: subjects,
+            inactive_threshold: INACTIVE_THRESHOLD,
+            num_replicas: 1,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let inbox = Subject::from(reader.client.new_inbox());
+        let replies = reader.client.subscribe(inbox.clone()).await.map_err(ReadError::because)?;
+        let context = reader.context.clone();
+        let consumer = context.create_consumer_on_stream(config, stream).await.map_err(ReadError::because)?;
+        let before_first = consumer.cached_info().delivered.stream_sequence;
+        let position = match start {
+            // A replica that lags behind would deliver earlier messages again.
+            CursorStart::After(sequence) => before_first.max(*sequence),
+            _ => before_first,
+        };
+        Ok(Self {
+            consumer,
+            context,
+            stream: stream.to_owned(),
+            filter: filter.clone(),
+            inbox,
+            replies,
+            position,
+            delivered: 0,
+            requested: 0,
+            has_backlog: false,
+            until,
+            last_item_at: Instant::now(),
+            idle_interval: reader.idle_interval,
+            tasks: reader.tasks.clone(),
+        })
+    }
+
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns the items, each with the position after it.
+    pub(super) fn into_items(self) -> impl Stream<Item = Result<(u64, ReadItem), ReadError>> {
+        futures::stream::try_unfold(self, async |mut cursor| {
+            let item = cursor.next().await?;
+            cursor.last_item_at = Instant::now();
+            Ok(item.map(|item| ((cursor.position, item), cursor)))
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<ReadItem>, ReadError> {
+        loop {
+            if self.requested == 0 {
+                if self.has_backlog && self.skip_removed().await? {
+                    return Ok(Some(ReadItem::Gap));
+                }
+                self.request().await?;
+            }
+            let reply = timeout(self.idle_interval + REPLY_TIMEOUT, self.replies.next()).await;
+            let Ok(Some(reply)) = reply else { return Err(ReadError::because("no reply from the broker")) };
+            match (reply.status.unwrap_or(StatusCode::OK), reply.description.as_deref()) {
+                (StatusCode::OK, _) => {
+                    let position = self.record(reply.clone())?;
+                    if self.until.is_some_and(|until| position > until) {
+                        return Ok(None);
+                    }
+                    if position <= self.position {
+                        continue;
+                    }
+                    self.position = position;
+                    if let Some(event) = self.filter.select(&reply) {
+                        return Ok(Some(ReadItem::Event(event)));
+                    }
+                    if self.last_item_at.elapsed() >= self.idle_interval {
+                        return Ok(Some(ReadItem::Idle));
+                    }
+                }
+                (StatusCode::TIMEOUT | StatusCode::NOT_FOUND, _) => {
+                    self.requested = 0;
+                    let is_complete = self.skip_unmatched().await?;
+                    if self.until.is_some() {
+                        if is_complete {
+                            return Ok(None);
+                        }
+                        continue;
+                    }
+                    return Ok(Some(ReadItem::Idle));
+                }
+                // The next message does not fit into the rest of the request.
+                (_, Some("Message Size Exceeds MaxBytes" | "Batch Completed")) => self.requested = 0,
+                (status, description) => {
+                    return Err(ReadError::because(format!("{status} {}", description.unwrap_or_default())));
+                }
+            }
+        }
+    }
+
+    async fn request(&mut self) -> Result<(), ReadError> {
+        let follows = self.until.is_none();
+        let request = BatchConfig {
+            batch: MAX_REQUEST_EVENTS,
+            max_bytes: MAX_REQUEST_BYTES,
+            expires: follows.then_some(self.idle_interval),
+            no_wait: !follows,
+            ..BatchConfig::default()
+        };
+        self.consumer.request_batch(request, self.inbox.clone()).await.map_err(ReadError::because)?;
+        self.requested = MAX_REQUEST_EVENTS;
+        Ok(())
+    }
+
+    /// Counts a delivered message. Returns its number in the stream.
+    ///
+    /// # Errors
+    /// A message before it is missing.
+    fn record(&mut self, message: Message) -> Result<u64, ReadError> {
+        let message = jetstream::Message { context: self.context.clone(), message };
+        let info = message.info().map_err(ReadError::because)?;
+        self.requested = self.requested.saturating_sub(1);
+        self.delivered += 1;
+        self.has_backlog = info.pending > 0;
+        if info.consumer_sequence == self.delivered {
+            Ok(info.stream_sequence)
+        } else {
+            Err(ReadError::because("a message is missing"))
+        }
+    }
+
+    /// Moves the position behind messages that do not match. Returns whether no matching message is left.
+    async fn skip_unmatched(&mut self) -> Result<bool, ReadError> {
+        let info = self.consumer.get_info().await.map_err(ReadError::because)?;
+        if info.delivered.consumer_sequence != self.delivered {
+            return Err(ReadError::because("a message is missing"));
+        }
+        self.position = self.position.max(info.delivered.stream_sequence);
+        Ok(info.num_pending == 0)
+    }
+
+    /// Moves the position behind messages that were removed before they were delivered. Returns whether there are any.
+    async fn skip_removed(&mut self) -> Result<bool, ReadError> {
+        let state = StreamState::of(&self.context, &self.stream).await?;
+        let is_removed = !state.contains_all_after(self.position);
+        if is_removed {
+            self.position = state.last_removed();
+        }
+        Ok(is_removed)
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        let (context, stream) = (self.context.clone(), std::mem::take(&mut self.stream));
+        let consumer = self.consumer.cached_info().name.clone();
+        self.tasks.spawn_short(async move {
+            // The server deletes the consumer later if this fails.
+            let deleted = context.delete_consumer_from_stream(&consumer, &stream).await;
+            if let Err(error) = deleted {
+                tracing::debug!(%error, consumer, "failed to delete consumer");
+            }
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads the events of the caller's tenant.
+
+use authn::{Caller, CredentialCache, CredentialWatch};
+use bus::{EventFilter, EventRead, EventReader, MemoryBudget, READ_BYTES, Reservation, Start};
+use contract::internal::Credential;
+use contract::{ProblemKind, Scope};
+use service::Problem;
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+
+/// Streams of the process. A tenant can have a quarter of them.
+const MAX_STREAMS: usize = 80;
+
+/// Open streams of the process. Clones share the limits.
+#[derive(Clone)]
+pub(crate) struct Readers {
+    reader: EventReader,
+    budget: MemoryBudget,
+    credentials: CredentialCache,
+    draining: CancellationToken,
+}
+
+/// The events to read.
+pub(crate) struct ReadRequest {
+    pub(crate) event_types: Vec<String>,
+    pub(crate) source_id: Option<String>,
+    pub(crate) start: Start,
+    pub(crate) follow: bool,
+}
+
+/// A stream and its share of the limits.
+pub(crate) struct OpenStream {
+    pub(crate) read: EventRead,
+    /// Ends when the credential is not valid any more.
+    pub(crate) credential: CredentialWatch,
+    /// Cancelled when the process shuts down.
+    pub(crate) draining: CancellationToken,
+    pub(crate) reservation: Reservation,
+}
+
+impl Readers {
+    pub(crate) fn new(
+        reader: EventReader,
+        credentials: CredentialCache,
+        draining: CancellationToken,
+    ) -> Self {
+        let budget = MemoryBudget::with_max_reservations(MAX_STREAMS, MAX_STREAMS * READ_BYTES);
+        Self { reader, budget, credentials, draining }
+    }
+}
+
+impl App {
+    /// Starts to read events of the caller's tenant.
+    ///
+    /// # Errors
+    /// 403 for a source that the API key does not allow, 429 or 503 if too many streams are open, 503 without the broker.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn read_events(
+        &self,
+        caller: &Caller,
+        request: ReadRequest,
+    ) -> Result<OpenStream, Problem> {
+        let Readers { reader, budget, credentials, draining } = &self.readers;
+        let tenant = caller.tenant_id();
+        let filter = EventFilter {
+            tenant: tenant.clone(),
+            event_types: request.event_types,
+            source_ids: source_ids(caller, request.source_id)?,
+        };
+        let reservation = budget.reserve(tenant, READ_BYTES).map_err(|_| {
+            let is_full = budget.reservations() >= MAX_STREAMS;
+            if is_full { ProblemKind::Overloaded } else { ProblemKind::TooManyStreams }
+        })?;
+        let unavailable = |error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error);
+        let read = reader.read(&filter, request.start, request.follow).await.map_err(unavailable)?;
+        let credential = credentials.watch(caller, Scope::EventsRead, self.clock.clone());
+        Ok(OpenStream { read, credential, draining: draining.clone(), reservation })
+    }
+}
+
+/// Returns the sources to read: the requested one, or all that the caller may read. Empty: every source.
+fn source_ids(caller: &Caller, requested: Option<String>) -> Result<Vec<String>, ProblemKind> {
+    let allowed: &[String] = match &caller.subject().credential {
+        Credential::ApiKey { source_ids, .. } => source_ids,
+        Credential::Session { .. } => &[],
+    };
+    match requested {
+        Some(source_id) if !allowed.is_empty() && !allowed.contains(&source_id) => {
+            Err(ProblemKind::SourceNotAllowed)
+        }
+        Some(source_id) => Ok(vec![source_id]),
+        None => Ok(allowed.to_vec()),
+    }
+}
