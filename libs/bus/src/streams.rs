@@ -64,11 +64,6 @@ impl EventStreams {
         self.ranges().map(move |range| (self.name(&range), range))
     }
 
-    /// Returns the names with the ranges of partitions.
-    pub(crate) fn with_ranges(self) -> impl Iterator<Item = (String, RangeInclusive<u8>)> {
-        self.ranges().map(move |range| (self.name(&range), range))
-    }
-
     fn ranges(self) -> impl Iterator<Item = RangeInclusive<u8>> {
         let size = PARTITIONS / self.0;
         (0..self.0).map(move |index| index * size..=index * size + (size - 1))
