@@ -152,7 +152,8 @@ mod at_a_terminal {
         let stub = Stub::new(service);
         for (command, _) in COMMANDS {
             let result = run_at_terminal(&client(&stub), &[command, &["--yes"]].concat(), "");
-            assert_eq!((result.code, result.stderr.as_str()), (Some(0), ""), "{result:?}");
+            assert_eq!(result.code, Some(0), "{result:?}");
+            assert!(!result.stderr.contains('?'), "{result:?}");
             assert_eq!(
                 run_at_terminal(&client(&stub), &[command, &["--no-input"]].concat(), "y\n").code,
                 Some(12)

@@ -77,13 +77,15 @@ impl ReadError {
     }
 }
 
+type CursorItem = Result<(usize, u64, ReadItem), ReadError>;
+
 /// A running read.
 pub struct EventRead {
     position: Position,
     /// The item before those of the cursors.
     first: Option<ReadItem>,
     /// The index of the stream, the position in it, and the item.
-    cursors: SelectAll<BoxStream<'static, Result<(usize, u64, ReadItem), ReadError>>>,
+    cursors: SelectAll<BoxStream<'static, CursorItem>>,
     disconnects: watch::Receiver<()>,
 }
 

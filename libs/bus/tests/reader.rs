@@ -16,7 +16,7 @@ use testkit::nats::NatsServer;
 use testkit::{wait_until, within};
 
 const IDLE: Duration = Duration::from_millis(200);
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 struct Broker {
     server: NatsServer,

@@ -140,10 +140,10 @@ impl HttpTransport {
     }
 
     /// Collects concurrent calls of [`send`](Transport::send) for this time into one request: 1 to 5 ms. A request is sent
-    /// earlier when it has 500 events or 1 MiB. This reduces the cost of many concurrent sends several times.
+    /// earlier when it has 500 events or 1 MiB. This reduces the cost of many concurrent sends.
     ///
-    /// Each call still gets the result for its event, and dropping a call affects no other: its event is
-    /// not sent, unless it is in a request already, whose retries can contain it. Calls that overlap are sent in
+    /// Each call still gets the result for its event, and dropping a call affects no other: the event is
+    /// not sent, unless it is in a request already, which can be retried. Calls that overlap are sent in
     /// their order within a request; there is no order between requests.
     ///
     /// # Errors

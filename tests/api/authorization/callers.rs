@@ -115,7 +115,7 @@ impl Tenants {
                 key.id.to_string()
             }
             (_, Kind::Consumer) => {
-                let body = json!({ "name": format!("c-{}", UserId::generate()), "tenant_id": tenant_id });
+                let body = json!({ "name": UserId::generate(), "tenant_id": tenant_id });
                 text(&system.platform_admin().post("/consumers", &body).await.expect::<Value>(201)["name"])
             }
         }

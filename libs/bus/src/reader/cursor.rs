@@ -38,6 +38,8 @@ pub(super) struct Cursor {
     requested: usize,
     /// Whether the server had more messages after the last one.
     has_backlog: bool,
+    /// Number of the last message in the stream when the last request was sent.
+    last_at_request: u64,
     /// The last message of a read that ends.
     until: Option<u64>,
     last_item_at: Instant,
@@ -85,6 +87,7 @@ impl Cursor {
             delivered: 0,
             requested: 0,
             has_backlog: false,
+            last_at_request: 0,
             until,
             last_item_at: Instant::now(),
             idle_interval: reader.idle_interval,
@@ -154,6 +157,9 @@ impl Cursor {
 
     async fn request(&mut self) -> Result<(), ReadError> {
         let follows = self.until.is_none();
+        if follows && !self.has_backlog {
+            self.last_at_request = StreamState::of(&self.context, &self.stream).await?.last;
+        }
         let request = BatchConfig {
             batch: MAX_REQUEST_EVENTS,
             max_bytes: MAX_REQUEST_BYTES,
@@ -184,13 +190,20 @@ impl Cursor {
     }
 
     /// Moves the position behind messages that do not match. Returns whether no matching message is left.
+    ///
+    /// The server moves the position of a consumer only to messages that match. It counts new messages shortly after it stores
+    /// them, so only messages from before the request, which has expired, are skipped.
     async fn skip_unmatched(&mut self) -> Result<bool, ReadError> {
         let info = self.consumer.get_info().await.map_err(ReadError::because)?;
         if info.delivered.consumer_sequence != self.delivered {
             return Err(ReadError::because("a message is missing"));
         }
+        let is_complete = info.num_pending == 0;
         self.position = self.position.max(info.delivered.stream_sequence);
-        Ok(info.num_pending == 0)
+        if is_complete {
+            self.position = self.position.max(self.last_at_request);
+        }
+        Ok(is_complete)
     }
 
     /// Moves the position behind messages that were removed before they were delivered. Returns whether there are any.

@@ -61,7 +61,7 @@ routes! {
     /// not read for 30 seconds. An API key with a list of sources reads the events of these sources.
     READ_EVENTS = Route::get("/events/stream")
         .access(&[Access::Admin, Access::Key(Scope::EventsRead)])
-        .rate_limit(RateLimit::Unlimited)
+        .rate_limit(RateLimit::Credential)
         .query(&[SchemaRef::of::<ReadEvents>()])
         .responses(&[RouteResponse::event_stream::<StreamedEvent>("The events.")])
         .problems(&[ProblemKind::SourceNotAllowed, ProblemKind::TooManyStreams, ProblemKind::Overloaded]);

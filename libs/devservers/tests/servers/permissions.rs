@@ -110,7 +110,6 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.INFO.AUDIT.archive",
             "$JS.API.CONSUMER.LIST.AUDIT",
             "$JS.API.CONSUMER.DELETE.AUDIT.archive",
-            "$JS.API.CONSUMER.MSG.NEXT.UDM.archive",
             "$JS.ACK.UDM.archive.1.1.1.1.0",
         ],
         subscribes: &["svc.invalidations.v1", "svc.ingest.replicas.v1", "_INBOX.ingest.x"],

@@ -14,6 +14,7 @@ use crate::{HttpTransport, SendResult, Transport, TransportErrorKind, UdmEvent};
 
 const HOUR: Duration = Duration::from_hours(1);
 
+#[expect(clippy::needless_pass_by_value, reason = "the calls pass temporary values")]
 fn event(id: impl ToString) -> UdmEvent {
     UdmEvent::new("fw").with_event_id(id.to_string())
 }

@@ -40,7 +40,7 @@ impl App {
                     tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() });
                 }
                 MailCount::Limited { .. } => {
-                    tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached")
+                    tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached");
                 }
             }
         }

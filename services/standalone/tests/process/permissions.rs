@@ -341,7 +341,7 @@ async fn reply_subjects_of_a_consumer_have_no_effect_in_the_account_of_the_servi
         for (request, payload) in [
             // The response has an empty payload.
             (next, r#"{"batch":1,"no_wait":true}"#),
-            // The response is an event, whose payload is a pull request.
+            // The response is an event with a pull request as payload.
             (next, r#"{"batch":1}"#),
             ("$JS.ACK.UDM.consumer.1.1.1.1.0", r#"+NXT {"batch":1}"#),
             // The response to an acknowledgement is empty.
