@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{Client, within};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// Less than the time for responses in flight (25 s).
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ async fn open(client: &Client, after: &str) -> (Response, String) {
 async fn read_until(response: &mut Response, expected: &str) -> String {
     let mut text = String::new();
     while !text.contains(expected) || !text.ends_with("\n\n") {
-        let chunk = within(LIMIT, expected, response.chunk()).await.unwrap().expect("the stream ended");
+        let chunk = within(LIMIT, expected, response.chunk()).await.unwrap().unwrap();
         text.push_str(std::str::from_utf8(&chunk).unwrap());
     }
     text

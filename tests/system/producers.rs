@@ -125,8 +125,8 @@ async fn the_go_example_sends_each_event_once_over_an_unreliable_connection() {
     // The example has no module and no dependency. The first build compiles the standard library, which takes a minute.
     build.envs([("GO111MODULE", "off"), ("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")]);
     let build = tokio::process::Command::from(build).kill_on_drop(true).output();
-    let built = testkit::within(BUILD_DEADLINE, "go build", build).await.unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let output = testkit::within(BUILD_DEADLINE, "go build", build).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     check_example(Command::new(program)).await;
 }
 
@@ -135,8 +135,8 @@ async fn vector_sends_all_lines_of_a_file() {
     let Some(vector) = installed("vector") else { return };
     let installation = Installation::with_cheap_hashes();
     let run = installation.up().await;
-    let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
-    std::fs::write(installation.path("input.log"), lines).unwrap();
+    let lines: Vec<_> = (0..5000).map(|n| format!("line {n}")).collect();
+    std::fs::write(installation.path("input.log"), lines.join("\n") + "\n").unwrap();
     std::fs::create_dir(installation.path("storage")).unwrap();
     let mut command = Command::new(vector);
     command.arg("--config").arg(documented("vector.yaml"));

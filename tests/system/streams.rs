@@ -63,8 +63,8 @@ async fn events_are_stored_once_in_the_stream_of_their_partition() {
         for (stream, partition) in stored.values() {
             assert_eq!(*stream, usize::from(partition / (64 / count)), "partition {partition}");
         }
-        for index in 0..streams.len() {
-            assert!(stored.values().any(|(stream, _)| *stream == index), "{} is empty", streams[index]);
+        for (index, name) in streams.iter().enumerate() {
+            assert!(stored.values().any(|(stream, _)| *stream == index), "{name} is empty");
         }
     }
 }

@@ -24,7 +24,7 @@ async fn the_active_administrators_of_the_tenant_get_a_notice_of_a_new_key() {
     let path = format!("/users/{}", third.user.user_id);
     admin.client.patch(&path, &json!({ "status": "disabled" })).await.expect::<Value>(200);
 
-    let expires_at = chrono::Utc::now() + chrono::TimeDelta::days(30);
+    let expires_at = service::Clock::now(&service::clock::SystemClock) + chrono::TimeDelta::days(30);
     let create = json!({ "name": "fire <b>walls</b>", "scopes": ["events:write", "users:read"], "expires_at": expires_at });
     let (key, _) = system.create_api_key(&second, &create).await;
     system.wait_for_empty_outbox().await;

@@ -186,16 +186,16 @@ async fn log_in_during_flood(context: &Context, flood: impl AsyncFn(&Context, us
         }));
         let victim = async {
             wait_until("the lane is full", async || (shed.load(Ordering::Relaxed) >= 8).then_some(())).await;
-            let mut login = Box::pin(log_in(&busy));
+            let mut request = Box::pin(log_in(&busy));
             let queued = wait_until("the login is in flight", async || {
                 let count = "select sum(cardinality(in_flight)) from identity.login_attempts where source = '203.0.113.1'";
                 (context.count(count).await == 1).then_some(())
             });
             tokio::select! {
-                status = &mut login => status,
+                status = &mut request => status,
                 () = queued => {
                     drop(gate);
-                    login.await
+                    request.await
                 }
             }
         };

@@ -11,7 +11,7 @@ use testkit::{Client, wait_until, within};
 use testsystem::TestSystem;
 
 const JSON: &str = "application/json";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A response with server-sent events that is being read.
 struct Reader {
@@ -57,7 +57,8 @@ impl Reader {
                 };
                 self.last_id = field("id: ");
                 self.frames.push_back(Frame { event: field("event: "), data: field("data: ") });
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
             }
         }
         self.frames.pop_front()
@@ -65,7 +66,7 @@ impl Reader {
 
     async fn next_event(&mut self) -> StreamedEvent {
         loop {
-            let frame = self.next().await.expect("the stream ended");
+            let frame = self.next().await.unwrap();
             assert_ne!(frame.event, "gap");
             if frame.event == "udm" {
                 return serde_json::from_str(&frame.data).unwrap();
