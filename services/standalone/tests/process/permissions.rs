@@ -146,13 +146,14 @@ impl System {
 
     /// Adds users with the permissions from the API, and a user without permissions, as docs/consumers.md describes.
     async fn add_users(&self, users: &[(&str, &NatsPermissions)]) {
-        let mut added = format!("users: [\n{{ user: bare, password: \"{PASSWORD}\" }}\n");
-        for (name, NatsPermissions { publish, subscribe, .. }) in users {
-            added += &format!(
-                "{{ user: {name}, password: \"{PASSWORD}\", permissions: {{ publish: {{ allow: {publish:?} }}, subscribe: {{ allow: {subscribe:?} }} }} }}\n"
-            );
-        }
+        let mut added = vec![format!("users: [\n{{ user: bare, password: \"{PASSWORD}\" }}")];
+        added.extend(users.iter().map(|(name, NatsPermissions { publish, subscribe, .. })| {
+            format!(
+                "{{ user: {name}, password: \"{PASSWORD}\", permissions: {{ publish: {{ allow: {publish:?} }}, subscribe: {{ allow: {subscribe:?} }} }} }}"
+            )
+        }));
         let text = std::fs::read_to_string(&self.run.run_file.consumers_file).unwrap();
+        let added = added.join("\n") + "\n";
         self.reload(&text.replacen("users: [", &added, 1), users.last().unwrap().0).await;
     }
 

@@ -72,7 +72,7 @@ impl Bench<'_> {
         }
         let accepted: usize = callers.join_all().await.into_iter().sum();
         ensure!(accepted == EVENTS, "{accepted} of {EVENTS} events were accepted");
-        let used = (self.cpu_time() - before).as_secs_f64() * 1e6;
+        let used = self.cpu_time().saturating_sub(before).as_secs_f64() * 1e6;
         Ok((per_second(EVENTS, started.elapsed()), used / per_second(EVENTS, Duration::from_secs(1))))
     }
 
