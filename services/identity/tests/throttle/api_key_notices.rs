@@ -1,6 +1,5 @@
 //! `PUT /internal/v1/api-key-notices/{key_id}`: repeated reports, and the limit of notices.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -9,11 +8,10 @@ use contract::internal::{ApiKeyNotice, api_key_notice_path};
 use hashing::SystemEntropy;
 use tempfile::TempDir;
 use tenancy::{KeyId, UserId};
-use testkit::wait_until;
 
-use crate::context::{Context, EMAIL, SECRET};
+use crate::context::{Context, SECRET};
 
-/// A service that writes mails to a directory.
+/// A service with mail.
 async fn with_mails() -> (Context, TempDir) {
     let mails = tempfile::tempdir().unwrap();
     let directory = mails.path().to_str().unwrap();
@@ -40,44 +38,37 @@ async fn report(context: &Context, notice: &ApiKeyNotice) {
     assert_eq!(context.put_internal(&path, Some(SECRET), notice).await, 204);
 }
 
-/// Waits until no mail is queued. Returns the number of those that were sent.
-async fn count_mails(context: &Context, directory: &Path) -> usize {
-    wait_until("all mails are sent", async || {
-        let query = "select count(*) from identity.outbox where kind = 'mail_api_key_notice'";
-        (context.count(query).await == 0).then_some(())
-    })
-    .await;
-    let files =
-        std::fs::read_dir(directory).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
-    files.filter(|mail| mail.as_ref().unwrap().contains(&format!("To: {EMAIL}\r\n"))).count()
+/// The number of notices in the outbox. These tests run no relay.
+async fn count_notices(context: &Context) -> i64 {
+    context.count("select count(*) from identity.outbox where kind = 'mail_api_key_notice'").await
 }
 
 #[tokio::test]
 async fn a_repeated_report_sends_one_notice() {
-    let (context, mails) = with_mails().await;
+    let (context, _mails) = with_mails().await;
     let notice = notice(&context).await;
     for _ in 0..3 {
         report(&context, &notice).await;
     }
     testkit::join_all((0..3).map(|_| report(&context, &notice))).await;
-    assert_eq!(count_mails(&context, mails.path()).await, 1);
+    assert_eq!(count_notices(&context).await, 1);
 }
 
 #[tokio::test]
 async fn an_administrator_gets_at_most_ten_notices_an_hour() {
-    let (context, mails) = with_mails().await;
+    let (context, _mails) = with_mails().await;
     for _ in 0..12 {
         report(&context, &ApiKeyNotice { key_id: KeyId::generate(), ..notice(&context).await }).await;
     }
-    assert_eq!(count_mails(&context, mails.path()).await, 10);
+    assert_eq!(count_notices(&context).await, 10);
     context.advance(3600);
     report(&context, &notice(&context).await).await;
-    assert_eq!(count_mails(&context, mails.path()).await, 11);
+    assert_eq!(count_notices(&context).await, 11);
 }
 
 #[tokio::test]
 async fn the_internal_api_requires_the_service_token_and_a_matching_id() {
-    let (context, mails) = with_mails().await;
+    let (context, _mails) = with_mails().await;
     let notice = notice(&context).await;
     let path = api_key_notice_path(notice.key_id);
     for token in [None, Some("another secret of thirty-two characters"), Some("")] {
@@ -89,7 +80,7 @@ async fn the_internal_api_requires_the_service_token_and_a_matching_id() {
     assert_eq!(context.put_internal("/internal/v1/nowhere", Some(SECRET), &notice).await, 404);
     let unknown = ApiKeyNotice { tenant_id: "unknown".parse().unwrap(), ..notice };
     report(&context, &unknown).await;
-    assert_eq!(count_mails(&context, mails.path()).await, 0);
+    assert_eq!(count_notices(&context).await, 0);
 }
 
 #[tokio::test]
