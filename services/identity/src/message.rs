@@ -22,7 +22,7 @@ pub(crate) enum Message {
     /// Mails a notice to an administrator that another account got rights, or that a role was changed. One message per recipient.
     MailAdminNotice { recipient: UserId, notice: AdminNotice },
     /// Mails the notice of a new API key to an administrator. One message per recipient.
-    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice },
+    MailApiKeyNotice { recipient: UserId, notice: ApiKeyNotice, paused_until: Option<DateTime<Utc>> },
     /// Pushes the account status of a user to the session service.
     PushUserStatus { user_id: UserId },
     /// Pushes the account status of the tenant to the session service.
@@ -98,7 +98,10 @@ mod tests {
             (Message::MailReset { email_key: "ada@example.com".to_owned() }, SECURITY_MAIL),
             (Message::MailNotice { user_id, notice }, SECURITY_MAIL),
             (Message::MailAdminNotice { recipient: user_id, notice: admin_notice }, SECURITY_MAIL),
-            (Message::MailApiKeyNotice { recipient: user_id, notice: key }, SECURITY_MAIL),
+            (
+                Message::MailApiKeyNotice { recipient: user_id, notice: key, paused_until: None },
+                SECURITY_MAIL,
+            ),
             (Message::PushUserStatus { user_id }, STATUS),
             (Message::PushTenantStatus, STATUS),
         ] {

@@ -45,9 +45,10 @@ impl Deliver for Delivery {
             Message::MailAdminNotice { recipient, notice } => {
                 app.compose_admin_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
             }
-            Message::MailApiKeyNotice { recipient, notice } => {
-                app.compose_api_key_notice(head, tenant_id, recipient, &notice).await.map_err(transient)?
-            }
+            Message::MailApiKeyNotice { recipient, notice, paused_until } => app
+                .compose_api_key_notice(head, tenant_id, recipient, &notice, paused_until)
+                .await
+                .map_err(transient)?,
             Message::MailNotice { user_id, notice } => {
                 app.compose_notice(head, tenant_id, user_id, notice).await.map_err(transient)?
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use contract::UserStatus;
 use contract::internal::ApiKeyNotice;
 use database::Error;
@@ -11,10 +12,11 @@ use super::App;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::Message;
 use crate::store::recipient::{self, MailCount, MailLimit};
-use crate::store::{tenant, user};
+use crate::store::tenant;
+use crate::store::user::{self, Admin};
 
-/// Notices per administrator. An attacker with a session of an administrator cannot fill the mailboxes of the others, and the
-/// first keys are reported in any case.
+/// Notices per administrator. An attacker with a session of an administrator cannot fill the mailboxes of the others. The first
+/// keys are reported in any case, and the last notice announces the pause.
 const NOTICE_MAILS: MailLimit = MailLimit { name: "api_key_recipient", per_hour: 10, per_tenant: true };
 /// A key is reported once per hour, which is longer than session takes to repeat a report without a response.
 const REPORTS: MailLimit = MailLimit { name: "api_key", per_hour: 1, per_tenant: false };
@@ -33,14 +35,14 @@ impl App {
         if let MailCount::Limited { .. } = recipient::count_mail(&mut tx, &REPORTS, &report).await? {
             return Ok(());
         }
-        // In the order of their addresses in every transaction, so that two transactions do not wait for each other.
-        for (recipient, email) in user::list_active_admins(&mut tx).await? {
+        for Admin { user_id, email } in user::lock_active_admins(&mut tx).await? {
             match tx.count_mail(&NOTICE_MAILS, &email).await? {
-                MailCount::Allowed { .. } => {
-                    tx.send(&Message::MailApiKeyNotice { recipient, notice: notice.clone() });
+                MailCount::Allowed { paused_until } => {
+                    let notice = notice.clone();
+                    tx.send(&Message::MailApiKeyNotice { recipient: user_id, notice, paused_until });
                 }
                 MailCount::Limited { .. } => {
-                    tracing::debug!(tenant_id = %notice.tenant_id, user_id = %recipient, "limit of notices reached");
+                    tracing::debug!(tenant_id = %notice.tenant_id, %user_id, "limit of notices reached");
                 }
             }
         }
@@ -55,6 +57,7 @@ impl App {
         tenant_id: &TenantId,
         recipient: UserId,
         notice: &ApiKeyNotice,
+        paused_until: Option<DateTime<Utc>>,
     ) -> Result<Option<Mail>, Error> {
         let mut tx = self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
         let (tenant, to) = (tenant::find(&mut tx).await?, user::find(&mut tx, recipient).await?);
@@ -62,8 +65,8 @@ impl App {
         let (Some(tenant), Some(to)) = (tenant, to) else { return Ok(None) };
         let creator = user::find(&mut tx, notice.created_by).await?;
         let creator = creator.map_or_else(|| notice.created_by.to_string(), |user| user.email);
-        let values =
-            Values { changed_by: Some(&creator), ..Values::new(&to.email, &tenant, notice.created_at) };
+        let values = Values::new(&to.email, &tenant, notice.created_at);
+        let values = Values { changed_by: Some(&creator), paused_until, ..values };
         let letter = head.api_key_created(notice, &values);
         Ok(Some(Mail { to: to.email, letter, token: None }))
     }

@@ -399,20 +399,6 @@ pub(crate) async fn lock_active_admins(tx: &mut TenantTx) -> Result<Vec<Admin>, 
     Ok(admins.collect())
 }
 
-/// Returns the active administrators of the tenant in the order of their addresses.
-pub(crate) async fn list_active_admins(tx: &mut TenantTx) -> Result<Vec<(UserId, EmailKey)>, Error> {
-    let admins = sqlx::query!(
-        r#"-- user.list_active_admins
-        select user_id as "user_id: UserId", email_key
-        from identity.users
-        where role = 'admin' and status = 'active'
-        order by email_key"#
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    Ok(admins.into_iter().map(|admin| (admin.user_id, EmailKey::from_stored(admin.email_key))).collect())
-}
-
 /// The credentials of a user that a change revokes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revocation {

@@ -61,6 +61,8 @@ async fn an_administrator_gets_at_most_ten_notices_an_hour() {
         report(&context, &ApiKeyNotice { key_id: KeyId::generate(), ..notice(&context).await }).await;
     }
     assert_eq!(count_notices(&context).await, 10);
+    let last = "select count(*) from identity.outbox where payload->>'paused_until' is not null";
+    assert_eq!(context.count(last).await, 1, "the last notice announces the pause");
     context.advance(3600);
     report(&context, &notice(&context).await).await;
     assert_eq!(count_notices(&context).await, 11);
