@@ -133,8 +133,7 @@ for (const button of document.querySelectorAll(".reveal")) {
     const inputs = button.getAttribute("aria-controls").split(" ").map(element);
     const isHidden = inputs[0].type === "password";
     for (const input of inputs) input.type = isHidden ? "text" : "password";
-    const action = isHidden ? "password.hide" : "password.show";
-    button.textContent = text(action);
-    button.setAttribute("aria-label", text(`${action}.label`));
+    button.textContent = text(isHidden ? "password.hide" : "password.show");
+    button.setAttribute("aria-label", text(isHidden ? "password.hide.label" : "password.show.label"));
   });
 }
