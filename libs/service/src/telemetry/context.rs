@@ -114,6 +114,6 @@ mod tests {
     async fn replaces_malformed_stored_values() {
         let bad = Origin { request_id: "two\nlines".to_owned(), traceparent: Some("nonsense".to_owned()) };
         let resumed = bad.resume("test", async { Origin::current() }).await.unwrap();
-        assert_eq!((resumed.request_id.len(), resumed.traceparent), (32, None));
+        assert_eq!((resumed.request_id.len(), resumed.traceparent), (16, None));
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Rounding errors must not reject an event that arrives exactly after the announced delay.
-const ONE_TOKEN: f64 = 1.0 - 1e-6;
+/// Rounding errors, in tokens and in seconds, must not reject an event that arrives exactly after the announced delay.
+const TOKEN_ERROR: f64 = 1e-6;
+const TIME_ERROR: f64 = 1e-9;
 
 /// Tokens of one rate. It holds the tokens of one second, and at least one token.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ impl TokenBucket {
     /// Returns whether an event is admitted: there is a token. The size of the event has no influence, so that large events
     /// are not starved by small ones. Instead, they take tokens of the future.
     pub(super) fn admits(&self) -> bool {
-        self.tokens >= ONE_TOKEN
+        self.tokens >= 1.0 - TOKEN_ERROR - self.rate * TIME_ERROR
     }
 
     /// Takes tokens, also more than there are.
