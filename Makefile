@@ -12,6 +12,9 @@ FETCH = $(PYTHON) deploy/local/fetch.py $(if $(filter fetch,$(TOOLS)),--fetch)
 TARGET = $$(cargo metadata --no-deps --format-version 1 | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 BIN = $(TARGET)/debug
 
+# All targets of the workspace share one build: with `--package`, cargo selects other features and compiles the dependencies again.
+BUILD = cargo build --workspace
+
 # Queries are checked against .sqlx, not against a DATABASE_URL of the user.
 export SQLX_OFFLINE ?= true
 
@@ -20,18 +23,18 @@ export SQLX_OFFLINE ?= true
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
-	@cargo build --package standalone --package cli --bins
+	@$(BUILD) --bin svc-standalone --bin svc
 	@exec "$(BIN)/svc-standalone" up --port "$(PORT)" --data "$(DATA)"
 
 down: ## Stop an instance of another terminal; option DATA=…
 	@if [ -e "$(DATA)/lock" ] || [ -e .dev/standalone.lock ]; then \
-	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
+	  test -x "$(BIN)/svc-standalone" || $(BUILD) --quiet --bin svc-standalone; \
 	  exec "$(BIN)/svc-standalone" down $(if $(filter-out .dev/data,$(DATA)),--data "$(DATA)"); \
 	else echo "no instance is running"; fi
 
 test: ## Run all tests that need no cluster, with their own Postgres and nats-server
 	@$(FETCH) --tests
-	@cargo build --workspace --bins
+	@$(BUILD) --bins
 	@exec "$(BIN)/svc-standalone" with-servers -- cargo test --workspace
 
 lint: ## Check wording, formatting, lints and generated files, as CI does
@@ -44,16 +47,15 @@ lint: ## Check wording, formatting, lints and generated files, as CI does
 
 gen: ## Update generated files: query data, configuration table, OpenAPI, catalog, schemas, chart
 	@$(FETCH) --tests
-	@cargo build --quiet --package standalone --no-default-features --bins
-	@cargo build --quiet --package database --example offline_data
-	@"$(BIN)/svc-standalone" with-servers -- "$(BIN)/examples/offline_data"
-	@cargo build --quiet --package standalone --package cli --bins
+	@$(BUILD) --quiet --example offline_data
+	@"$(BIN)/examples/offline_data"
+	@$(BUILD) --quiet --bin svc-standalone --bin svc --example schema
 	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@"$(BIN)/svc-standalone" openapi > catalog/openapi.json.new && mv catalog/openapi.json.new catalog/openapi.json
 	@for table in routes variables; do "$(BIN)/svc-standalone" $$table > helm/svc/files/$$table.json.new && mv helm/svc/files/$$table.json.new helm/svc/files/$$table.json; done
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
-	@cargo run --quiet --package udm --example schema > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
+	@"$(BIN)/examples/schema" > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json
 
 fmt: ## Format the code
 	cargo fmt --all
@@ -80,7 +82,7 @@ e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; tests/cluste
 
 clean: ## Stop the instance, delete its data and .dev (`cargo clean` deletes the build)
 	@if [ -e .dev/data/lock ] || [ -e .dev/standalone.lock ]; then \
-	  test -x "$(BIN)/svc-standalone" || cargo build --quiet --package standalone --bins; \
+	  test -x "$(BIN)/svc-standalone" || $(BUILD) --quiet --bin svc-standalone; \
 	  "$(BIN)/svc-standalone" down --remove; fi
 	rm -rf .dev
 

@@ -10,6 +10,7 @@ mod postgres;
 mod process;
 pub mod secret;
 mod server;
+mod temporary;
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -28,6 +29,7 @@ pub use nats::NatsUser;
 pub use postgres::{Durability, PostgresRole};
 pub use process::LogTail;
 pub use server::StartError;
+pub use temporary::create_temporary_directory;
 
 use nats::Nats;
 use postgres::Postgres;

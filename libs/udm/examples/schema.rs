@@ -1,4 +1,4 @@
-//! Prints the JSON Schema: `cargo run -p udm --example schema > libs/udm/event.schema.json`.
+//! Prints the JSON Schema of an event. `make gen` writes it to `libs/udm/event.schema.json`.
 
 fn main() {
     print!("{}", udm::pretty_schema());

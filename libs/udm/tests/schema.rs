@@ -5,10 +5,7 @@ use serde_json::{Value, json};
 #[test]
 fn checked_in_schema_is_current() {
     let checked_in = include_str!("../event.schema.json");
-    assert!(
-        checked_in == udm::pretty_schema(),
-        "run: cargo run -p udm --example schema > libs/udm/event.schema.json"
-    );
+    assert!(checked_in == udm::pretty_schema(), "event.schema.json is out of date: run `make gen`");
 }
 
 fn valid() -> Vec<Value> {

@@ -24,3 +24,6 @@ mod wiring;
 
 pub use config::Config;
 pub use wiring::{Identity, MIGRATIONS, Parts, build};
+
+// Named so that cargo compiles this crate again when the variable changes: `make gen` checks the queries against a new database.
+const _: Option<&str> = option_env!("DATABASE_URL");

@@ -1,8 +1,6 @@
 //! The command line of `svc-standalone`, and the signals that stop it.
 
-#[cfg(feature = "services")]
 mod system;
-#[cfg(feature = "services")]
 mod up;
 mod with_servers;
 
@@ -24,7 +22,6 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    #[cfg(feature = "services")]
     #[command(flatten)]
     System(system::Command),
     /// Run a command with temporary servers and their addresses in `SVC_TEST_…` variables
@@ -54,7 +51,6 @@ impl Cli {
     /// If the command fails, with a message for people.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            #[cfg(feature = "services")]
             Command::System(command) => command.run().await,
             Command::WithServers(options) => Box::pin(with_servers::run(options)).await,
         }

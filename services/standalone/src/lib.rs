@@ -4,11 +4,7 @@
 //! system; `make test` uses the servers only.
 
 pub mod command;
-#[cfg(feature = "services")]
 mod first_tenant;
-#[cfg(feature = "services")]
 pub mod run_file;
-#[cfg(feature = "services")]
 pub mod services;
-#[cfg(feature = "services")]
 mod wiring;

@@ -4,14 +4,12 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use devservers::{
-    DataDir, Durability, Lock, LockAttempt, NatsUser, PostgresRole, Servers, ServersConfig, StartError,
-    Tools, secret,
+    Durability, NatsUser, PostgresRole, Servers, ServersConfig, StartError, Tools, create_temporary_directory,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
 use service::config::Environment;
@@ -21,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{StopSignals, WithServers};
 
-const PREFIX: &str = "svc-servers-";
 /// The time between the first signal to the command and SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +29,6 @@ pub(super) async fn run(options: WithServers) -> anyhow::Result<ExitCode> {
     );
     let tools = Tools::load(&options.tools.path)?;
     let mut signals = StopSignals::install()?;
-    remove_leftovers(&std::env::temp_dir()).await?;
     let (data, _lock) = create_temporary_directory(&std::env::temp_dir()).await?;
     let config = ServersConfig { tools, data, durability: Durability::Temporary, account: None };
     let code = run_with_servers(&config, &options.command, &mut signals).await;
@@ -130,36 +126,4 @@ async fn wait(child: &mut Child, group: Pid, signals: &mut StopSignals) -> io::R
 /// The exit code by which a shell reports a signal.
 fn signal_exit_code(signal: i32) -> ExitCode {
     ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
-}
-
-/// Creates and locks a directory. It gets its final name only after it is locked: [`remove_leftovers`] of another run removes
-/// unlocked directories with [`PREFIX`].
-async fn create_temporary_directory(temp: &Path) -> anyhow::Result<(DataDir, Lock)> {
-    let name = &secret::generate()[..12];
-    let (part, whole) = (temp.join(format!("svc-new-{name}")), temp.join(format!("{PREFIX}{name}")));
-    let data = DataDir::at(&part)?;
-    data.create().with_context(|| format!("failed to create a directory in {}", temp.display()))?;
-    let LockAttempt::Acquired(lock) = Lock::try_acquire(&data.lock()).await? else {
-        anyhow::bail!("another process has locked {}", part.display())
-    };
-    std::fs::rename(&part, &whole)?;
-    Ok((DataDir::at(&whole)?, lock))
-}
-
-/// Stops the servers and removes the directories of this user's runs that were killed.
-async fn remove_leftovers(temp: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(temp)?.flatten() {
-        let data = DataDir::at(&entry.path())?;
-        // All users write to the temporary directory: directories of other users are not touched.
-        let has_prefix = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let is_leftover = has_prefix && data.is_own() && data.lock().exists();
-        if !is_leftover {
-            continue;
-        }
-        if let Ok(LockAttempt::Acquired(_lock)) = Lock::try_acquire(&data.lock()).await {
-            devservers::stop_orphans(&data).await?;
-            data.remove()?;
-        }
-    }
-    Ok(())
 }
