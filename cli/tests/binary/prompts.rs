@@ -37,7 +37,29 @@ fn service(request: &StubRequest) -> (u16, String) {
             });
             (201, accepted.to_string())
         }
-        "POST /api/v1/auth/password/reset/inspect" => problem(ProblemKind::TokenInvalid),
+        "POST /api/v1/auth/password/reset/inspect" => match request.json()["token"].as_str() {
+            Some("svc_pr_good") => {
+                let reset = json!({
+                    "tenant_id": "acme", "tenant_name": "Acme", "email": "bob@acme.example",
+                    "expires_at": "2030-01-01T00:00:00Z", "password_min_length": 16,
+                });
+                (200, reset.to_string())
+            }
+            _ => problem(ProblemKind::TokenInvalid),
+        },
+        "POST /api/v1/auth/password/reset/confirm" | "POST /api/v1/auth/password/change" => {
+            match request.json()["new_password"].as_str() {
+                Some("passwordpassword") => problem(ProblemKind::PasswordCommon),
+                _ => (204, String::new()),
+            }
+        }
+        "GET /api/v1/auth/session" => {
+            let whoami = json!({
+                "subject_type": "user", "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "tenant_id": "acme",
+                "role": "member", "scopes": [], "expires_at": "2030-01-01T00:00:00Z",
+            });
+            (200, whoami.to_string())
+        }
         _ => problem(ProblemKind::NotFound),
     }
 }
@@ -149,4 +171,44 @@ fn a_rejected_password_can_be_replaced_without_the_token() {
     // The end of the input ends the command.
     let result = run_at_terminal(&client, &["users", "accept-invite"], &(typed[..3].join("\n") + "\n\x04"));
     assert_eq!(result.code, Some(7), "{result:?}");
+}
+
+#[test]
+fn a_reset_with_a_rejected_password_asks_only_for_another_password() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let typed = [
+        "svc_pr_good",
+        "y",
+        "passwordpassword",
+        "passwordpassword",
+        "sixteen long it is",
+        "sixteen long it is",
+    ];
+    let confirm = ["auth", "password", "confirm-reset"];
+    let result = run_at_terminal(&client, &confirm, &(typed.join("\n") + "\n"));
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let error = "\r\nUse a password that is not on lists of common passwords.\r\n";
+    assert!(result.stderr.contains(error), "{result:?}");
+    let [inspect, rejected, accepted] = &stub.requests()[..] else { panic!("{:?}", stub.request_lines()) };
+    assert_eq!(inspect.json(), json!({ "token": "svc_pr_good" }));
+    for (request, password) in [(rejected, "passwordpassword"), (accepted, "sixteen long it is")] {
+        let sent = json!({ "token": "svc_pr_good", "new_password": password, "revoke_api_keys": true });
+        assert_eq!(request.json(), sent);
+    }
+    // The end of the input ends the command.
+    let result = run_at_terminal(&client, &confirm, &(typed[..4].join("\n") + "\n\x04"));
+    assert_eq!(result.code, Some(7), "{result:?}");
+}
+
+#[test]
+fn a_change_with_a_rejected_password_asks_only_for_another_password() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let typed =
+        ["old password", "passwordpassword", "passwordpassword", "sixteen long it is", "sixteen long it is"];
+    let result = run_at_terminal(&client, &["auth", "password", "change"], &(typed.join("\n") + "\n"));
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let last = stub.requests().last().unwrap().json();
+    assert_eq!(last, json!({ "current_password": "old password", "new_password": "sixteen long it is" }));
 }

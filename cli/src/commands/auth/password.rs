@@ -2,7 +2,7 @@
 
 use clap::Args;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, RequestReset};
-use contract::{ProblemKind, routes};
+use contract::{ProblemKind, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -72,26 +72,22 @@ impl Command for Change {
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
-        let request = self.passwords(context).await?;
-        let owner = credential.owner(&api).await?;
-        let call = api.call(&routes::CHANGE_PASSWORD, &[]).bearer(&credential.bearer)?;
-        let call = call.tenant(Some(&owner.tenant)).user(owner.user).json(&request)?;
-        call.execute().await.map_err(with_change_remediation)?;
-        context.out().print(&ChangedPassword { changed: true, session_kept: true })
-    }
-}
-
-impl Change {
-    async fn passwords(self, context: &Context) -> Result<ChangePassword> {
-        let names = ["current password", "new password"];
-        if let Some([current_password, new_password]) = self.passwords.read(names).await? {
-            return Ok(ChangePassword { current_password, new_password });
+        let change = async |current_password: Secret, new_password: Secret| -> Result<()> {
+            let request = ChangePassword { current_password, new_password };
+            let owner = credential.owner(&api).await?;
+            let call = api.call(&routes::CHANGE_PASSWORD, &[]).bearer(&credential.bearer)?;
+            let call = call.tenant(Some(&owner.tenant)).user(owner.user).json(&request)?;
+            call.execute().await.map_err(with_change_remediation)
+        };
+        if let Some([current, new]) = self.passwords.read(["current password", "new password"]).await? {
+            change(current, new).await?;
+        } else {
+            let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
+            let current = prompt.secret("Current password", "current password", options).await?;
+            let send = async |new| change(current.clone(), new).await;
+            prompt.send_new_password(MIN_CHARACTERS, options, send).await?;
         }
-        let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
-        Ok(ChangePassword {
-            current_password: prompt.secret("Current password", "current password", options).await?,
-            new_password: prompt.new_password(MIN_CHARACTERS, options).await?,
-        })
+        context.out().print(&ChangedPassword { changed: true, session_kept: true })
     }
 }
 
@@ -188,20 +184,27 @@ impl Command for ConfirmResetCommand {
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);
         let token = prompt.token(self.token, "Reset token").await?;
-        let new_password = if let Some([password]) = self.password.read(["password"]).await? {
-            password
+        let confirm = async |new_password: Secret, revoke_api_keys: bool| -> Result<()> {
+            let request = ConfirmReset { token: token.clone(), new_password, revoke_api_keys };
+            api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await
+        };
+        let revokes_api_keys = async || -> Result<bool> {
+            let question = "Revoke the API keys that you created? Programs that use them stop working.";
+            Ok(self.revoke_api_keys || prompt.ask(question).await?)
+        };
+        if let Some([password]) = self.password.read(["password"]).await? {
+            confirm(password, revokes_api_keys().await?).await?;
         } else {
             prompt.require_available("new password", PasswordSource::OPTIONS)?;
             let inspect = InspectReset { token: token.clone() };
             let call = api.call(&routes::INSPECT_PASSWORD_RESET, &[]).json(&inspect)?;
             let InspectedReset { email, tenant_id, password_min_length, .. } = call.fetch().await?;
             context.out().notice(&format!("Password reset of {email} in tenant {tenant_id}."));
-            prompt.new_password(password_min_length, PasswordSource::OPTIONS).await?
-        };
-        let question = "Revoke the API keys that you created? Programs that use them stop working.";
-        let revoke_api_keys = self.revoke_api_keys || prompt.ask(question).await?;
-        let request = ConfirmReset { token, new_password, revoke_api_keys };
-        api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await?;
+            // Before the password, so that a rejected password repeats only its own questions.
+            let revoke = revokes_api_keys().await?;
+            let send = async |password| confirm(password, revoke).await;
+            prompt.send_new_password(password_min_length, PasswordSource::OPTIONS, send).await?;
+        }
         context.out().print(&ChangedPassword { changed: true, session_kept: false })?;
         context.out().notice("Next: svc auth login");
         Ok(())
