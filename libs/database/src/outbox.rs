@@ -55,6 +55,8 @@ pub struct OutboxMessage {
     pub attempts: i32,
     /// The fencing value of the claim.
     fence: Uuid,
+    /// The turn in which it was claimed: its tenant, or one that many tenants share.
+    turn: String,
 }
 
 /// A message that a transaction writes.
@@ -222,7 +224,15 @@ mod tests {
     fn row(message: &impl Serialize) -> OutboxMessage {
         let NewMessage { outbox_id, kind, payload, .. } = NewMessage::new(message).unwrap();
         let tenant_id = "acme".parse().unwrap();
-        OutboxMessage { outbox_id, tenant_id, kind, payload, attempts: 1, fence: Uuid::nil() }
+        OutboxMessage {
+            outbox_id,
+            tenant_id,
+            kind,
+            payload,
+            attempts: 1,
+            fence: Uuid::nil(),
+            turn: "acme".to_owned(),
+        }
     }
 
     #[test]

@@ -114,12 +114,35 @@ create table identity.outbox (
     dead_lettered_at timestamptz,
     last_error text,
     -- Messages with one key become one message with their number, until a relay claims it.
-    fold_key text
+    fold_key text,
+    -- The tenant, or `_`: messages take turns in the claim. Set by the trigger `outbox_turn`.
+    turn text not null
 );
 create unique index outbox_fold_key on identity.outbox (fold_key) where attempts = 0;
--- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.
-create index outbox_turn_idx on identity.outbox (kind, tenant_id, due_at) where dead_lettered_at is null;
-create index outbox_leased_idx on identity.outbox (tenant_id) where fence is not null;
+-- The claim visits the turns with a message of a kind, and the oldest message of a turn.
+create index outbox_turn_idx on identity.outbox (kind, turn, due_at) where dead_lettered_at is null;
+create index outbox_leased_idx on identity.outbox (turn) where fence is not null;
+
+-- A client can name any number of tenants and accounts that do not exist. Their messages share one turn, so that they do not
+-- delay those of others. Each message is checked, so the statement is the same for every account.
+create function identity.outbox_turn()
+returns trigger
+language plpgsql set search_path = '' as $$
+begin
+    new.turn := coalesce((
+        select tenants.tenant_id from identity.tenants
+        where tenants.tenant_id = new.tenant_id
+            and (new.kind <> 'mail_reset' or exists (
+                select from identity.users
+                where users.tenant_id = new.tenant_id
+                    and users.email_key = new.payload ->> 'email_key'
+                    and users.status = 'active'
+            ))
+    ), '_');
+    return new;
+end
+$$;
+create trigger outbox_turn before insert on identity.outbox for each row execute function identity.outbox_turn();
 
 -- Rate limits per client address, shared by all replicas (libs/ratelimit). Rows belong to addresses, not to tenants, so
 -- row-level security does not apply. Unlogged: each request writes, and losing the rows in a crash only resets the limits.
@@ -314,8 +337,8 @@ language sql stable set search_path = '' as $$
 $$;
 
 -- The relay delivers messages of all tenants. It claims messages that are due with a lease. Kinds come first in the given
--- order. Within a kind, tenants take turns in the order of their ids, beginning after `in_after`, so that the backlog of one tenant does not delay
--- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
+-- order. Within a kind, tenants take turns in the order of their ids, beginning after the turn `in_after`, so that the backlog of one tenant does
+-- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
 create function identity.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -325,34 +348,34 @@ create function identity.outbox_claim(
     in_share integer,
     in_after text
 )
-returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
+returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
 language plpgsql volatile security definer set search_path = '' as $$
 declare
     claimed integer := 0;
     next_kind text;
-    next_tenant text;
+    next_turn text;
     another_round boolean;
 begin
     foreach next_kind in array in_kinds loop
-        next_tenant := in_after;
+        next_turn := in_after;
         another_round := in_after <> '';
         while claimed < in_limit loop
-            select due.tenant_id into next_tenant
+            select due.turn into next_turn
             from identity.outbox as due
             where due.dead_lettered_at is null
                 and due.kind = next_kind
-                and due.tenant_id > next_tenant
+                and due.turn > next_turn
                 and due.due_at <= in_now
-            order by due.tenant_id
+            order by due.turn
             limit 1;
-            if next_tenant is null then
+            if next_turn is null then
                 exit when not another_round;
                 another_round := false;
-                next_tenant := '';
-            elsif not identity.outbox_is_held(next_tenant, next_kind) and (
+                next_turn := '';
+            elsif not identity.outbox_is_held(next_turn, next_kind) and (
                 select count(*) from identity.outbox as leased
                 where leased.fence is not null
-                    and leased.tenant_id = next_tenant
+                    and leased.turn = next_turn
                     and leased.kind = any(in_kinds)
                     and leased.due_at > in_now
             ) < in_share then
@@ -363,7 +386,7 @@ begin
                         select due.outbox_id from identity.outbox as due
                         where due.dead_lettered_at is null
                             and due.kind = next_kind
-                            and due.tenant_id = next_tenant
+                            and due.turn = next_turn
                             and due.due_at <= in_now
                         order by due.due_at
                         limit 1
@@ -371,7 +394,7 @@ begin
                     )
                     returning
                         message.outbox_id, message.tenant_id, message.kind, message.payload, message.attempts,
-                        message.fence;
+                        message.fence, message.turn;
                 if found then
                     claimed := claimed + 1;
                     another_round := true;
@@ -402,13 +425,13 @@ $$;
 -- The relay postpones the messages of a tenant that cannot be delivered for a while: the claimed message and those that no relay
 -- delivers now.
 create function identity.outbox_postpone(
-    in_outbox_id uuid, in_fence uuid, in_tenant_id text, in_kinds text[], in_due_at timestamptz, in_error text
+    in_outbox_id uuid, in_fence uuid, in_turn text, in_kinds text[], in_due_at timestamptz, in_error text
 )
 returns void
 language sql volatile security definer set search_path = '' as $$
     update identity.outbox
     set fence = null, due_at = in_due_at, last_error = in_error
-    where tenant_id = in_tenant_id
+    where turn = in_turn
         and kind = any(in_kinds)
         and due_at < in_due_at
         and dead_lettered_at is null

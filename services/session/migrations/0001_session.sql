@@ -508,7 +508,7 @@ create function session.outbox_claim(
     in_share integer,
     in_after text
 )
-returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid)
+returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
 language plpgsql volatile security definer set search_path = '' as $$
 declare
     claimed integer := 0;
@@ -554,7 +554,7 @@ begin
                     )
                     returning
                         message.outbox_id, message.tenant_id, message.kind, message.payload, message.attempts,
-                        message.fence;
+                        message.fence, message.tenant_id;
                 if found then
                     claimed := claimed + 1;
                     another_round := true;

@@ -91,17 +91,17 @@ impl<D: Deliver> Relay<D> {
         let mut stats_read: Option<Instant> = None;
         let mut woken = self.outbox().wake.subscribe();
         let mut deliveries = FuturesUnordered::new();
-        // The tenant of the last claim. Each relay has its own: the turns are fair in each, and so in all.
-        let mut last_tenant = String::new();
+        // The turn of the last claim. Each relay has its own: the turns are fair in each, and so in all.
+        let mut last_turn = String::new();
         while !tasks.stopping().is_cancelled() {
             if stats_read.is_none_or(|at| at.elapsed() >= STATS_INTERVAL) {
                 self.read_stats().await;
                 stats_read = Some(Instant::now());
             }
             let free = usize::from(self.concurrency) - deliveries.len();
-            let claimed = self.claim(free, &last_tenant).await;
+            let claimed = self.claim(free, &last_turn).await;
             if let Some(last) = claimed.last() {
-                last.tenant_id.as_str().clone_into(&mut last_tenant);
+                last.turn.clone_into(&mut last_turn);
             }
             // With free slots left, no further message is due.
             let is_idle = claimed.len() < free;
@@ -204,7 +204,7 @@ impl<D: Deliver> Relay<D> {
         Settlement::Retried { due_at: self.clock.now() + back_off, error: error.to_string() }
     }
 
-    /// Claims messages that are due, beginning with the tenant after the given one. None if the database is not available.
+    /// Claims messages that are due, beginning with the turn after the given one. None if the database is not available.
     async fn claim(&self, limit: usize, after: &str) -> Vec<OutboxMessage> {
         if limit == 0 {
             return Vec::new();
@@ -260,7 +260,7 @@ impl<D: Deliver> Relay<D> {
         Ok(())
     }
 
-    /// Postpones a message, and all messages of its tenant that no relay delivers now.
+    /// Postpones a message, and all messages of its turn that no relay delivers now.
     async fn postpone(
         &self,
         message: &OutboxMessage,
@@ -271,7 +271,7 @@ impl<D: Deliver> Relay<D> {
         sqlx::query(sqlx::AssertSqlSafe(postpone))
             .bind(message.outbox_id)
             .bind(message.fence)
-            .bind(message.tenant_id.as_str())
+            .bind(&message.turn)
             .bind(self.kinds)
             .bind(due_at)
             .bind(error)
@@ -289,6 +289,7 @@ fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
         payload: row.try_get("payload")?,
         attempts: row.try_get("attempts")?,
         fence: row.try_get("fence")?,
+        turn: row.try_get("turn")?,
     })
 }
 

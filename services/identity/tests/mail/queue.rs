@@ -1,5 +1,6 @@
 //! The order of mails: resets and notices before invites, tenants in turns, slow recipients next to others.
 
+use contract::Role;
 use serde_json::{Value, json};
 use sqlx::Row as _;
 use testkit::{MailServer, wait_until};
@@ -7,10 +8,14 @@ use testsystem::{TestSystem, TestUser};
 
 use super::{invite, system};
 
+/// Requests a reset of the administrator of a tenant.
 async fn request_reset(system: &TestSystem, tenant_id: &str) {
+    request_reset_of(system, tenant_id, &format!("admin@{tenant_id}.example")).await;
+}
+
+async fn request_reset_of(system: &TestSystem, tenant_id: &str, email: &str) {
     let client = system.client().header("X-Tenant-ID", tenant_id);
-    let body = json!({ "email": format!("admin@{tenant_id}.example") });
-    client.post("/auth/password/reset", &body).await.expect_empty(204);
+    client.post("/auth/password/reset", &json!({ "email": email })).await.expect_empty(204);
 }
 
 async fn invite_many(admin: &TestUser, name: &str, count: usize) {
@@ -92,7 +97,7 @@ async fn tenants_with_queued_invites_take_turns() {
 
 /// Claims as a relay and returns the tenants and payloads in the order of the claim.
 async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, after: &str) -> Vec<String> {
-    let database = system.database.pool("svc_identity").unwrap();
+    let mut connection = system.database.superuser().await.unwrap();
     let rows = sqlx::query(
         "select * from identity.outbox_claim(gen_random_uuid(), now(), now() + interval '1 minute', $1, $2, $3, $4)",
     )
@@ -100,7 +105,7 @@ async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, afte
     .bind(kinds)
     .bind(share)
     .bind(after)
-    .fetch_all(database.pool())
+    .fetch_all(&mut connection)
     .await
     .unwrap();
     rows.iter().map(|row| format!("{}{}", row.get::<String, _>(1), row.get::<Value, _>(3))).collect()
@@ -109,6 +114,9 @@ async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, afte
 #[tokio::test]
 async fn a_claim_takes_the_kinds_in_order_and_the_tenants_in_turns_up_to_their_share() {
     let system = TestSystem::start().await.unwrap();
+    for tenant_id in ["a", "b", "c"] {
+        system.create_tenant(tenant_id).await;
+    }
     system
         .run_sql(
             "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
@@ -133,4 +141,26 @@ async fn a_claim_takes_the_kinds_in_order_and_the_tenants_in_turns_up_to_their_s
         ["b1", "c1"],
         "`a` has two leases that are not expired"
     );
+}
+
+#[tokio::test]
+async fn resets_of_made_up_tenants_and_accounts_share_one_turn() {
+    let system = TestSystem::start_with(&[("SVC_LIMIT_RESET", "off")]).await.unwrap();
+    let beta = system.create_tenant("beta").await;
+    let disabled = system.add_user(&beta, "disabled@beta.example", Role::Member).await;
+    let disable = json!({ "status": "disabled" });
+    beta.client.patch(&format!("/users/{}", disabled.user.user_id), &disable).await.expect::<Value>(200);
+    // Stops the relay.
+    system.run_sql("revoke execute on function identity.outbox_claim from svc_identity").await;
+    for n in 0..20 {
+        request_reset(&system, &format!("a-made-up-{n}")).await;
+        request_reset(&system, &format!("z-made-up-{n}")).await;
+        request_reset_of(&system, "beta", &format!("made-up-{n}@beta.example")).await;
+    }
+    request_reset_of(&system, "beta", "disabled@beta.example").await;
+    request_reset(&system, "beta").await;
+    let claimed = claim(&system, &["mail_reset"], 100, 2, "").await;
+    assert_eq!(claimed.len(), 3, "two leases of the shared turn, and one of `beta`: {claimed:?}");
+    assert!(claimed[0].starts_with("a-made-up-0"), "{claimed:?}");
+    assert!(claimed[1].contains("admin@beta.example"), "in the first round: {claimed:?}");
 }
