@@ -331,10 +331,10 @@ impl Shared {
             };
             match connected {
                 Ok((link, receiver)) => {
-                    link.run(&self, receiver, &stop).await;
+                    let reason = link.run(&self, receiver, &stop).await;
                     attempts.connection_lost();
                     if !stop.is_cancelled() {
-                        tracing::warn!(stream = &*self.name, "NATS connection lost; reconnecting");
+                        tracing::warn!(stream = &*self.name, reason, "NATS connection lost; reconnecting");
                     }
                 }
                 // Logged once per outage.

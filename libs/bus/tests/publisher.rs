@@ -8,9 +8,10 @@ mod broker;
 use std::time::Duration;
 
 use broker::{Broker, SECOND, acme, deadline, event};
-use bus::{Ack, AuditSubject, InFlight, Message, PublishError, PublishLimits};
+use bus::{Ack, AuditSubject, Config, InFlight, Message, PublishError, PublishLimits, Publisher};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use service::telemetry::Metrics;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
@@ -140,6 +141,23 @@ async fn unresponsive_server_makes_publishing_unavailable_until_it_recovers() ->
     assert!(started_at.elapsed() < Duration::from_millis(100));
     broker.server.resume()?;
     timeout(10 * SECOND, publisher.ready()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn server_without_an_available_stream_is_replaced_by_another_one() -> anyhow::Result<()> {
+    let (without_stream, mut broker) = (Broker::without_streams().await?, Broker::start().await?);
+    broker.server.stop();
+    let mut probes =
+        bus::connect(&without_stream.config()).await?.subscribe("$JS.API.STREAM.INFO.UDM").await?;
+    let config = Config::new(format!("{},{}", without_stream.server.url, broker.server.url), "test");
+    let limits = PublishLimits::default();
+    let publisher = Publisher::start(config, "UDM", limits, &Metrics::new("test"), &broker.tasks)?;
+    assert!(timeout(10 * SECOND, probes.next()).await?.is_some());
+    broker.server.restart().await?;
+    // The client library selects a server at random.
+    timeout(testkit::DEADLINE, publisher.ready()).await?;
+    publisher.publish(&acme(), event("e", b"{}"), deadline(5)).await?;
     Ok(())
 }
 

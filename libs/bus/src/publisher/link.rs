@@ -26,6 +26,10 @@ use crate::message::Message;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval and timeout of stream probes.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of probes without an available stream after which the connection is dropped: the server can be cut off from the leaders
+/// of the streams, and another one not. At this time, the messages in flight are close to their
+/// deadlines.
+const MAX_FAILED_PROBES: u32 = 5;
 /// Maximum number of replies that are processed under one lock.
 const REPLY_CHUNK: usize = 256;
 /// Capacity for replies to messages that are no longer in flight. A reply beyond the capacity would be lost.
@@ -174,19 +178,26 @@ impl Link {
         }
     }
 
-    /// Serves the connection until it breaks, or until `stop` is cancelled and no message is in flight.
-    pub(super) async fn run(self: &Arc<Self>, shared: &Shared, receiver: Receiver, stop: &CancellationToken) {
+    /// Serves the connection until it breaks or no stream is available, or until `stop` is cancelled and no message is in flight.
+    /// Returns the reason.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        shared: &Shared,
+        receiver: Receiver,
+        stop: &CancellationToken,
+    ) -> &'static str {
         let Receiver { replies, mut outgoing, broken } = receiver;
-        tokio::select! {
-            () = broken.cancelled() => {}
-            () = self.settle_messages(shared, replies, stop) => {}
-            () = self.forward(&mut outgoing) => {}
-            () = self.probe(shared) => {}
-        }
+        let reason = tokio::select! {
+            () = broken.cancelled() => "connection lost",
+            () = self.settle_messages(shared, replies, stop) => "connection closed",
+            () = self.forward(&mut outgoing) => "connection closed",
+            () = self.probe(shared) => "no stream available",
+        };
         shared.disconnect();
         for exchange in self.pending.close_and_remove_all() {
             exchange.fail(&PublishError::Unavailable);
         }
+        reason
     }
 
     /// Settles messages by their replies or deadlines.
@@ -248,11 +259,13 @@ impl Link {
         }
     }
 
-    /// Queries the streams every second, and enables publishing to those that have a leader.
+    /// Queries the streams every second, and enables publishing to those that have a leader. Ends when no stream is available for
+    /// several probes.
     async fn probe(self: &Arc<Self>, shared: &Shared) {
         let mut tick = interval(PROBE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        let mut failed = 0;
+        while failed < MAX_FAILED_PROBES {
             tick.tick().await;
             let responsive = join_all(shared.targets.iter().map(|target| self.probe_stream(target))).await;
             let open = !self.pending.is_closed();
@@ -264,8 +277,9 @@ impl Link {
                     tracing::info!(stream = &*target.name, available, "stream availability changed");
                 }
             }
+            let any = shared.targets.iter().any(|target| target.is_available());
+            failed = if any || !open { 0 } else { failed + 1 };
             if changed {
-                let any = shared.targets.iter().any(|target| target.is_available());
                 shared.link.send_replace(any.then(|| Arc::clone(self)));
             }
         }
