@@ -57,8 +57,6 @@ impl ApiUser {
 
 /// A client of the API without credentials.
 pub fn api_client(base_url: &str) -> Client {
-    // Fails when another test of this process has installed the same provider.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     Client::new(base_url)
 }
 

@@ -6,16 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream::Stream};
-use serde_json::json;
-use testkit::{Client, TestResponse, wait_until, within};
+use serde_json::{Value, json};
+use testkit::{Client, TestResponse, join_all, wait_until, within};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const PRODUCERS: usize = 3;
 /// The limit for each response, also during an outage.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause of a producer between two requests.
+/// The pause of a producer after a request, per event.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The number of events in a batch.
+const BATCH: u32 = 20;
+/// The number of messages that are read at the same time.
+const READS: usize = 256;
 
 /// Producers that send each event until it is acknowledged.
 pub struct Producers {
@@ -31,11 +35,21 @@ struct Counts {
 }
 
 impl Producers {
-    /// Starts the producers. Each event has its own id. A response must be 202, or 503 with `Retry-After`.
+    /// Starts producers of single events. Each event has its own id. A response must be 202, or 503 with `Retry-After`.
     pub fn start(client: &Client) -> Self {
+        Self::spawn((0..PRODUCERS).map(|number| Producer::new(number, 1, std::slice::from_ref(client))))
+    }
+
+    /// Starts producers of single events and of batches, distributed among the clients. After an error, a producer continues with
+    /// the next client.
+    pub fn start_with_batches(clients: &[Client]) -> Self {
+        let sizes = [1, 1, BATCH, BATCH];
+        Self::spawn((0..).zip(sizes).map(|(number, size)| Producer::new(number, size, clients)))
+    }
+
+    fn spawn(producers: impl Iterator<Item = Producer>) -> Self {
         let counts = Arc::new(Counts::default());
-        let tasks =
-            (0..PRODUCERS).map(|number| produce(number, client.clone(), Arc::clone(&counts))).collect();
+        let tasks = producers.map(|producer| producer.run(Arc::clone(&counts))).collect();
         Self { counts, tasks }
     }
 
@@ -73,22 +87,89 @@ impl Producers {
     }
 }
 
-async fn produce(number: usize, client: Client, counts: Arc<Counts>) -> Vec<String> {
-    let mut ids = Vec::new();
-    while !counts.stop.load(Relaxed) {
-        let id = format!("{number}-{}", ids.len());
-        let event = json!({ "source_id": "s", "event_id": id });
-        let response = within(RESPONSE_TIMEOUT, "an event", client.post("/events", &event)).await;
-        if response.status == 202 {
-            ids.push(id);
-            counts.acknowledged.fetch_add(1, Relaxed);
-        } else {
-            expect_unavailable(&response);
-            counts.rejected.fetch_add(1, Relaxed);
-        }
-        sleep(PAUSE).await;
+struct Producer {
+    number: usize,
+    /// The number of events in a request.
+    size: u32,
+    clients: Vec<Client>,
+}
+
+impl Producer {
+    fn new(number: usize, size: u32, clients: &[Client]) -> Self {
+        Self { number, size, clients: clients.to_vec() }
     }
-    ids
+
+    async fn run(self, counts: Arc<Counts>) -> Vec<String> {
+        let (mut acknowledged, mut waiting) = (Vec::new(), Vec::new());
+        let mut clients = self.clients.iter().cycle().skip(self.number);
+        let mut client = clients.next().unwrap();
+        while !counts.stop.load(Relaxed) {
+            while waiting.len() < self.size as usize {
+                waiting.push(format!("{}-{}", self.number, acknowledged.len() + waiting.len()));
+            }
+            let rejected = if self.size == 1 {
+                send_event(client, &waiting[0]).await
+            } else {
+                send_batch(client, &waiting).await
+            };
+            let accepted: Vec<_> = waiting.extract_if(.., |id| !rejected.contains(id)).collect();
+            counts.acknowledged.fetch_add(accepted.len(), Relaxed);
+            acknowledged.extend(accepted);
+            if !rejected.is_empty() {
+                counts.rejected.fetch_add(1, Relaxed);
+                client = clients.next().unwrap();
+            }
+            sleep(PAUSE * self.size).await;
+        }
+        acknowledged
+    }
+}
+
+/// Sends an event. Returns the rejected ids.
+async fn send_event(client: &Client, id: &str) -> Vec<String> {
+    let event = json!({ "source_id": "s", "event_id": id });
+    let response = within(RESPONSE_TIMEOUT, "an event", client.post("/events", &event)).await;
+    if response.status == 202 {
+        return Vec::new();
+    }
+    expect_unavailable(&response);
+    vec![id.to_owned()]
+}
+
+/// Sends a batch. Returns the rejected ids.
+async fn send_batch(client: &Client, ids: &[String]) -> Vec<String> {
+    let events: Vec<_> = ids.iter().map(|id| json!({ "source_id": "s", "event_id": id })).collect();
+    let response = within(RESPONSE_TIMEOUT, "a batch", client.post("/events/batch", &events)).await;
+    let body = response.json();
+    let Some(results) = body["results"].as_array() else {
+        expect_unavailable(&response);
+        return ids.to_vec();
+    };
+    let rejected = results.iter().filter(|result| result["status"] != "accepted");
+    let rejected: Vec<_> =
+        rejected.inspect(|result| assert_eq!(result["retryable"], true, "{response}")).collect();
+    let status = match rejected.len() {
+        0 => 202,
+        all if all == ids.len() => 503,
+        _ => 207,
+    };
+    assert_eq!(response.status, status, "{response}");
+    assert_eq!(response.headers.contains_key("retry-after"), status != 202, "{response}");
+    let id = |result: &Value| result["event_id"].as_str().unwrap().to_owned();
+    rejected.into_iter().map(id).collect()
+}
+
+/// Sends new events and batches at the same time. Each response must be 503 with `Retry-After`.
+pub async fn expect_rejected_events(client: &Client, name: &str) {
+    let requests = (0..4).map(async |number| {
+        let ids: Vec<_> = (0..BATCH).map(|index| format!("{name}-{number}-{index}")).collect();
+        if number % 2 == 0 {
+            assert_eq!(send_event(client, &ids[0]).await, ids[..1]);
+        } else {
+            assert_eq!(send_batch(client, &ids).await, ids);
+        }
+    });
+    join_all(requests).await;
 }
 
 /// Expects a problem document with status 503 and `Retry-After`.
@@ -118,12 +199,24 @@ impl EventStream {
     /// The number of messages by event id.
     pub async fn event_ids(&mut self) -> HashMap<String, usize> {
         let state = self.0.info().await.unwrap().state.clone();
+        let sequences: Vec<_> = (state.first_sequence..=state.last_sequence).collect();
         let mut ids = HashMap::new();
-        for sequence in state.first_sequence..=state.last_sequence {
-            let message = self.0.get_raw_message(sequence).await.unwrap();
-            let id = message.headers.get("ce-id").unwrap().to_string();
-            *ids.entry(id).or_default() += 1;
+        for chunk in sequences.chunks(READS) {
+            for message in join_all(chunk.iter().map(|sequence| self.0.get_raw_message(*sequence))).await {
+                let id = message.unwrap().headers.get("ce-id").unwrap().to_string();
+                *ids.entry(id).or_default() += 1;
+            }
         }
         ids
+    }
+
+    /// Expects that the stream contains each acknowledged event, and no event twice.
+    pub async fn expect_each_once(&mut self, acknowledged: &[String]) {
+        let ids = self.event_ids().await;
+        let lost: Vec<_> = acknowledged.iter().filter(|id| !ids.contains_key(id.as_str())).collect();
+        let total = acknowledged.len();
+        assert!(lost.is_empty(), "{} of {total} acknowledged events are lost: {lost:?}", lost.len());
+        let duplicates: Vec<_> = ids.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(duplicates.is_empty(), "{duplicates:?}");
     }
 }

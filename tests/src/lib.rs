@@ -15,9 +15,9 @@ mod svc;
 
 pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail};
 pub use environment::{program, required_variable, tools, variable};
-pub use events::{EventStream, Producers};
+pub use events::{EventStream, Producers, expect_rejected_events};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
 pub use proxy::Proxy;
-pub use services::{ALL_SERVICES, Service, Services};
+pub use services::{ALL_SERVICES, Broker, Service, Services};
 pub use standalone::{BlockedServer, Installation, Pids, Run, RunFile, Server};
 pub use svc::{Svc, SvcOutput};

@@ -7,7 +7,7 @@ use contract::paths::Upstream;
 use rustix::process::Signal;
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use testkit::{LIMITS_OFF, NatsServer, TestDatabase, wait_until};
+use testkit::{LIMITS_OFF, NatsCluster, NatsServer, TestDatabase, wait_until};
 
 use crate::environment::program;
 use crate::proxy::free_address;
@@ -20,10 +20,28 @@ const SCHEMAS: &str = include_str!("../../deploy/postgres/schemas.sql");
 const SERVICE_TOKEN: &str = "a-service-token-for-tests-of-32-or-more";
 const LIMITER_KEY: &str = "a-limiter-key-for-tests-of-32-or-more";
 
+/// A broker that the services use.
+pub trait Broker {
+    /// The URLs for clients, separated by commas.
+    fn url(&self) -> &str;
+}
+
+impl Broker for NatsServer {
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Broker for NatsCluster {
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
 /// A database, a broker, and the addresses of the services. No service runs yet.
-pub struct Services {
+pub struct Services<B = NatsServer> {
     /// The broker.
-    pub nats: NatsServer,
+    pub nats: B,
     /// The platform token.
     pub platform_token: String,
     /// The address of the proxy.
@@ -55,9 +73,14 @@ pub struct Service {
 impl Services {
     /// Creates a broker and a database with empty schemas.
     pub async fn prepare() -> Self {
-        // Fails when another test of this process has installed the same provider.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let (database, nats) = tokio::try_join!(TestDatabase::create(), NatsServer::start()).unwrap();
+        Self::prepare_with(NatsServer::start().await.unwrap()).await
+    }
+}
+
+impl<B: Broker> Services<B> {
+    /// Creates a database with empty schemas, and this broker.
+    pub async fn prepare_with(nats: B) -> Self {
+        let database = TestDatabase::create().await.unwrap();
         let mut superuser = database.superuser().await.unwrap();
         let reset = format!("drop schema identity cascade; drop schema session cascade; {SCHEMAS}");
         sqlx::raw_sql(sqlx::AssertSqlSafe(reset)).execute(&mut superuser).await.unwrap();
@@ -91,7 +114,7 @@ impl Services {
             command.env(name, address.to_string());
         }
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
-        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", &self.nats.url);
+        command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", self.nats.url());
         command.envs(LIMITS_OFF);
         match service {
             Upstream::Identity => {
@@ -153,7 +176,12 @@ impl Services {
 
     /// Starts a second process of a service.
     pub fn start_second(&self, service: Upstream) -> Service {
-        self.start_at(service, Listeners::choose(), &format!("second-{}", service.name()), &[])
+        self.start_second_with(service, &[])
+    }
+
+    /// Starts a second process of a service with additional variables.
+    pub fn start_second_with(&self, service: Upstream, variables: &[(&str, &str)]) -> Service {
+        self.start_at(service, Listeners::choose(), &format!("second-{}", service.name()), variables)
     }
 
     fn start_at(

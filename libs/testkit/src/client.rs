@@ -13,6 +13,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// An HTTP client without TLS. It loads no certificates, which takes 200 ms in an unoptimised build.
 pub fn plain_http() -> reqwest::Client {
+    // Fails when the process has installed the same provider before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(REQUEST_TIMEOUT);
     builder.build().expect("valid client settings")
 }

@@ -13,7 +13,7 @@ mod wait;
 
 pub use client::{Client, TestResponse};
 pub use futures::future::join_all;
-pub use nats::NatsServer;
+pub use nats::{NatsCluster, NatsServer};
 pub use postgres::TestDatabase;
 pub use smtp::MailServer;
 pub use wait::{DEADLINE, wait_until, within};

@@ -12,6 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::guarded;
 
+mod cluster;
+mod forwarder;
+
+pub use cluster::NatsCluster;
+
 /// How long the server may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
@@ -33,11 +38,16 @@ impl NatsServer {
 
     /// Starts the binary with additional configuration, for example users and their permissions.
     pub async fn start_with(configuration: &str) -> anyhow::Result<Self> {
+        Self::launch(&standalone(configuration)).await
+    }
+
+    /// Starts the binary with a complete configuration.
+    async fn launch(configuration: &str) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new().prefix("nats-").tempdir()?;
         configure(home.path(), configuration)?;
         let guard = spawn(home.path(), "-1")?;
         let mut server = Self { url: String::new(), port: 0, guard: Some(guard), home };
-        server.port = server.announced_port().await?;
+        server.port = server.announced_port("nats").await?;
         server.url = format!("nats://127.0.0.1:{}", server.port);
         Ok(server)
     }
@@ -81,7 +91,7 @@ impl NatsServer {
 
     /// Replaces the additional configuration without a restart.
     pub fn reload(&self, configuration: &str) -> anyhow::Result<()> {
-        configure(self.home.path(), configuration)?;
+        configure(self.home.path(), &standalone(configuration))?;
         self.signal("HUP")
     }
 
@@ -108,11 +118,11 @@ impl NatsServer {
         Ok(())
     }
 
-    /// The port that the server chose. The server writes it to a file when it listens.
-    async fn announced_port(&self) -> anyhow::Result<u16> {
+    /// The port that the server chose for a protocol. The server writes all ports to a file when it listens.
+    async fn announced_port(&self, protocol: &str) -> anyhow::Result<u16> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            if let Some(port) = read_port(self.home.path()) {
+            if let Some(port) = read_port(self.home.path(), protocol) {
                 return Ok(port);
             }
             self.check_deadline(deadline)?;
@@ -137,9 +147,13 @@ impl Drop for NatsServer {
     }
 }
 
-/// Writes the configuration file, which must not be empty.
+/// The configuration of a server without a cluster. It must not be empty.
+fn standalone(configuration: &str) -> String {
+    format!("server_name: test\n{configuration}\n")
+}
+
 fn configure(home: &Path, configuration: &str) -> std::io::Result<()> {
-    std::fs::write(home.join("server.conf"), format!("server_name: test\n{configuration}\n"))
+    std::fs::write(home.join("server.conf"), configuration)
 }
 
 fn spawn(home: &Path, port: &str) -> anyhow::Result<Child> {
@@ -155,9 +169,9 @@ fn binary() -> OsString {
     std::env::var_os("SVC_TEST_NATS_SERVER").unwrap_or_else(|| "nats-server".into())
 }
 
-fn read_port(home: &Path) -> Option<u16> {
+fn read_port(home: &Path, protocol: &str) -> Option<u16> {
     let entries = std::fs::read_dir(home).ok()?;
     let file = entries.flatten().find(|entry| entry.path().extension().is_some_and(|end| end == "ports"))?;
     let ports: serde_json::Value = serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok()?;
-    ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
+    ports[protocol][0].as_str()?.rsplit_once(':')?.1.parse().ok()
 }

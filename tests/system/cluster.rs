@@ -1,0 +1,154 @@
+//! A cluster of three nats-servers in which each stream has three replicas, with faults under load: no acknowledged event is lost,
+//! no event is stored twice, and ingest accepts events again by itself.
+
+use contract::paths::Upstream;
+use e2e::{
+    ALL_SERVICES, ApiUser, EventStream, Producers, Service, Services, api_client, expect_rejected_events,
+};
+use serde_json::json;
+use testkit::{Client, NatsCluster, wait_until};
+
+const STREAM: &str = "UDM";
+
+/// All services with a cluster, and a user.
+struct System {
+    services: Services<NatsCluster>,
+    durability: &'static str,
+    user: ApiUser,
+    ingest: Service,
+    others: Vec<Service>,
+}
+
+impl System {
+    /// `configuration` is for each node.
+    async fn start(durability: &'static str, configuration: &str) -> Self {
+        let cluster = NatsCluster::start_with(configuration).await.unwrap();
+        let services = Services::prepare_with(cluster).await;
+        services.migrate_all().await;
+        let variables = [("SVC_NATS_DURABILITY", durability), ("SVC_STREAM_REPLICAS", "3")];
+        let mut running = ALL_SERVICES.map(|service| match service {
+            Upstream::Ingest => services.start_with(service, &variables),
+            Upstream::Identity | Upstream::Session => services.start(service),
+        });
+        for service in &mut running {
+            service.wait_until_ready().await;
+        }
+        let proxy = services.start_proxy().await;
+        let user = ApiUser::create_acme(&proxy.base_url, &services.platform_token, "ada@acme.example").await;
+        let [identity, session, ingest] = running;
+        Self { services, durability, user, ingest, others: vec![identity, session] }
+    }
+
+    /// Starts another process of ingest, which uses only this node. Returns a client.
+    async fn start_ingest_at(&mut self, node: usize) -> Client {
+        let url = self.services.nats.node(node).url.clone();
+        let variables =
+            [("SVC_NATS_DURABILITY", self.durability), ("SVC_STREAM_REPLICAS", "3"), ("SVC_NATS_URL", &url)];
+        let mut ingest = self.services.start_second_with(Upstream::Ingest, &variables);
+        ingest.wait_until_ready().await;
+        let client = self.client(&ingest);
+        self.others.push(ingest);
+        client
+    }
+
+    fn client(&self, ingest: &Service) -> Client {
+        api_client(&format!("http://{}", ingest.address)).bearer(&self.user.token)
+    }
+
+    /// The leader of the stream, as the node `asked` knows it.
+    async fn leader(&self, asked: usize) -> usize {
+        wait_until("the stream has a leader", || self.services.nats.leader(STREAM, asked)).await
+    }
+
+    /// Kills the leader of the stream and restarts it after another one was elected. Returns its number.
+    async fn kill_the_leader(&mut self, producers: &mut Producers) -> usize {
+        let killed = self.leader(0).await;
+        self.services.nats.node(killed).stop();
+        producers.wait_for_rejected(1).await;
+        producers.wait_for_acknowledged(100).await;
+        self.services.nats.restart(killed).await.unwrap();
+        self.services.nats.wait_until_healthy().await;
+        killed
+    }
+
+    /// Isolates the leader of the stream, and connects it again. One process of ingest uses only this node, and the other one all
+    /// nodes. A producer sends an event that one of them rejects to the other one.
+    async fn isolate_the_leader(&mut self) -> Producers {
+        let leader = self.leader(0).await;
+        let other = NatsCluster::others(leader).next().unwrap();
+        let isolated = self.start_ingest_at(leader).await;
+        let clients = [self.client(&self.ingest), isolated.clone()];
+        let mut producers = Producers::start_with_batches(&clients);
+        producers.wait_for_acknowledged(100).await;
+
+        self.services.nats.isolate(leader);
+        expect_rejected_events(&isolated, "first").await;
+        wait_until("the majority has a leader", async || {
+            self.services.nats.leader(STREAM, other).await.filter(|elected| *elected != leader)
+        })
+        .await;
+        producers.wait_for_acknowledged(100).await;
+        expect_rejected_events(&isolated, "second").await;
+
+        self.services.nats.heal();
+        for client in &clients {
+            expect_accepted_again(client).await;
+        }
+        producers.wait_for_acknowledged(100).await;
+        self.services.nats.wait_until_healthy().await;
+        producers
+    }
+
+    async fn stop_and_check(&self, producers: Producers) {
+        let acknowledged = producers.stop().await;
+        self.services.nats.wait_until_healthy().await;
+        EventStream::connect(&self.services.nats.url).await.expect_each_once(&acknowledged).await;
+    }
+}
+
+async fn expect_accepted_again(client: &Client) {
+    wait_until("an event is accepted", async || {
+        let response = client.post("/events", &json!({ "source_id": "s" })).await;
+        (response.status == 202).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_killed_leader_or_a_paused_follower_events_are_accepted_and_without_a_majority_rejected() {
+    let mut system = System::start("standard", "").await;
+    let mut producers = Producers::start_with_batches(&[system.client(&system.ingest)]);
+    producers.wait_for_acknowledged(100).await;
+
+    let follower = system.kill_the_leader(&mut producers).await;
+    system.services.nats.node(follower).pause().unwrap();
+    producers.wait_for_acknowledged(100).await;
+    system.services.nats.node(follower).resume().unwrap();
+    system.services.nats.wait_until_healthy().await;
+
+    let leader = system.leader(0).await;
+    for follower in NatsCluster::others(leader) {
+        system.services.nats.node(follower).pause().unwrap();
+    }
+    expect_rejected_events(&system.client(&system.ingest), "no-majority").await;
+    for follower in NatsCluster::others(leader) {
+        system.services.nats.node(follower).resume().unwrap();
+    }
+    producers.wait_for_acknowledged(100).await;
+    system.stop_and_check(producers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_isolated_leader_acknowledges_nothing_and_the_majority_continues() {
+    let mut system = System::start("standard", "").await;
+    let producers = system.isolate_the_leader().await;
+    system.stop_and_check(producers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_event_of_an_atomic_batch_is_lost_or_stored_twice_with_an_isolated_or_killed_leader() {
+    let mut system = System::start("strict", "jetstream { sync_interval: always }").await;
+    let mut producers = system.isolate_the_leader().await;
+    system.kill_the_leader(&mut producers).await;
+    system.stop_and_check(producers).await;
+}
