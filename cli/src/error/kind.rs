@@ -126,6 +126,7 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::LastAdmin => "Make another user an administrator first: `svc users set-role`.",
         P::TooManyApiKeys => "Revoke an unused key with `svc api-keys revoke`.",
         P::TooManyInvites => "Revoke pending invites with `svc invites revoke`.",
+        P::TooManyUsers => "Ask the platform administrator to invite the person or to raise the limit.",
         P::MailUnavailable => "Pass `--delivery response` to get the token in the output.",
         P::ValidationFailed => "Correct the fields that the message names.",
         P::EventIdConflict => "Give each event of a source its own event_id.",

@@ -118,6 +118,7 @@ problems! {
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
     TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites", "Revoke pending invites, or wait until they are accepted or expire.";
+    TooManyUsers = "too_many_users", 409, "The tenant has too many users", "Ask the platform administrator to invite the person or to raise `SVC_MAX_USERS`.";
     MailUnavailable = "mail_unavailable", 409, "E-mail is not configured", "Request the token in the response with `\"delivery\": \"response\"`, or configure e-mail.";
     ConsumerExists = "consumer_exists", 409, "A consumer with another definition has this name", "Choose another name, or delete the existing consumer.";
     EventIdConflict = "event_id_conflict", 409, "Another event in the batch has the same id", "Use a different event id for each event of a source.";

@@ -49,6 +49,7 @@ pub(crate) struct App {
     pub(crate) breach_set: Option<Arc<BreachSet>>,
     pub(crate) invite_ttl: TimeDelta,
     pub(crate) max_pending_invites: i64,
+    pub(crate) max_users: i64,
     pub(crate) reset_ttl: TimeDelta,
     pub(crate) can_mail: bool,
     /// The public origin.

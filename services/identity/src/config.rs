@@ -55,6 +55,9 @@ service::variables! {
         /// Pending invites that a tenant can have.
         pub(crate) max_pending_invites: i64 =
             Variable::new("SVC_MAX_PENDING_INVITES", "number, 1 to 100000").default("1000").between(1, 100_000),
+        /// Users that a tenant can have, including invited and disabled ones.
+        pub(crate) max_users: i64 =
+            Variable::new("SVC_MAX_USERS", "number, 1 to 10000000").default("100000").between(1, 10_000_000),
         /// Lifetime of a password reset.
         pub(crate) reset_ttl: Duration = Variable::new("SVC_RESET_TTL", "duration, 5m to 1h")
             .default("30m")

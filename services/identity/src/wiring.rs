@@ -114,6 +114,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         public_url: config.public_url.clone(),
         max_pending_invites: config.max_pending_invites,
+        max_users: config.max_users,
         can_mail: config.mail.delivery.is_some(),
         platform_secret: config.platform_secret,
         service_secret: config.service_secret,

@@ -48,7 +48,7 @@ routes! {
     /// e-mail. An address that looks like the address of another user is rejected with `user_exists`.
     ///
     /// At most three invites are mailed to one address within an hour, over all tenants; the next one is 429 `rate_limited`.
-    /// The invites of a tenant per hour and its pending invites are limited too.
+    /// The invites of a tenant per hour, its pending invites and its users are limited too.
     INVITE_USER = Route::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
@@ -60,6 +60,7 @@ routes! {
             ProblemKind::UserExists,
             ProblemKind::InvitePending,
             ProblemKind::TooManyInvites,
+            ProblemKind::TooManyUsers,
             ProblemKind::MailUnavailable,
         ]);
 

@@ -331,6 +331,7 @@ impl Work<'_> {
                 user.user_id
             }
             None => {
+                self.require_user_limit().await?;
                 let user_id = UserId::generate();
                 let inserted = user::insert_invited(self, user_id, email, *role).await;
                 inserted.map_err(pending_or_failed)?;
@@ -360,6 +361,15 @@ impl Work<'_> {
         });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
         Ok(body(invite, token.as_ref()))
+    }
+
+    /// Requires that the tenant can have another user. Requests at the same time can exceed the maximum by their number.
+    async fn require_user_limit(&mut self) -> Result<(), Problem> {
+        let max = self.app.max_users;
+        if self.actor() == Actor::PlatformAdmin || user::count(self, max).await? < max {
+            return Ok(());
+        }
+        Err(Problem::new(ProblemKind::TooManyUsers).detail(format!("The tenant has {max} users.")))
     }
 
     /// Sends the mail of an invite, unless its recipient already has the maximum.

@@ -163,6 +163,16 @@ pub(crate) async fn insert_invited(
     Ok(())
 }
 
+/// Counts the users of the tenant, at most up to `limit`.
+pub(crate) async fn count(tx: &mut TenantTx, limit: i64) -> Result<i64, Error> {
+    let count = sqlx::query_scalar!(
+        r#"-- user.count
+        select count(*) as "count!" from (select from identity.users limit $1) as users"#,
+        limit
+    );
+    Ok(count.fetch_one(tx.connection()).await?)
+}
+
 /// Updates an invited user to the role and the address of a newer invite.
 pub(crate) async fn mark_reinvited(
     tx: &mut TenantTx,

@@ -263,6 +263,28 @@ async fn the_pending_invites_of_a_tenant_are_limited() {
 }
 
 #[tokio::test]
+async fn the_users_of_a_tenant_are_limited_except_for_the_platform_administrator() {
+    let system = TestSystem::start_with(&[("SVC_MAX_USERS", "2")]).await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let invite = async |client: &testkit::Client, name: &str| {
+        let body = json!({ "email": format!("{name}@acme.example"), "delivery": "response" });
+        client.post("/users/invite", &body).await
+    };
+    let ada: Invite = invite(&admin.client, "ada").await.expect(201);
+    let problem = invite(&admin.client, "ben").await.expect_problem(409, "too_many_users");
+    assert_eq!(problem.detail, "The tenant has 2 users.");
+    admin.client.delete(&format!("/users/invites/{}", ada.invite_id)).await.expect_empty(204);
+    // A new invite of an invited user adds no user.
+    invite(&admin.client, "ben").await.expect::<Invite>(201);
+    system.run_sql("update identity.invites set expires_at = now() where status = 'pending'").await;
+    invite(&admin.client, "ben").await.expect::<Invite>(201);
+    let platform = system.platform_admin().header("X-Tenant-ID", "acme");
+    invite(&platform, "cora").await.expect::<Invite>(201);
+    invite(&admin.client, "dan").await.expect_problem(409, "too_many_users");
+    invite(&other.client, "dan").await.expect::<Invite>(201);
+}
+
+#[tokio::test]
 async fn revoking_an_invite_deletes_its_user() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
