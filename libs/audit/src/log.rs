@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use database::TenantTx;
+use database::outbox::Fold;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
@@ -85,6 +86,9 @@ pub(crate) struct Record {
     /// The number of events, if the record represents several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) count: Option<u64>,
+    /// The source addresses of the events, if the record represents several. Only their number is published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) members: Vec<String>,
 }
 
 /// A failed attempt at a password, with a tenant from an unverified header.
@@ -111,14 +115,16 @@ impl AuditLog {
     }
 
     /// Records the event of a failed attempt. Failures at one account from one source within a minute are one record with their
-    /// number, the time of the first, and the details of the first.
+    /// number, the time of the first, and the details of the first. If there are more than ten sources, those from the eleventh on
+    /// are one record.
     pub fn record_failure(&self, tx: &mut TenantTx, attempt: FailedAttempt<'_>, event: AuditEvent) {
         let FailedAttempt { tenant_exists, user_id, source } = attempt;
         let record = self.prepare(tx, event);
         let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
-        let key = format!("{}:{}:{account}:{source}", record.name, tx.tenant_id());
+        let key = format!("{}:{}:{account}", record.name, tx.tenant_id());
+        let fold = Fold { key, member: source.to_owned(), delay: FOLD_TIME };
         let recorded = if tenant_exists { Recorded::Failure(record) } else { Recorded::Anonymous(record) };
-        tx.send_folded(key, FOLD_TIME, &recorded);
+        tx.send_folded(fold, &recorded);
     }
 
     fn prepare(self, tx: &TenantTx, event: AuditEvent) -> Record {
@@ -126,7 +132,7 @@ impl AuditLog {
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
-        Record { name, occurred_at: tx.now(), event, count: None }
+        Record { name, occurred_at: tx.now(), event, count: None, members: Vec::new() }
     }
 }
 

@@ -127,7 +127,7 @@ impl PublishAudit {
             Recorded::OfTenant(record) | Recorded::Failure(record) => (Some(&row.tenant_id), record),
             Recorded::Anonymous(record) => (None, record),
         };
-        let Record { name, occurred_at, mut event, count } = record;
+        let Record { name, occurred_at, mut event, count, members } = record;
         let subject = AuditSubject::new(tenant_id, self.context, &name).map_err(|error| permanent(&error))?;
         event["id"] = json!(row.outbox_id);
         event["context"] = json!(self.context);
@@ -135,6 +135,7 @@ impl PublishAudit {
         event["tenant_id"] = json!(tenant_id);
         if let Some(count) = count {
             event["count"] = json!(count);
+            event["sources"] = json!(members.len());
         }
         let trace = telemetry::traceparent();
         Message::audit(&subject, &row.outbox_id.to_string(), trace.as_deref(), event.to_string().into())

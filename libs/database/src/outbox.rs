@@ -5,7 +5,8 @@
 //! lease changes nothing. Attempts are counted at the claim, so that a message that kills the process is dead-lettered too.
 //! Messages are delivered at least once.
 //!
-//! Messages that can repeat often are *folded*: those with the same key that wait for the relay are one row with their number.
+//! Messages that can repeat often are *folded*: those with the same key and member that wait for the relay are one row with their
+//! number. Further members of a key share one row, so that the rows of a key are bounded.
 
 mod metrics;
 mod relay;
@@ -31,6 +32,12 @@ const ORIGIN: &str = "origin";
 
 /// The field of a payload that holds the number of folded messages.
 const COUNT: &str = "count";
+/// The field of a payload that holds the members of folded messages.
+const MEMBERS: &str = "members";
+/// The number of members of a key with their own row. A few more can have one if they are written at the same time.
+const MEMBERS_WITH_ROWS: i64 = 10;
+/// The maximum number of members in the row of the further ones.
+const MAX_MEMBERS: i32 = 100;
 
 /// The outbox of one schema. Clones share their state.
 #[derive(Clone)]
@@ -66,7 +73,18 @@ pub(crate) struct NewMessage {
     payload: Value,
     /// The time from the transaction until the message is due.
     delay: TimeDelta,
-    fold_key: Option<String>,
+    fold: Option<Fold>,
+}
+
+/// Which messages are folded: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
+#[derive(Clone, Debug)]
+pub struct Fold {
+    /// What the messages have in common. Keys of different tenants must be different, and none may continue another with a colon.
+    pub key: String,
+    /// What distinguishes them.
+    pub member: String,
+    /// The time from the first message until the relay can claim it.
+    pub delay: TimeDelta,
 }
 
 impl NewMessage {
@@ -79,13 +97,14 @@ impl NewMessage {
             fields.insert(ORIGIN.to_owned(), json!(origin));
         }
         let (outbox_id, delay) = (OutboxId::generate(), TimeDelta::zero());
-        Ok(Self { outbox_id, kind, payload: fields.into(), delay, fold_key: None })
+        Ok(Self { outbox_id, kind, payload: fields.into(), delay, fold: None })
     }
 
-    /// The same message, folded with those that have the same key: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
-    pub(crate) fn folded(mut self, key: String, delay: TimeDelta) -> Self {
+    /// The same message, folded: see [`TenantTx::send_folded`](crate::TenantTx::send_folded).
+    pub(crate) fn folded(mut self, fold: Fold) -> Self {
         self.payload[COUNT] = json!(1);
-        Self { delay, fold_key: Some(key), ..self }
+        self.payload[MEMBERS] = json!([fold.member]);
+        Self { delay: fold.delay, fold: Some(fold), ..self }
     }
 }
 
@@ -115,13 +134,35 @@ impl Outbox {
         let insert = format!(
             "-- outbox.insert
             insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
-            select outbox_id, $1, kind, payload, $2, due_at, fold_key
-            from unnest($3::uuid[], $4::text[], $5::jsonb[], $6::timestamptz[], $7::text[])
-                as messages (outbox_id, kind, payload, due_at, fold_key)
+            select outbox_id, $1, kind, payload, $2, due_at, case
+                when key is null then null
+                when exists (
+                    select from {0}.outbox as waiting
+                    where waiting.attempts = 0 and waiting.fold_key = key || ':' || member
+                ) or (
+                    -- The semicolon follows the colon.
+                    select count(*) from {0}.outbox as waiting
+                    where waiting.attempts = 0 and waiting.fold_key > key || ':' and waiting.fold_key < key || ';'
+                ) < {MEMBERS_WITH_ROWS} then key || ':' || member
+                else key
+            end
+            from unnest($3::uuid[], $4::text[], $5::jsonb[], $6::timestamptz[], $7::text[], $8::text[])
+                as messages (outbox_id, kind, payload, due_at, key, member)
             on conflict (fold_key) where attempts = 0 do update
-            set payload = jsonb_set(outbox.payload, '{{{COUNT}}}', to_jsonb((outbox.payload ->> '{COUNT}')::bigint + 1))",
+            set payload = outbox.payload || jsonb_build_object(
+                '{COUNT}', (outbox.payload ->> '{COUNT}')::bigint + 1,
+                '{MEMBERS}', case
+                    when outbox.payload -> '{MEMBERS}' @> (excluded.payload -> '{MEMBERS}')
+                        or jsonb_array_length(outbox.payload -> '{MEMBERS}') >= {MAX_MEMBERS}
+                    then outbox.payload -> '{MEMBERS}'
+                    else (outbox.payload -> '{MEMBERS}') || (excluded.payload -> '{MEMBERS}')
+                end
+            )",
             self.schema
         );
+        let folds = messages.iter().map(|message| message.fold.as_ref());
+        let keys: Vec<_> = folds.clone().map(|fold| fold.map(|fold| fold.key.as_str())).collect();
+        let members: Vec<_> = folds.map(|fold| fold.map(|fold| fold.member.as_str())).collect();
         let all = messages.iter();
         sqlx::query(sqlx::AssertSqlSafe(insert))
             .bind(tenant_id.as_str())
@@ -129,8 +170,9 @@ impl Outbox {
             .bind(all.clone().map(|message| message.outbox_id).collect::<Vec<_>>())
             .bind(all.clone().map(|message| message.kind.clone()).collect::<Vec<_>>())
             .bind(all.clone().map(|message| message.payload.clone()).collect::<Vec<_>>())
-            .bind(all.clone().map(|message| now + message.delay).collect::<Vec<_>>())
-            .bind(all.map(|message| message.fold_key.clone()).collect::<Vec<_>>())
+            .bind(all.map(|message| now + message.delay).collect::<Vec<_>>())
+            .bind(keys)
+            .bind(members)
             .execute(connection)
             .await?;
         Ok(())

@@ -1,13 +1,13 @@
 //! The unit of work of a use case: one transaction, which row-level security confines to one tenant.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tenancy::{Actor, TenantId, TenantScope};
 
 use crate::Error;
-use crate::outbox::{NewMessage, Outbox};
+use crate::outbox::{Fold, NewMessage, Outbox};
 
 /// A transaction of one tenant, with the time and the actor of the use case. It collects outbox messages, which `commit`
 /// writes, and actions, which `commit` runs afterwards. A drop without a commit rolls back and runs no action.
@@ -74,11 +74,11 @@ impl TenantTx {
         self.messages.push(NewMessage::new(message));
     }
 
-    /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key only increase its field
-    /// `count`, so at most one message per delay is delivered. The first of them is delivered; it has the count from the start.
-    /// Keys of different tenants must be different.
-    pub fn send_folded(&mut self, key: String, delay: TimeDelta, message: &impl Serialize) {
-        self.messages.push(NewMessage::new(message).map(|message| message.folded(key, delay)));
+    /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key and member only increase its
+    /// field `count`. The first ten members of a key have their own message; all further ones have one together. So about eleven
+    /// messages per key and delay are delivered. Each has the fields of its first message, and in `members` its members, at most 100.
+    pub fn send_folded(&mut self, fold: Fold, message: &impl Serialize) {
+        self.messages.push(NewMessage::new(message).map(|message| message.folded(fold)));
     }
 
     /// Adds an action that runs once the transaction has committed, after those added before.

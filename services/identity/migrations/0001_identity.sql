@@ -113,8 +113,8 @@ create table identity.outbox (
     fence uuid,
     dead_lettered_at timestamptz,
     last_error text,
-    -- Messages with one key become one message with their number, until a relay claims it.
-    fold_key text,
+    -- Messages with one key become one message with their number, until a relay claims it. The insert finds keys by their prefix.
+    fold_key text collate "C",
     -- The tenant, or `_`: messages take turns in the claim. Set by the trigger `outbox_turn`.
     turn text not null
 );

@@ -139,7 +139,7 @@ create table session.outbox (
     dead_lettered_at timestamptz,
     last_error text,
     -- Messages with one key become one message with their number, until a relay claims it.
-    fold_key text
+    fold_key text collate "C"
 );
 create unique index outbox_fold_key on session.outbox (fold_key) where attempts = 0;
 -- The claim visits the tenants with a message of a kind, and the oldest message of a tenant.

@@ -176,6 +176,39 @@ async fn repeated_failures_are_one_event_per_source_and_account() {
 }
 
 #[tokio::test]
+async fn failures_of_many_sources_at_one_account_are_a_bounded_number_of_events() {
+    let variables = [("SVC_TRUSTED_PROXIES", "127.0.0.0/8")];
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let log_in = async |address: usize, email: &str| {
+        let address = format!("2001:db8:{address:x}::1");
+        let client = system.client().header("X-Tenant-ID", "acme").header("X-Forwarded-For", &address);
+        let body = json!({ "email": email, "password": "not-the-password-9" });
+        client.post("/auth/password/login", &body).await.expect_problem(401, "login_failed");
+    };
+    for address in 0..30 {
+        log_in(address, &admin.user.email).await;
+        log_in(address, &format!("unknown-{address}@acme.example")).await;
+    }
+    for address in [3, 20, 25, 25] {
+        log_in(address, &admin.user.email).await;
+    }
+    let failed = of(&system, "audit.v1.acme.identity.authn_login_fail").await;
+    let of_user = |user_id: Value| {
+        let events = failed.iter().filter(|event| event["user_id"] == user_id);
+        events.map(|event| (event["count"].as_u64().unwrap(), event["sources"].as_u64().unwrap())).collect()
+    };
+    let mut expected = vec![(1, 1); 10];
+    expected.push((20, 20));
+    let unknown: Vec<_> = of_user(Value::Null);
+    assert_eq!(unknown, expected);
+    (expected[3], expected[10]) = ((2, 1), (23, 20));
+    let known: Vec<_> = of_user(json!(admin.user.user_id));
+    assert_eq!(known, expected);
+    assert!(failed.iter().all(|event| event.get("members").is_none()), "{failed:?}");
+}
+
+#[tokio::test]
 async fn a_tenant_fills_a_quarter_of_the_stream_and_does_not_delay_other_tenants() {
     // The stream of audit events has an eighth: 128 KiB. The share of a tenant is 32 KiB.
     let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "1MiB")]).await.unwrap();
