@@ -1,6 +1,7 @@
 //! A private Postgres cluster on loopback with password authentication.
 
 mod cluster;
+mod scram;
 
 use std::collections::HashMap;
 use std::io;
@@ -207,8 +208,13 @@ fn load_passwords(secrets: &Path, durability: Durability) -> io::Result<Password
 async fn create_roles(postgres: &Postgres) -> Result<(), sqlx::Error> {
     let mut server = PgConnection::connect(&postgres.url(PostgresRole::Superuser, "postgres")).await?;
     sqlx::raw_sql(ROLES).execute(&mut server).await?;
-    for role in PostgresRole::SERVICES {
-        let statement = format!("alter role {} password '{}'", role.name(), postgres.passwords[&role]);
+    for (role, password) in &postgres.passwords {
+        let password = match postgres.durability {
+            Durability::Persistent => password.clone(),
+            // Tests open thousands of connections.
+            Durability::Temporary => scram::fast_verifier(password),
+        };
+        let statement = format!("alter role {} password '{password}'", role.name());
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut server).await?;
     }
     let existing: Option<i32> = sqlx::query_scalar("select 1 from pg_database where datname = $1")

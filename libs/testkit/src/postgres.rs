@@ -9,10 +9,10 @@ use database::Database;
 use database::migrations::{Migrations, Version};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
+use tokio::sync::OnceCell;
 use url::Url;
 use uuid::Uuid;
 
-const ROLES: &str = include_str!("../../../deploy/postgres/roles.sql");
 const SCHEMAS: &str = include_str!("../../../deploy/postgres/schemas.sql");
 // Embedded here so that tests of a library do not link the services.
 const MIGRATIONS: [Migrations; 2] = [
@@ -21,8 +21,6 @@ const MIGRATIONS: [Migrations; 2] = [
 ];
 static IDENTITY: sqlx::migrate::Migrator = sqlx::migrate!("../../services/identity/migrations");
 static SESSION: sqlx::migrate::Migrator = sqlx::migrate!("../../services/session/migrations");
-/// The server is temporary and listens on loopback only.
-const PASSWORD: &str = "only-for-tests";
 
 /// A new database with both schemas. After the last clone is dropped, the next [`TestDatabase::create`] deletes it.
 #[derive(Clone)]
@@ -34,13 +32,13 @@ struct DatabaseName {
 }
 
 impl TestDatabase {
-    /// Creates a database on the server in `SVC_TEST_DATABASE_URL`.
+    /// Creates a database on the server in `SVC_TEST_DATABASE_URL`, where all roles have the password of the superuser.
     pub async fn create() -> anyhow::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "the address of the test server")]
         let server = std::env::var("SVC_TEST_DATABASE_URL");
         let server =
             Url::parse(&server.context("SVC_TEST_DATABASE_URL is not set: run the tests with `make test`")?)?;
-        let template = template(&server).await?;
+        let template = TEMPLATE.get_or_try_init(|| template(&server)).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());
         let mut connection = connect(&server).await?;
         let unused = std::mem::take(&mut *unused());
@@ -92,6 +90,8 @@ fn unused() -> std::sync::MutexGuard<'static, Vec<String>> {
     UNUSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+
 /// The name of the migrated template database. Copying it is several times faster than migrating.
 async fn template(server: &Url) -> anyhow::Result<String> {
     let checksums = MIGRATIONS.iter().flat_map(|m| m.migrator.iter()).flat_map(|m| m.checksum.iter());
@@ -110,10 +110,6 @@ async fn template(server: &Url) -> anyhow::Result<String> {
         .fetch_one(&mut connection)
         .await?;
     if !exists {
-        sqlx::raw_sql(ROLES).execute(&mut connection).await?;
-        for role in ["svc_identity_migrator", "svc_identity", "svc_session_migrator", "svc_session"] {
-            execute(&mut connection, format!("alter role {role} password '{PASSWORD}'")).await?;
-        }
         let unfinished = format!("{name}_unfinished");
         execute(&mut connection, format!("drop database if exists {unfinished}")).await?;
         execute(&mut connection, format!("create database {unfinished}")).await?;
@@ -155,6 +151,5 @@ fn role_url(server: &Url, role: &str, database: &str) -> String {
     url.set_path(database);
     // Cannot fail: the URL has a host.
     let _ = url.set_username(role);
-    let _ = url.set_password(Some(PASSWORD));
     url.into()
 }
