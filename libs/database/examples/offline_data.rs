@@ -18,7 +18,7 @@ const CONTEXTS: [(&str, PostgresRole); 2] =
 async fn main() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let tools = Tools::load(&root.join(".dev/tools.json"))?;
-    let (data, _lock) = create_temporary_directory(&std::env::temp_dir()).await?;
+    let (data, _lock) = create_temporary_directory().await?;
     let config = ServersConfig { tools, data, durability: Durability::Temporary, account: None };
     let written = write_with_servers(&config, &root).await;
     config.data.remove()?;

@@ -1,20 +1,26 @@
 //! The data directory of servers for one command. The next process that creates one removes what a killed process left behind.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::{DataDir, Lock, LockAttempt, secret, stop_orphans};
 
 const PREFIX: &str = "svc-servers-";
+/// The file system of POSIX shared memory on Linux.
+const MEMORY: &str = "/dev/shm";
+/// Ten times the bytes that the tests use at a time.
+const MIN_MEMORY: u64 = 4 << 30;
 
-/// Creates and locks a directory in `temp`, after it has removed those of this user's processes that were killed. The caller
-/// removes the directory before it drops the lock.
+/// Creates and locks a directory, after it has removed those of this user's processes that were killed. The caller removes the
+/// directory before it drops the lock.
 ///
 /// # Errors
 /// If a directory cannot be created or removed, or a server of a killed process cannot be stopped.
-pub async fn create_temporary_directory(temp: &Path) -> anyhow::Result<(DataDir, Lock)> {
+pub async fn create_temporary_directory() -> anyhow::Result<(DataDir, Lock)> {
+    let temp = &parent();
     remove_leftovers(temp).await?;
     let name = &secret::generate()[..12];
     // The directory gets its final name only after it is locked: another process removes unlocked ones.
@@ -26,6 +32,18 @@ pub async fn create_temporary_directory(temp: &Path) -> anyhow::Result<(DataDir,
     };
     std::fs::rename(&part, &whole)?;
     Ok((DataDir::at(&whole)?, lock))
+}
+
+/// `TMPDIR` if it is set, else memory if there is enough: each test database is hundreds of files.
+fn parent() -> PathBuf {
+    #[expect(clippy::disallowed_methods, reason = "the standard library reads it too")]
+    let is_set = std::env::var_os("TMPDIR").is_some();
+    let has_space = statvfs(MEMORY).is_ok_and(|memory| {
+        // Postgres may be copied there (`Cluster`).
+        let can_execute = !memory.f_flag.contains(StatVfsMountFlags::NOEXEC);
+        can_execute && memory.f_bavail.saturating_mul(memory.f_frsize) >= MIN_MEMORY
+    });
+    if !is_set && has_space { MEMORY.into() } else { std::env::temp_dir() }
 }
 
 /// Stops the servers and removes the directories of this user's processes that were killed.

@@ -29,7 +29,7 @@ pub(super) async fn run(options: WithServers) -> anyhow::Result<ExitCode> {
     );
     let tools = Tools::load(&options.tools.path)?;
     let mut signals = StopSignals::install()?;
-    let (data, _lock) = create_temporary_directory(&std::env::temp_dir()).await?;
+    let (data, _lock) = create_temporary_directory().await?;
     let config = ServersConfig { tools, data, durability: Durability::Temporary, account: None };
     let code = run_with_servers(&config, &options.command, &mut signals).await;
     config.data.remove().with_context(|| format!("failed to remove {}", config.data.root().display()))?;
