@@ -1,6 +1,7 @@
 //! The relay: the background task that delivers outbox messages. Several processes can run one.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,13 +100,26 @@ impl<D: Deliver> Relay<D> {
                 stats_read = Some(Instant::now());
             }
             let free = usize::from(self.concurrency) - deliveries.len();
-            let claimed = self.claim(free, &last_turn).await;
+            // Deliveries continue during the claim. During a flood of messages, most of the time passes in claims.
+            let mut slot_freed = false;
+            let claimed = {
+                let mut claim = pin!(self.claim(free, &last_turn));
+                loop {
+                    tokio::select! {
+                        claimed = &mut claim => break claimed,
+                        Some(()) = deliveries.next() => slot_freed = true,
+                    }
+                }
+            };
             if let Some(last) = claimed.last() {
                 last.turn.clone_into(&mut last_turn);
             }
             // With free slots left, no further message is due.
             let is_idle = claimed.len() < free;
             deliveries.extend(claimed.into_iter().map(|message| self.process(message)));
+            if slot_freed {
+                continue;
+            }
             tokio::select! {
                 Some(()) = deliveries.next() => {}
                 // `self` owns the sender, so the channel is open.

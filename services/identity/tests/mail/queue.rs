@@ -164,3 +164,37 @@ async fn resets_of_made_up_tenants_and_accounts_share_one_turn() {
     assert!(claimed[0].starts_with("a-made-up-0"), "{claimed:?}");
     assert!(claimed[1].contains("admin@beta.example"), "in the first round: {claimed:?}");
 }
+
+#[tokio::test]
+async fn a_mail_is_delivered_while_the_relay_waits_for_its_next_claim() {
+    let server = MailServer::start("none").await.unwrap();
+    let (system, admin) = system(&server, &[]).await;
+    invite(&admin, "slow@acme.example").await;
+    wait_for_attempt(&server, "slow@acme.example").await;
+    let mut locking = system.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin; lock table identity.outbox in access exclusive mode")
+        .execute(&mut locking)
+        .await
+        .unwrap();
+    let mut observer = system.database.superuser().await.unwrap();
+    let mut waiting = async |function: &str, count: i64| {
+        wait_until(function, async || {
+            let waiting: i64 = sqlx::query_scalar(
+                "select count(*) from pg_stat_activity
+                where datname = current_database() and wait_event_type = 'Lock' and query like '%identity.' || $1 || '(%'",
+            )
+            .bind(function)
+            .fetch_one(&mut observer)
+            .await
+            .unwrap();
+            (waiting == count).then_some(())
+        })
+        .await;
+    };
+    // Relays of security mails, invites and account status, and three of audit events.
+    waiting("outbox_claim", 6).await;
+    server.release_slow_mails();
+    waiting("outbox_settle", 1).await;
+    sqlx::raw_sql("rollback").execute(&mut locking).await.unwrap();
+    system.wait_for_empty_outbox().await;
+}
