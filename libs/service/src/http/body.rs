@@ -99,14 +99,17 @@ fn incomplete() -> Problem {
     Problem::new(ProblemKind::MalformedJson).detail("The body was not received completely.")
 }
 
-/// Received data. Chunks are joined at once, because a client can send chunks of
-/// one byte.
+/// Size from which received data are stored in a further block.
+const BLOCK: usize = 64 * 1024;
+
+/// Received data. Chunks are joined to blocks at once, because a client can send chunks of one byte. One growing buffer would take
+/// twice the memory of a large body whenever it grows.
 #[derive(Default)]
 struct Received {
     total: usize,
     /// The first chunk, if it is the only one. Most bodies are one chunk, which is not copied.
     only: Option<Bytes>,
-    joined: BytesMut,
+    blocks: Vec<BytesMut>,
 }
 
 impl Received {
@@ -116,13 +119,32 @@ impl Received {
         if first {
             self.only = Some(data);
         } else {
-            self.joined.extend(self.only.take());
-            self.joined.extend_from_slice(&data);
+            let only = self.only.take();
+            for chunk in only.into_iter().chain([data]) {
+                self.append(&chunk);
+            }
         }
     }
 
-    fn bytes(self) -> Bytes {
-        self.only.unwrap_or_else(|| self.joined.freeze())
+    fn append(&mut self, chunk: &[u8]) {
+        match self.blocks.last_mut() {
+            Some(block) if block.len() < BLOCK => block.extend_from_slice(chunk),
+            _ => self.blocks.push(BytesMut::from(chunk)),
+        }
+    }
+
+    fn bytes(mut self) -> Bytes {
+        if let Some(only) = self.only {
+            return only;
+        }
+        if self.blocks.len() == 1 {
+            return self.blocks.pop().unwrap_or_default().freeze();
+        }
+        let mut joined = BytesMut::with_capacity(self.total);
+        for block in self.blocks {
+            joined.extend_from_slice(&block);
+        }
+        joined.freeze()
     }
 }
 
@@ -289,6 +311,10 @@ mod tests {
         assert_eq!(read(pieces("ab", 3), 6).await.unwrap(), "ababab");
         assert_eq!(read(pieces("", 2), 6).await.unwrap(), "");
         assert_eq!(read(pieces("ab", 4), 6).await.unwrap_err().kind(), ProblemKind::BodyTooLarge);
+        let numbers: Vec<_> = (0..u8::MAX).map(|number| Bytes::from(vec![number; BLOCK / 3])).collect();
+        let chunks = numbers.clone().into_iter().map(Ok::<_, std::io::Error>);
+        let body = Request::new(Body::from_stream(stream::iter(chunks)));
+        assert_eq!(read(body, numbers.len() * BLOCK).await.unwrap(), numbers.concat());
     }
 
     #[tokio::test]

@@ -130,7 +130,9 @@ async fn decompress(encoding: Encoding, body: Bytes, max: usize) -> Result<Vec<u
 }
 
 fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity((body.len() * 4).min(max + 1));
+    // A large buffer does not grow, which would take more memory than is reserved. Its unused part takes none.
+    let capacity = if max <= MAX_INLINE_BYTES { (body.len() * 4).min(max + 1) } else { max + 1 };
+    let mut bytes = Vec::with_capacity(capacity);
     // One byte more than allowed shows that the body is too large.
     let limit = max as u64 + 1;
     match encoding {
