@@ -7,6 +7,7 @@ mod system {
     mod configuration;
     mod consumer;
     mod event_stream;
+    mod faults;
     mod invalid_requests;
     mod login_flood;
     mod outages;

@@ -35,8 +35,13 @@ impl ApiUser {
 
     /// Creates the tenant `acme` and logs in as its administrator.
     pub async fn create_acme(base_url: &str, platform_token: &str, email: &str) -> Self {
+        Self::create_tenant(base_url, platform_token, "acme", email).await
+    }
+
+    /// Creates a tenant and logs in as its administrator.
+    pub async fn create_tenant(base_url: &str, platform_token: &str, tenant: &str, email: &str) -> Self {
         let create = json!({
-            "tenant_id": "acme", "display_name": "Acme", "admin_email": email, "delivery": "response",
+            "tenant_id": tenant, "display_name": "Acme", "admin_email": email, "delivery": "response",
         });
         let platform_admin = api_client(base_url).bearer(platform_token);
         let tenant: Value = platform_admin.post("/tenants", &create).await.expect(201);

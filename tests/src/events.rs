@@ -1,6 +1,6 @@
 //! Event producers that continue during an outage, and the event stream that they write to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,6 +16,8 @@ const PRODUCERS: usize = 3;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause of a producer after a request, per event.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The start of the event ids of producers.
+const PREFIX: &str = "producer-";
 /// The number of events in a batch.
 const BATCH: u32 = 20;
 /// The number of messages that are read at the same time.
@@ -76,7 +78,7 @@ impl Producers {
         .await;
     }
 
-    /// Stops the producers. Returns the ids of all acknowledged events.
+    /// Stops the producers when each event is acknowledged. Returns the ids of all events.
     pub async fn stop(mut self) -> Vec<String> {
         self.counts.stop.store(true, Relaxed);
         let mut ids = Vec::new();
@@ -103,9 +105,12 @@ impl Producer {
         let (mut acknowledged, mut waiting) = (Vec::new(), Vec::new());
         let mut clients = self.clients.iter().cycle().skip(self.number);
         let mut client = clients.next().unwrap();
-        while !counts.stop.load(Relaxed) {
-            while waiting.len() < self.size as usize {
-                waiting.push(format!("{}-{}", self.number, acknowledged.len() + waiting.len()));
+        loop {
+            while waiting.len() < self.size as usize && !counts.stop.load(Relaxed) {
+                waiting.push(format!("{PREFIX}{}-{}", self.number, acknowledged.len() + waiting.len()));
+            }
+            if waiting.is_empty() {
+                return acknowledged;
             }
             let rejected = if self.size == 1 {
                 send_event(client, &waiting[0]).await
@@ -121,7 +126,6 @@ impl Producer {
             }
             sleep(PAUSE * self.size).await;
         }
-        acknowledged
     }
 }
 
@@ -210,13 +214,17 @@ impl EventStream {
         ids
     }
 
-    /// Expects that the stream contains each acknowledged event, and no event twice.
+    /// Expects that the events of producers in the stream are exactly the acknowledged ones, and that the stream contains no event twice.
     pub async fn expect_each_once(&mut self, acknowledged: &[String]) {
         let ids = self.event_ids().await;
-        let lost: Vec<_> = acknowledged.iter().filter(|id| !ids.contains_key(id.as_str())).collect();
-        let total = acknowledged.len();
-        assert!(lost.is_empty(), "{} of {total} acknowledged events are lost: {lost:?}", lost.len());
         let duplicates: Vec<_> = ids.iter().filter(|(_, count)| **count > 1).collect();
         assert!(duplicates.is_empty(), "{duplicates:?}");
+        let stored: HashSet<_> = ids.into_keys().filter(|id| id.starts_with(PREFIX)).collect();
+        let acknowledged: HashSet<_> = acknowledged.iter().cloned().collect();
+        let lost: Vec<_> = acknowledged.difference(&stored).collect();
+        let total = acknowledged.len();
+        assert!(lost.is_empty(), "{} of {total} acknowledged events are lost: {lost:?}", lost.len());
+        let others: Vec<_> = stored.difference(&acknowledged).collect();
+        assert!(others.is_empty(), "{} events are not acknowledged: {others:?}", others.len());
     }
 }

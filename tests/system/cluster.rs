@@ -33,9 +33,9 @@ impl System {
         for service in &mut running {
             service.wait_until_ready().await;
         }
-        let proxy = services.start_proxy().await;
-        let user = ApiUser::create_acme(&proxy.base_url, &services.platform_token, "ada@acme.example").await;
         let [identity, session, ingest] = running;
+        let base_url = format!("http://{}", identity.address);
+        let user = ApiUser::create_acme(&base_url, &services.platform_token, "ada@acme.example").await;
         Self { services, durability, user, ingest, others: vec![identity, session] }
     }
 

@@ -1,5 +1,5 @@
-//! Three nats-servers with `JetStream` as a cluster on loopback. Each route between two nodes runs through a forwarder of its own,
-//! so that a test can isolate a node.
+//! Three nats-servers with `JetStream` as a cluster on loopback. Each route between two nodes runs through a separate forwarder, so
+//! that a test can isolate a node.
 
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
