@@ -277,6 +277,10 @@ async fn failed_logins_fill_half_of_the_share_of_a_tenant_and_do_not_delay_its_o
         (waiting > 0 && waiting == blocked).then_some(())
     })
     .await;
+    let client = async_nats::connect(&system.nats.url).await.unwrap();
+    let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let bytes = stream.info().await.unwrap().state.bytes;
+    assert!((14 * 1024..22 * 1024).contains(&bytes), "half of the share of 32 KiB: {bytes}");
     let patch = json!({ "display_name": "Acme" });
     system.platform_admin().patch("/tenants/acme", &patch).await.expect::<Value>(200);
     let subject = "audit.v1.acme.identity.authz_admin";

@@ -171,6 +171,17 @@ async fn a_mail_is_delivered_while_the_relay_waits_for_its_next_claim() {
     let (system, admin) = system(&server, &[]).await;
     invite(&admin, "slow@acme.example").await;
     wait_for_attempt(&server, "slow@acme.example").await;
+    // New connections wait for locks without limit.
+    system
+        .run_sql(
+            "do $$ begin
+                execute format('alter role svc_identity in database %I set lock_timeout = 0', current_database());
+                execute format('alter role svc_identity in database %I set statement_timeout = 0', current_database());
+            end $$;
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and usename = 'svc_identity'",
+        )
+        .await;
     let mut locking = system.database.superuser().await.unwrap();
     sqlx::raw_sql("begin; lock table identity.outbox in access exclusive mode")
         .execute(&mut locking)
