@@ -1,0 +1,61 @@
+//! Dead letters: the event with its headers, and why the consumer gave up.
+
+use std::error::Error;
+use std::iter::successors;
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::Context;
+
+use crate::BoxError;
+use crate::lanes::Delivery;
+
+/// Longest reason, in characters.
+const MAX_REASON: usize = 500;
+
+/// Why an event became a dead letter.
+#[derive(Debug)]
+pub(crate) struct Cause {
+    pub(crate) attempts: u32,
+    pub(crate) reason: String,
+}
+
+/// Returns an error with its sources, in one line.
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
+    let errors =
+        successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source()).map(ToString::to_string);
+    let line = errors.collect::<Vec<_>>().join(": ").replace(char::is_control, " ");
+    line.chars().take(MAX_REASON).collect()
+}
+
+/// Stores a message as a dead letter. Storing it again within two minutes has no effect.
+pub(crate) async fn store(
+    context: &Context,
+    consumer: &str,
+    delivery: &Delivery,
+    cause: &Cause,
+) -> Result<(), BoxError> {
+    let message = &delivery.message;
+    let info = message.info()?;
+    let tenant = message.subject.split('.').nth(3).ok_or("the message is not an event")?;
+    let mut headers = HeaderMap::new();
+    for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
+        // Headers of NATS are instructions for the stream.
+        if !name.to_string().starts_with("Nats-") {
+            for value in values {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+    }
+    headers.insert(NATS_MESSAGE_ID, format!("{consumer}-{}-{}", info.stream, info.stream_sequence));
+    headers.insert("Udm-Dlq-Reason", cause.reason.as_str());
+    headers.insert("Udm-Dlq-Attempts", cause.attempts.to_string());
+    #[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
+    let stored = context.publish_with_headers(
+        format!("udm.dlq.v1.{tenant}.{consumer}"),
+        headers,
+        message.payload.clone(),
+    );
+    stored.await?.await?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! An event of the stream (docs/consumers.md, "Headers and payload").
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::Message;
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use percent_encoding::percent_decode_str;
+
+/// Set by `svc events dlq replay`: the only consumer that needs the event again.
+const REPLAY_FOR: &str = "Udm-Replay-For";
+
+/// An event as the stream delivers it. The service has verified everything except for the payload's content.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// Tenant that owns the event.
+    pub tenant_id: String,
+    /// Source within the tenant.
+    pub source_id: String,
+    /// Id of the producer, or generated. Unique within the source.
+    pub event_id: String,
+    /// `metadata.event_type`, or `GENERIC_EVENT`.
+    pub event_type: String,
+    /// `metadata.event_timestamp`, or the time of receipt.
+    pub time: DateTime<Utc>,
+    /// Time of receipt by the service.
+    pub received_at: DateTime<Utc>,
+    /// The bytes of the producer, a JSON object.
+    pub payload: Bytes,
+    /// All headers of the message.
+    pub headers: HeaderMap,
+    /// Number of this delivery, starting at 1.
+    pub delivery: u64,
+}
+
+/// The message is not an event of the service.
+#[derive(Debug, thiserror::Error)]
+#[error("malformed message: {0} is missing or invalid")]
+pub(crate) struct MalformedMessage(&'static str);
+
+impl Event {
+    pub(crate) fn parse(message: &Message, delivery: u64) -> Result<Self, MalformedMessage> {
+        let headers = message.headers.clone().unwrap_or_default();
+        let text =
+            |name| headers.get(name).map(|value| value.as_str().to_owned()).ok_or(MalformedMessage(name));
+        let source = text("ce-source")?;
+        let milliseconds = text("Udm-Received-At")?.parse().ok();
+        Ok(Self {
+            tenant_id: message.subject.split('.').nth(3).ok_or(MalformedMessage("subject"))?.to_owned(),
+            source_id: percent_decode_str(&source)
+                .decode_utf8()
+                .map_err(|_| MalformedMessage("ce-source"))?
+                .into_owned(),
+            event_id: text("ce-id")?,
+            event_type: text("ce-type")?,
+            time: text("ce-time")?.parse().map_err(|_| MalformedMessage("ce-time"))?,
+            received_at: milliseconds
+                .and_then(DateTime::from_timestamp_millis)
+                .ok_or(MalformedMessage("Udm-Received-At"))?,
+            payload: message.payload.clone(),
+            delivery,
+            headers,
+        })
+    }
+
+    /// Returns the key that is unique among all events: tenant, event id (which contains no space) and source.
+    pub(crate) fn unique_key(&self) -> String {
+        format!("{} {} {}", self.tenant_id, self.event_id, self.source_id)
+    }
+
+    /// Returns whether the event is sent again for another consumer.
+    pub(crate) fn is_replay_for_other(&self, consumer: &str) -> bool {
+        self.headers.get(REPLAY_FOR).is_some_and(|name| name.as_str() != consumer)
+    }
+}

@@ -1,0 +1,94 @@
+//! The events in flight. Of each source, one is handled and later ones wait.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use async_nats::HeaderValue;
+use async_nats::jetstream::{AckKind, Message};
+
+/// The stream, and the number of a message in it.
+pub(crate) type Position = (usize, u64);
+
+/// A delivered message.
+#[derive(Clone)]
+pub(crate) struct Delivery {
+    pub(crate) position: Position,
+    /// Number of this delivery, starting at 1.
+    pub(crate) number: u64,
+    /// The server will not deliver the message again.
+    pub(crate) is_last: bool,
+    pub(crate) message: Arc<Message>,
+}
+
+#[derive(Default)]
+pub(crate) struct Lanes {
+    /// Waiting deliveries of each source that has a running one.
+    waiting: HashMap<String, VecDeque<Delivery>>,
+    /// All deliveries.
+    held: HashMap<Position, Arc<Message>>,
+}
+
+impl Delivery {
+    /// Returns the key of the order: tenant and source. Messages without a source share a lane.
+    fn lane(&self) -> String {
+        let tenant = self.message.subject.split('.').nth(3).unwrap_or_default();
+        let source = self.message.headers.as_ref().and_then(|headers| headers.get("ce-source"));
+        format!("{tenant} {}", source.map(HeaderValue::as_str).unwrap_or_default())
+    }
+}
+
+impl Lanes {
+    /// Number of events in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Adds a delivery. Returns it if it can be handled now. A repeated delivery of an event in flight is ignored.
+    pub(crate) fn add(&mut self, delivery: Delivery) -> Option<Delivery> {
+        if self.held.insert(delivery.position, Arc::clone(&delivery.message)).is_some() {
+            return None;
+        }
+        match self.waiting.entry(delivery.lane()) {
+            Entry::Occupied(mut lane) => {
+                lane.get_mut().push_back(delivery);
+                None
+            }
+            Entry::Vacant(lane) => {
+                lane.insert(VecDeque::new());
+                Some(delivery)
+            }
+        }
+    }
+
+    /// Removes a handled event. Returns the next one of its source.
+    pub(crate) fn finish(&mut self, delivery: &Delivery) -> Option<Delivery> {
+        self.held.remove(&delivery.position);
+        let lane = delivery.lane();
+        let next = self.waiting.get_mut(&lane)?.pop_front();
+        if next.is_none() {
+            self.waiting.remove(&lane);
+        }
+        next
+    }
+
+    /// Removes the events that wait.
+    pub(crate) fn clear_waiting(&mut self) {
+        let waiting: HashSet<_> = self
+            .waiting
+            .values_mut()
+            .flat_map(|lane| lane.drain(..))
+            .map(|delivery| delivery.position)
+            .collect();
+        self.held.retain(|position, _| !waiting.contains(position));
+    }
+
+    /// Extends the time for an acknowledgement, so that the server does not deliver the events again.
+    pub(crate) async fn extend_ack_time(&self) {
+        for message in self.held.values() {
+            if let Err(error) = message.ack_with(AckKind::Progress).await {
+                tracing::debug!(error, "failed to report progress");
+            }
+        }
+    }
+}

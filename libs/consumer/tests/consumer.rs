@@ -1,0 +1,9 @@
+//! Reads events of a real nats-server with the accounts of `deploy/nats`.
+
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod consumer {
+    mod broker;
+    mod delivery;
+    mod interruptions;
+}

@@ -1,0 +1,194 @@
+//! A nats-server with the accounts of `deploy/nats`, the streams, and the durable `consumer`.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::{AckPolicy, Info, PullConsumer, pull};
+use async_nats::jetstream::{self, Context};
+use bus::{EventContext, EventStreams, EventSubject, Message, Profile};
+use bytes::Bytes;
+use chrono::DateTime;
+use consumer::{Config, ConsumerError, Event, Failure};
+use testkit::nats::NatsServer;
+use testkit::{DEADLINE, wait_until, within};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const ACCOUNTS: &str = include_str!("../../../../deploy/nats/accounts.conf");
+const CONSUMERS: &str = include_str!("../../../../deploy/nats/consumers.conf");
+const PASSWORD: &str = "password";
+
+/// The time after which the server delivers an unacknowledged event again.
+pub(crate) const ACK_WAIT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Broker {
+    pub(crate) server: NatsServer,
+    pub(crate) admin: Context,
+    pub(crate) streams: Vec<String>,
+}
+
+impl Broker {
+    pub(crate) async fn start() -> Self {
+        Self::with_streams(1, 0).await
+    }
+
+    /// Starts a server with one or two event streams. The durable delivers each event up to `max_deliver` times; 0 is without
+    /// limit.
+    pub(crate) async fn with_streams(count: u8, max_deliver: i64) -> Self {
+        let event_streams = EventStreams::new(count).unwrap();
+        let streams = if count == 1 { vec!["UDM"] } else { vec!["UDM_00_31", "UDM_32_63"] };
+        let streams: Vec<_> = streams.into_iter().map(str::to_owned).collect();
+        // The user has the permissions of a durable in each stream.
+        let allow = streams.iter().map(|stream| {
+            format!(
+                "\"JS.API.CONSUMER.INFO.{stream}.consumer\", \"JS.API.CONSUMER.MSG.NEXT.{stream}.consumer\", \"$JS.ACK.{stream}.consumer.>\", "
+            )
+        });
+        let allow = format!("publish: {{ allow: [\n{}", allow.collect::<String>());
+        let consumers = CONSUMERS.replace("publish: { allow: [", &allow);
+        let configuration = ACCOUNTS.replace("include consumers.conf", &consumers);
+        let users = ["ADMINISTRATOR", "INGEST", "SESSION", "IDENTITY", "CONSUMER"];
+        let configuration = users
+            .iter()
+            .fold(configuration, |text, user| text.replace(&format!("$SVC_NATS_{user}_PASSWORD"), PASSWORD));
+        let server = NatsServer::start_with(&configuration).await.unwrap();
+        let url = server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
+        let client = bus::connect(&bus::Config::new(url, "test")).await.unwrap();
+        let admin = jetstream::new(client);
+        let profile = Profile { streams: event_streams, ..Profile::single_server(1 << 30) };
+        bus::ensure(&admin, &profile).await.unwrap();
+        for stream in &streams {
+            let durable = pull::Config {
+                durable_name: Some("consumer".to_owned()),
+                ack_policy: AckPolicy::Explicit,
+                ack_wait: ACK_WAIT,
+                max_deliver,
+                ..pull::Config::default()
+            };
+            admin.create_consumer_on_stream(durable, stream).await.unwrap();
+        }
+        Self { server, admin, streams }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config { streams: self.streams.clone(), ..Config::new(&self.server.url, "consumer", PASSWORD) }
+    }
+
+    /// Publishes the event `<source>:<number>` of the tenant `acme`.
+    pub(crate) async fn publish(&self, source: &str, number: u32) {
+        self.publish_with(source, number, &[]).await;
+    }
+
+    /// Publishes an event with changed headers.
+    #[expect(clippy::disallowed_methods, reason = "publishes with any headers")]
+    pub(crate) async fn publish_with(&self, source: &str, number: u32, changes: &[(&'static str, &str)]) {
+        let traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let received_at = DateTime::from_timestamp_millis(1_769_860_800_250).unwrap();
+        let context = EventContext::new("acme".parse().unwrap(), received_at, "req-1", "key:k1", traceparent);
+        let json = format!(r#"{{"source_id":"{source}","metadata":{{"event_type":"USER_LOGIN"}}}}"#);
+        let event = udm::parse(json.as_bytes()).unwrap();
+        let id = format!("{source}:{number}").replace(' ', "_");
+        let payload = Bytes::from(json.clone());
+        let message = Message::event(&context, &event, &id, payload).unwrap();
+        let mut headers = message.headers();
+        for (name, value) in changes {
+            headers.insert(*name, *value);
+        }
+        let subject = message.subject().clone();
+        let stored = self.admin.publish_with_headers(subject, headers, message.payload().clone()).await;
+        stored.unwrap().await.unwrap();
+    }
+
+    pub(crate) async fn info(&self) -> Info {
+        let consumer: PullConsumer =
+            self.admin.get_consumer_from_stream("consumer", &self.streams[0]).await.unwrap();
+        consumer.cached_info().clone()
+    }
+
+    pub(crate) async fn wait_until_acknowledged(&self, count: u64) {
+        wait_until("the events are acknowledged", async || {
+            let info = self.info().await;
+            (info.ack_floor.consumer_sequence >= count && info.num_ack_pending == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits for a dead letter. Returns its subject, headers and payload.
+    pub(crate) async fn dead_letter(&self, number: u64) -> (String, HeaderMap, Bytes) {
+        let stream = self.admin.get_stream("UDM_DLQ").await.unwrap();
+        let message =
+            wait_until("the dead letter is stored", async || stream.get_raw_message(number).await.ok()).await;
+        (message.subject.to_string(), message.headers, message.payload)
+    }
+}
+
+/// A consumer that runs until it is stopped or dropped.
+pub(crate) struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), ConsumerError>>,
+}
+
+impl Running {
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
+    pub(crate) fn start<F>(config: Config, handler: impl Fn(Arc<Event>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move { stopped.await.unwrap_or_default() };
+        let task = tokio::spawn(async move { consumer::run(config, stopped, handler).await });
+        Self { stop: Some(stop), task }
+    }
+
+    pub(crate) fn request_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.request_stop();
+        self.stopped().await;
+    }
+
+    pub(crate) async fn stopped(&mut self) {
+        within(DEADLINE, "the stop", &mut self.task).await.unwrap().unwrap();
+    }
+
+    /// Ends without a chance to acknowledge anything, like a killed process.
+    pub(crate) async fn crash(self) {
+        self.task.abort();
+        self.task.await.unwrap_err();
+    }
+}
+
+/// Events in the order in which they were handled.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn add(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.event_id.clone());
+    }
+
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The numbers of the events of one source.
+    pub(crate) fn of(&self, source: &str) -> Vec<u32> {
+        let ids = self.ids();
+        let numbers = ids.iter().filter_map(|id| id.split_once(':').filter(|(prefix, _)| *prefix == source));
+        numbers.map(|(_, number)| number.parse().unwrap()).collect()
+    }
+
+    pub(crate) async fn wait_for(&self, count: usize) {
+        wait_until("the events are handled", async || (self.ids().len() >= count).then_some(())).await;
+    }
+}
+
+/// Returns a source in the given half of the partitions.
+pub(crate) fn source_in_half(half: u8) -> String {
+    let tenant = "acme".parse().unwrap();
+    let mut sources = (0..).map(|number| format!("source-{number}"));
+    sources.find(|source| EventSubject::new(&tenant, "A", source).unwrap().partition() / 32 == half).unwrap()
+}

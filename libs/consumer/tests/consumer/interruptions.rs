@@ -1,0 +1,157 @@
+//! Stops, crashes and outages: nothing is lost, and the order of a source holds.
+
+use std::sync::Arc;
+
+use async_nats::jetstream::consumer::PullConsumer;
+use consumer::{Config, ConsumerError};
+use futures::StreamExt as _;
+use testkit::{DEADLINE, within};
+use tokio::sync::Semaphore;
+
+use super::broker::{Broker, Log, Running};
+
+/// Starts a consumer. Its handler waits for a permit before each event.
+fn start_with_permits(config: Config, log: &Log) -> (Running, Arc<Semaphore>) {
+    let permits = Arc::new(Semaphore::new(0));
+    let (log, released) = (log.clone(), Arc::clone(&permits));
+    let running = Running::start(config, move |event| {
+        let (log, released) = (log.clone(), Arc::clone(&released));
+        async move {
+            released.acquire().await.unwrap().forget();
+            log.add(&event);
+            Ok(())
+        }
+    });
+    (running, permits)
+}
+
+async fn wait_until_in_flight(broker: &Broker, count: usize) {
+    testkit::wait_until("events are in flight", async || {
+        (broker.info().await.num_ack_pending >= count).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_the_events_in_flight() {
+    let broker = Broker::start().await;
+    for number in 0..3 {
+        broker.publish("a", number).await;
+    }
+    let log = Log::default();
+    let (mut running, permits) = start_with_permits(broker.config(), &log);
+    wait_until_in_flight(&broker, 3).await;
+    running.request_stop();
+    permits.add_permits(3);
+    running.stopped().await;
+    assert_eq!((log.of("a"), broker.info().await.num_ack_pending), (vec![0, 1, 2], 0));
+}
+
+#[tokio::test]
+async fn a_stop_ends_after_its_timeout_and_the_rest_is_delivered_again() {
+    let broker = Broker::start().await;
+    broker.publish("a", 0).await;
+    let log = Log::default();
+    let config = Config { stop_timeout: std::time::Duration::from_millis(10), ..broker.config() };
+    let (running, _permits) = start_with_permits(config.clone(), &log);
+    wait_until_in_flight(&broker, 1).await;
+    running.stop().await;
+    assert_eq!(log.ids().len(), 0);
+    let (running, permits) = start_with_permits(config, &log);
+    permits.add_permits(1);
+    log.wait_for(1).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_crash_unacknowledged_events_precede_newer_ones_of_their_source() {
+    let broker = Broker::start().await;
+    for number in 0..5 {
+        broker.publish("a", number).await;
+    }
+    let log = Log::default();
+    let (running, permits) = start_with_permits(broker.config(), &log);
+    permits.add_permits(1);
+    log.wait_for(1).await;
+    wait_until_in_flight(&broker, 4).await;
+    running.crash().await;
+    for number in 5..10 {
+        broker.publish("a", number).await;
+    }
+    let second_log = Log::default();
+    let (_running, permits) = start_with_permits(broker.config(), &second_log);
+    permits.add_permits(100);
+    broker.wait_until_acknowledged(10).await;
+    let numbers = second_log.of("a");
+    // The acknowledgement of the first event may not have arrived before the crash.
+    let first = numbers[0];
+    assert!(first <= 1 && numbers == (first..10).collect::<Vec<_>>(), "{numbers:?}");
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_broker_each_event_is_handled_once_in_order() {
+    let mut broker = Broker::start().await;
+    for number in 0..20 {
+        broker.publish("a", number).await;
+    }
+    let log = Log::default();
+    let (_running, permits) = start_with_permits(broker.config(), &log);
+    permits.add_permits(5);
+    log.wait_for(5).await;
+    broker.server.restart().await.unwrap();
+    permits.add_permits(1000);
+    for number in 20..40 {
+        broker.publish("a", number).await;
+    }
+    log.wait_for(40).await;
+    assert_eq!(log.of("a"), (0..40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_delivery_to_another_process_does_not_break_the_order() {
+    let broker = Broker::start().await;
+    let log = Log::default();
+    let (_running, permits) = start_with_permits(broker.config(), &log);
+    permits.add_permits(1000);
+    broker.publish("a", 0).await;
+    log.wait_for(1).await;
+    // Two requests wait now: one of the consumer, and one of the thief.
+    let thief: PullConsumer = broker.admin.get_consumer_from_stream("consumer", "UDM").await.unwrap();
+    let mut stolen = thief.batch().max_messages(3).expires(DEADLINE).messages().await.unwrap();
+    let mut number = 0;
+    while futures::poll!(stolen.next()).is_pending() {
+        number += 1;
+        broker.publish("a", number).await;
+    }
+    drop(stolen);
+    for later in 1..=5 {
+        broker.publish("a", number + later).await;
+    }
+    number += 5;
+    broker.wait_until_acknowledged(u64::from(number) + 2).await;
+    assert_eq!(log.of("a"), (0..=number).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_event_that_was_delivered_for_the_last_time_becomes_a_dead_letter() {
+    let broker = Broker::with_streams(1, 2).await;
+    broker.publish("a", 0).await;
+    let log = Log::default();
+    let (running, _permits) = start_with_permits(broker.config(), &log);
+    wait_until_in_flight(&broker, 1).await;
+    running.crash().await;
+    let (_running, _permits) = start_with_permits(broker.config(), &log);
+    let (_, headers, _) = broker.dead_letter(1).await;
+    let reason = headers.get("Udm-Dlq-Reason").unwrap().as_str();
+    assert_eq!(reason, "delivered 2 times without an acknowledgement");
+}
+
+#[tokio::test]
+async fn a_missing_durable_ends_the_consumer_with_a_remedy() {
+    let broker = Broker::start().await;
+    broker.admin.delete_consumer_from_stream("consumer", "UDM").await.unwrap();
+    let run = consumer::run(broker.config(), std::future::pending(), |_| async { Ok(()) });
+    let error = within(DEADLINE, "the error", Box::pin(run)).await.unwrap_err();
+    assert!(matches!(error, ConsumerError::NotFound { .. }), "{error:?}");
+    assert!(error.to_string().contains("svc consumers create"), "{error}");
+}
