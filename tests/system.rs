@@ -6,6 +6,7 @@ mod system {
     mod cluster;
     mod configuration;
     mod consumer;
+    mod consumer_examples;
     mod event_stream;
     mod faults;
     mod invalid_requests;

@@ -14,6 +14,8 @@ mod client;
 mod confirmation;
 #[path = "binary/consumers.rs"]
 mod consumers;
+#[path = "binary/dead_letters.rs"]
+mod dead_letters;
 #[path = "binary/device.rs"]
 mod device;
 #[path = "binary/events.rs"]

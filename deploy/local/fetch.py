@@ -236,13 +236,18 @@ def without_browser(program):
     print(f"{program} not found (Debian: chromium and chromium-driver): browser tests of the pages are skipped")
 
 
+def nats_cli(tools, _):
+    """Returns None if the command line of NATS is not installed: no package index has it. Its test is skipped then."""
+    return shutil.which("nats")
+
+
 FINDERS = {
     "postgres_bin_dir": postgres, "nats_server": nats_server, "caddy": caddy, "nats_py_path": nats_py,
     "aiosmtpd_path": aiosmtpd, "helm": helm, "kubernetes_schemas": kubernetes_schemas,
     "fastjsonschema_path": fastjsonschema, "yaml_path": yaml, "starlark_path": starlark,
     "schemathesis_path": schemathesis, "client_generator_path": client_generator, "prometheus": prometheus,
     "promtool": promtool, "chromium": chromium, "chromedriver": chromedriver, "axe_path": axe, "go": go,
-    "vector": vector,
+    "vector": vector, "nats_cli": nats_cli,
 }  # fmt: skip
 SERVERS = ["postgres_bin_dir", "nats_server"]
 FOR_TESTS = [name for name in FINDERS if name not in SERVERS]

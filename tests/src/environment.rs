@@ -23,7 +23,7 @@ pub fn program(name: &str) -> Command {
 }
 
 /// Cargo places programs in the parent directory of the tests.
-fn program_path(name: &str) -> PathBuf {
+pub fn program_path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().unwrap().with_file_name(name);
     assert!(path.exists(), "{} is not built: run the tests with `make test`", path.display());

@@ -1,7 +1,6 @@
 //! Lists, read page by page.
 
 use contract::Page;
-use contract::routes::Route;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
@@ -54,19 +53,19 @@ pub(crate) struct ApiList<T> {
 type Filter<'a> = &'a [(&'static str, Option<&'a str>)];
 
 impl Api {
-    /// Reads all items of a list. `prepare` sets the headers of each request.
+    /// Reads all items of the list at a path. `prepare` sets the headers of each request.
     pub(crate) async fn list_all<T: DeserializeOwned>(
         &self,
-        route: &Route,
+        path: &str,
         prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
     ) -> Result<Vec<T>> {
-        Ok(self.list(route, &[], ListLimit::All, prepare).await?.items)
+        Ok(self.list(path, &[], ListLimit::All, prepare).await?.items)
     }
 
-    /// Reads the items of a list that match the filter, up to a limit. `prepare` sets the headers of each request.
+    /// Reads the items of the list at a path that match the filter, up to a limit. `prepare` sets the headers of each request.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
-        route: &Route,
+        path: &str,
         filter: Filter<'_>,
         limit: ListLimit,
         prepare: impl for<'a> Fn(Call<'a>) -> Result<Call<'a>>,
@@ -74,7 +73,7 @@ impl Api {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let path = page_path(route.path, filter, limit.next_page_size(items.len()), cursor.as_deref());
+            let path = page_path(path, filter, limit.next_page_size(items.len()), cursor.as_deref());
             let page: Page<T> = prepare(self.call_path(Method::GET, &path))?.fetch().await?;
             items.extend(page.items);
             cursor = page.next_cursor;

@@ -146,7 +146,7 @@ impl Command for List {
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
         let list = api
-            .list(&routes::LIST_API_KEYS, &[], self.paging.into(), |call| call.authenticated(&credential))
+            .list(routes::LIST_API_KEYS.path, &[], self.paging.into(), |call| call.authenticated(&credential))
             .await?;
         context.print_list::<ApiKey>(list)
     }

@@ -183,7 +183,7 @@ impl Command for List {
         let credential = context.platform_token()?;
         let api = context.api()?;
         let items: Vec<Consumer> =
-            api.list_all(&routes::LIST_CONSUMERS, |call| call.bearer(&credential.bearer)).await?;
+            api.list_all(routes::LIST_CONSUMERS.path, |call| call.bearer(&credential.bearer)).await?;
         context.out().print(&ItemList { items })
     }
 }

@@ -1,6 +1,7 @@
 //! `svc events`: events, sent, validated and read.
 
 mod delivery;
+mod dlq;
 mod input;
 mod rejects;
 mod send;
@@ -28,6 +29,9 @@ group!(
         Send(send::Send),
         Validate(Validate),
         Tail(tail::Tail),
+        /// List and replay events that a consumer could not handle, as the platform administrator.
+        #[command(subcommand)]
+        Dlq(dlq::DeadLetters),
     }
 );
 

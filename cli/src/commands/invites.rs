@@ -197,7 +197,9 @@ impl Command for List {
         let filter = [("status", self.status.map(InviteStatus::as_str))];
         let api = context.api()?;
         let list = api
-            .list(&routes::LIST_INVITES, &filter, self.paging.into(), |call| call.authenticated(&credential))
+            .list(routes::LIST_INVITES.path, &filter, self.paging.into(), |call| {
+                call.authenticated(&credential)
+            })
             .await?;
         context.print_list::<Invite>(list)
     }

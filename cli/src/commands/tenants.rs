@@ -130,7 +130,7 @@ impl Command for List {
         let credential = context.platform_token()?;
         let api = context.api()?;
         let items: Vec<Tenant> =
-            api.list_all(&routes::LIST_TENANTS, |call| call.bearer(&credential.bearer)).await?;
+            api.list_all(routes::LIST_TENANTS.path, |call| call.bearer(&credential.bearer)).await?;
         context.out().print(&ItemList { items })
     }
 }

@@ -91,7 +91,9 @@ impl Command for List {
         let (credential, api) = (context.credential_or_platform_token().await?, context.api()?);
         let filter = [("email", self.email.as_deref()), ("status", self.status.map(UserStatus::as_str))];
         let list = api
-            .list(&routes::LIST_USERS, &filter, self.paging.into(), |call| call.authenticated(&credential))
+            .list(routes::LIST_USERS.path, &filter, self.paging.into(), |call| {
+                call.authenticated(&credential)
+            })
             .await?;
         context.print_list::<User>(list)
     }

@@ -146,6 +146,15 @@ impl Durables {
         Ok(merge(try_join_all(lists).await?.into_iter().flatten()).into_values().collect())
     }
 
+    /// Returns whether a stream has a durable of this name.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn exists(&self, name: &str) -> Result<bool, DurableError> {
+        let found = try_join_all(self.streams.iter().map(|(stream, _)| self.find(stream, name))).await?;
+        Ok(found.iter().any(Option::is_some))
+    }
+
     /// Deletes a durable from all streams. Returns whether it existed.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
-//! NATS: connection, subject grammar, stream definitions, durable consumers, acknowledged publication, the invalidation feed
+//! NATS: connection, subject grammar, stream definitions, durable consumers, dead letters, acknowledged publication, the invalidation feed
 //! and the number of replicas.
 
 mod budget;
 mod connect;
+mod dead_letters;
 mod durables;
 mod invalidations;
 mod message;
@@ -14,6 +15,7 @@ mod subject;
 
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, NATS_URL, check_url, connect};
+pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 pub use durables::{CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables};
 pub use invalidations::{
     FeedEvent, INVALIDATION_SUBJECT, Invalidation, InvalidationKeys, InvalidationListener,

@@ -18,7 +18,7 @@ use crate::subject::{AuditSubject, EventSubject, InvalidSubject};
 const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
 pub(crate) const CE_ID: HeaderName = HeaderName::from_static("ce-id");
 pub(crate) const CE_SOURCE: HeaderName = HeaderName::from_static("ce-source");
-const CE_TYPE: HeaderName = HeaderName::from_static("ce-type");
+pub(crate) const CE_TYPE: HeaderName = HeaderName::from_static("ce-type");
 const CE_TIME: HeaderName = HeaderName::from_static("ce-time");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
@@ -132,6 +132,12 @@ impl Message {
             shared: Arc::default(),
             payload,
         })
+    }
+
+    /// Returns an event with these headers.
+    pub(crate) fn of_event(subject: &EventSubject, headers: Headers, payload: Bytes) -> Self {
+        let partition = subject.partition();
+        Self { subject: subject.to_string().into(), partition, own: headers, shared: Arc::default(), payload }
     }
 
     /// The subject to publish to.

@@ -1,4 +1,5 @@
-//! Wire types of consumers: durable consumers of the event stream and the permissions of their NATS users.
+//! Wire types of consumers: durable consumers of the event stream and the permissions of their NATS users, and
+//! dead letters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tenancy::TenantId;
 
 use crate::value;
@@ -160,6 +161,61 @@ pub struct NatsPermissions {
     pub publish: Vec<String>,
     /// Subjects that the user may subscribe to.
     pub subscribe: Vec<String>,
+}
+
+/// Maximum number of dead letters that one request replays.
+pub const MAX_REPLAY: usize = 100;
+
+/// An event that a consumer could not handle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "sequence": 17, "tenant_id": "acme", "source_id": "firewall-7", "event_id": "boot-42", "event_type": "USER_LOGIN",
+    "failed_at": "2026-01-31T12:10:00Z", "reason": "no column for `principal.mac`", "attempts": 5,
+    "event": { "source_id": "firewall-7", "event_id": "boot-42" },
+}))]
+pub struct DeadLetter {
+    /// Number of the dead letter, ascending with the time.
+    pub sequence: u64,
+    /// Tenant of the event.
+    pub tenant_id: TenantId,
+    /// Source of the event. Absent if the consumer has not preserved it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source_id: Option<String>,
+    /// Id of the event. Absent if the consumer has not preserved it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub event_id: Option<String>,
+    /// Type of the event. Absent if the consumer has not preserved it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub event_type: Option<String>,
+    /// Time at which the consumer gave up.
+    pub failed_at: DateTime<Utc>,
+    /// Why the consumer gave up, in its words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// Number of attempts of the consumer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub attempts: Option<u32>,
+    /// The event.
+    pub event: Value,
+}
+
+/// Request body of `POST /consumers/{consumer_name}/dead-letters/replay`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "sequences": [17, 18] }))]
+pub struct ReplayDeadLetters {
+    /// Numbers of the dead letters, 1 to 100.
+    #[schemars(length(min = 1, max = MAX_REPLAY))]
+    pub sequences: Vec<u64>,
+}
+
+/// Response of `POST /consumers/{consumer_name}/dead-letters/replay`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "replayed": [17], "skipped": [18] }))]
+pub struct ReplayedDeadLetters {
+    /// Dead letters that were stored as events again, and deleted.
+    pub replayed: Vec<u64>,
+    /// Numbers that are no dead letter of the consumer, or of one without a valid source and type. They are unchanged.
+    pub skipped: Vec<u64>,
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! acknowledgement of the stream. A tenant reads its own events.
 
 mod consumers;
+mod dead_letters;
 mod ingest_batch;
 mod quotas;
 mod read_events;

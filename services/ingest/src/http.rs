@@ -42,6 +42,8 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::CREATE_CONSUMER, consumers::create)
         .on(&routes::LIST_CONSUMERS, consumers::list)
         .on(&routes::DELETE_CONSUMER, consumers::delete)
+        .on(&routes::LIST_DEAD_LETTERS, consumers::list_dead_letters)
+        .on(&routes::REPLAY_DEAD_LETTERS, consumers::replay_dead_letters)
         .with_state(app);
     failed_credentials.wrap(router)
 }

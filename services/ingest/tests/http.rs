@@ -8,6 +8,8 @@ mod api_keys;
 mod batch;
 #[path = "http/consumers.rs"]
 mod consumers;
+#[path = "http/dead_letters.rs"]
+mod dead_letters;
 #[path = "http/events.rs"]
 mod events;
 #[path = "http/failed_credentials.rs"]

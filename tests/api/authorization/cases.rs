@@ -56,6 +56,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "create_api_key" => with(json!({ "name": "created by a case" })),
         "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "created by a case" })),
         "create_consumer" => with(json!({ "name": "c-{new}" })),
+        "replay_dead_letters" => with(json!({ "sequences": [1] })),
         // Absent fields are unchanged.
         "start_device" | "update_tenant" | "update_user" => with(json!({})),
         // Otherwise the response does not end.
@@ -63,9 +64,9 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "send_event" => with(event),
         "send_events" => with(json!([event])),
         "whoami" | "list_sessions" | "revoke_session" | "list_users" | "get_user" | "list_invites"
-        | "list_consumers" | "delete_consumer" | "revoke_invite" | "list_api_keys" | "revoke_api_key"
-        | "list_tenants" | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health"
-        | "get_version" | "read_problem" | "open_page" => plain(),
+        | "list_consumers" | "delete_consumer" | "list_dead_letters" | "revoke_invite" | "list_api_keys"
+        | "revoke_api_key" | "list_tenants" | "get_tenant" | "get_openapi" | "read_docs"
+        | "get_event_schema" | "get_health" | "get_version" | "read_problem" | "open_page" => plain(),
         _ => return None,
     })
 }

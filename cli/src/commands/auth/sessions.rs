@@ -97,7 +97,7 @@ impl Command for List {
             None => credential.owner(&api).await?.user,
         };
         let items: Vec<Session> = api
-            .list_all(&routes::LIST_SESSIONS, |call| Ok(call.authenticated(&credential)?.user(user)))
+            .list_all(routes::LIST_SESSIONS.path, |call| Ok(call.authenticated(&credential)?.user(user)))
             .await?;
         context.out().print(&ItemList { items })
     }

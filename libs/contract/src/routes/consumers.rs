@@ -1,7 +1,7 @@
 //! Durable consumers of the event stream, managed by the platform administrator.
 
 use super::{Access, PAGING, RateLimit, Route, RouteResponse, routes};
-use crate::consumers::{Consumer, CreateConsumer};
+use crate::consumers::{Consumer, CreateConsumer, DeadLetter, ReplayDeadLetters, ReplayedDeadLetters};
 use crate::{Page, ProblemKind};
 
 const PLATFORM_ADMIN: &[Access] = &[Access::PlatformAdmin];
@@ -40,4 +40,24 @@ routes! {
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .responses(&[RouteResponse::empty(204, "The consumer is deleted.")]);
+
+    /// List the dead letters of a consumer
+    ///
+    /// Lists the events that a consumer could not handle, the oldest first. A page ends early when its events exceed 4 MiB. A
+    /// deleted consumer keeps its dead letters.
+    LIST_DEAD_LETTERS = Route::get("/consumers/{consumer_name}/dead-letters")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .query(&[PAGING])
+        .responses(&[RouteResponse::json::<Page<DeadLetter>>(200, "A page of dead letters, ordered by number.")]);
+
+    /// Send dead letters to their consumer again
+    ///
+    /// Stores each event as a new message of its tenant, with the header `Udm-Replay-For`, and deletes the dead letter. Other
+    /// consumers get the event again too. A request without a response can be repeated.
+    REPLAY_DEAD_LETTERS = Route::post("/consumers/{consumer_name}/dead-letters/replay")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .json::<ReplayDeadLetters>()
+        .responses(&[RouteResponse::json::<ReplayedDeadLetters>(200, "The replayed and the skipped dead letters.")]);
 }

@@ -92,6 +92,8 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.INFO.UDM.archive",
             "$JS.API.CONSUMER.LIST.UDM",
             "$JS.API.CONSUMER.DELETE.UDM.archive",
+            "$JS.API.STREAM.MSG.GET.UDM_DLQ",
+            "$JS.API.STREAM.MSG.DELETE.UDM_DLQ",
         ],
         does_not_publish: &[
             "$JS.API.CONSUMER.CREATE.AUDIT.read-x",
@@ -104,6 +106,8 @@ const TABLE: [Row; 4] = [
             "$JS.API.STREAM.DELETE.UDM",
             "$JS.API.STREAM.PURGE.UDM",
             "$JS.API.STREAM.MSG.GET.UDM",
+            "$JS.API.STREAM.MSG.GET.AUDIT",
+            "$JS.API.STREAM.MSG.DELETE.UDM",
             "$JS.API.CONSUMER.CREATE.UDM",
             "$JS.API.CONSUMER.CREATE.AUDIT.archive",
             "$JS.API.CONSUMER.CREATE.UDM_DLQ.archive",

@@ -179,6 +179,11 @@ impl<K: FromStr, S: Send + Sync> FromRequestParts<S> for Paging<K> {
 }
 
 impl<K: Display> Paging<K> {
+    /// Returns the largest number of items of the page.
+    pub fn limit(&self) -> usize {
+        self.limit as usize
+    }
+
     /// Returns the number of rows to read: one more than the page, to detect a next page.
     pub fn rows(&self) -> i64 {
         i64::from(self.limit) + 1

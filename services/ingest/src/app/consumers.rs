@@ -68,6 +68,14 @@ impl App {
         Ok(())
     }
 
+    /// Returns whether a durable consumer exists.
+    ///
+    /// # Errors
+    /// 503 without the broker.
+    pub(super) async fn has_consumer(&self, name: &ConsumerName) -> Result<bool, Problem> {
+        self.durables().await?.exists(name.as_str()).await.map_err(problem)
+    }
+
     /// Requests are rare, so each has its own connection. It fails at once if the broker is down.
     async fn durables(&self) -> Result<Durables, Problem> {
         Durables::connect(&self.nats, self.streams).await.map_err(problem)

@@ -5,7 +5,9 @@ use axum::Json;
 use axum::extract::State;
 use bus::Creation;
 use contract::Page;
-use contract::consumers::{Consumer, ConsumerName, CreateConsumer};
+use contract::consumers::{
+    Consumer, ConsumerName, CreateConsumer, DeadLetter, ReplayDeadLetters, ReplayedDeadLetters,
+};
 use http::StatusCode;
 use service::Problem;
 use service::http::{Id, JsonBody, Paging};
@@ -43,4 +45,24 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Problem> {
     app.delete_consumer(&name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /consumers/{consumer_name}/dead-letters`: the platform administrator.
+pub(super) async fn list_dead_letters(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+    paging: Paging<u64>,
+) -> Result<Json<Page<DeadLetter>>, Problem> {
+    Ok(Json(app.list_dead_letters(&name, &paging).await?))
+}
+
+/// `POST /consumers/{consumer_name}/dead-letters/replay`: the platform administrator.
+pub(super) async fn replay_dead_letters(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+    JsonBody(request): JsonBody<ReplayDeadLetters>,
+) -> Result<Json<ReplayedDeadLetters>, Problem> {
+    Ok(Json(app.replay_dead_letters(&name, &request.sequences).await?))
 }

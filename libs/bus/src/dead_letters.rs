@@ -1,0 +1,167 @@
+//! Dead letters: events that a consumer could not handle (`UDM_DLQ`). `libs/consumer` writes them.
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use percent_encoding::percent_decode_str;
+use tenancy::TenantId;
+
+use crate::message::{CE_ID, CE_SOURCE, CE_TYPE};
+use crate::subject::{EventSubject, InvalidSubject};
+use crate::{Config, ConnectError, DEAD_LETTER_STREAM, Message, connect};
+
+const SUBJECT_PREFIX: &str = "udm.dlq.v1";
+/// Headers that a consumer adds: why it gave up, and the number of attempts.
+const REASON: &str = "Udm-Dlq-Reason";
+const ATTEMPTS: &str = "Udm-Dlq-Attempts";
+const HEADER_PREFIX: &str = "Udm-Dlq-";
+/// The consumer that a replayed event is for.
+const REPLAY_FOR: &str = "Udm-Replay-For";
+
+/// The stream of dead letters.
+pub struct DeadLetters {
+    stream: Stream<()>,
+}
+
+/// An event that a consumer could not handle. The consumer wrote all of it, so only tenant and consumer, which the broker
+/// checks, are certain.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// Number in the stream of dead letters.
+    pub sequence: u64,
+    /// Tenant of the event.
+    pub tenant_id: TenantId,
+    /// Name of the consumer.
+    pub consumer: String,
+    /// Time at which the consumer gave up.
+    pub failed_at: DateTime<Utc>,
+    /// The bytes of the producer.
+    pub payload: Bytes,
+    headers: HeaderMap,
+}
+
+/// A request for dead letters failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadLetterError {
+    /// The broker is not reachable.
+    #[error("failed to connect to NATS")]
+    Disconnected(#[from] ConnectError),
+    /// The broker did not answer, or rejected the request.
+    #[error("failed to read or delete dead letters")]
+    Failed(#[source] async_nats::Error),
+}
+
+impl DeadLetters {
+    /// Connects for a few requests. Does not wait for a broker that is down.
+    ///
+    /// # Errors
+    /// [`DeadLetterError::Disconnected`].
+    pub async fn connect(config: &Config) -> Result<Self, DeadLetterError> {
+        let config = Config { wait_for_broker: false, ..config.clone() };
+        let context = async_nats::jetstream::new(connect(&config).await?);
+        let stream = context.get_stream_no_info(DEAD_LETTER_STREAM).await;
+        Ok(Self { stream: stream.map_err(|error| DeadLetterError::Failed(error.into()))? })
+    }
+
+    /// Returns the first dead letter of a consumer with this number or a later one.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn first_from(
+        &self,
+        consumer: &str,
+        sequence: u64,
+    ) -> Result<Option<DeadLetter>, DeadLetterError> {
+        let mut sequence = sequence.max(1);
+        loop {
+            let subject = format!("{SUBJECT_PREFIX}.*.{consumer}");
+            let request = self.stream.raw_message_builder().sequence(sequence).next_by_subject(subject);
+            match request.send().await {
+                Ok(message) => {
+                    sequence = message.sequence + 1;
+                    // Skips a message of something else.
+                    if let Some(found) = DeadLetter::of(message) {
+                        return Ok(Some(found));
+                    }
+                }
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
+                Err(error) => return Err(DeadLetterError::Failed(error.into())),
+            }
+        }
+    }
+
+    /// Deletes a dead letter.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn delete(&self, letter: &DeadLetter) -> Result<(), DeadLetterError> {
+        let deleted = self.stream.delete_message(letter.sequence).await;
+        deleted.map(|_| ()).map_err(|error| DeadLetterError::Failed(error.into()))
+    }
+}
+
+impl DeadLetter {
+    fn of(message: StreamMessage) -> Option<Self> {
+        let (tenant, consumer) =
+            message.subject.strip_prefix(SUBJECT_PREFIX)?.strip_prefix('.')?.split_once('.')?;
+        Some(Self {
+            tenant_id: tenant.parse().ok()?,
+            consumer: consumer.to_owned(),
+            sequence: message.sequence,
+            failed_at: DateTime::from_timestamp(message.time.unix_timestamp(), message.time.nanosecond())?,
+            payload: message.payload,
+            headers: message.headers,
+        })
+    }
+
+    /// Source of the event, if the header is valid.
+    pub fn source_id(&self) -> Option<String> {
+        let encoded = self.headers.get(CE_SOURCE)?;
+        Some(percent_decode_str(encoded.as_str()).decode_utf8().ok()?.into_owned())
+    }
+
+    /// Id of the event.
+    pub fn event_id(&self) -> Option<&str> {
+        Some(self.headers.get(CE_ID)?.as_str())
+    }
+
+    /// Type of the event.
+    pub fn event_type(&self) -> Option<&str> {
+        Some(self.headers.get(CE_TYPE)?.as_str())
+    }
+
+    /// Why the consumer gave up.
+    pub fn reason(&self) -> Option<&str> {
+        Some(self.headers.get(REASON)?.as_str())
+    }
+
+    /// Number of attempts of the consumer.
+    pub fn attempts(&self) -> Option<u32> {
+        self.headers.get(ATTEMPTS)?.as_str().parse().ok()
+    }
+
+    /// Returns the event for its consumer, to be stored as a new message of the tenant. Storing it again within two minutes has no
+    /// effect.
+    ///
+    /// # Errors
+    /// The dead letter has no valid source and type.
+    pub fn replay(&self) -> Result<Message, InvalidSubject> {
+        let source = self.source_id().ok_or(InvalidSubject)?;
+        let subject = EventSubject::new(&self.tenant_id, self.event_type().ok_or(InvalidSubject)?, &source)?;
+        let mut headers = Vec::new();
+        for (name, values) in self.headers.iter() {
+            let text = name.to_string();
+            // Headers of NATS are instructions for the stream.
+            if !text.starts_with("Nats-") && !text.starts_with(HEADER_PREFIX) && text != REPLAY_FOR {
+                headers.extend(values.last().map(|value| (name.clone(), value.clone())));
+            }
+        }
+        let id = format!("replay-{}", self.sequence).parse().map_err(|_| InvalidSubject)?;
+        let consumer = self.consumer.parse().map_err(|_| InvalidSubject)?;
+        headers.extend([(NATS_MESSAGE_ID, id), (REPLAY_FOR.parse().map_err(|_| InvalidSubject)?, consumer)]);
+        Ok(Message::of_event(&subject, headers, self.payload.clone()))
+    }
+}

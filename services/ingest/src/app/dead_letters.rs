@@ -1,0 +1,112 @@
+//! Dead letters of consumers, for the platform administrator.
+
+use bus::{DeadLetterError, DeadLetters};
+use contract::consumers::{ConsumerName, DeadLetter, MAX_REPLAY, ReplayedDeadLetters};
+use contract::{Page, ProblemKind};
+use serde_json::Value;
+use service::Problem;
+use service::http::Paging;
+use tokio::time::Instant;
+
+use super::{App, PUBLISH_TIMEOUT, problem_kind};
+
+/// A page ends when its events exceed this size.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+impl App {
+    /// Returns a page of the dead letters of a consumer, the oldest first.
+    ///
+    /// # Errors
+    /// 404 for an unknown consumer, 503 without the broker.
+    pub(crate) async fn list_dead_letters(
+        &self,
+        consumer: &ConsumerName,
+        paging: &Paging<u64>,
+    ) -> Result<Page<DeadLetter>, Problem> {
+        let stored = self.dead_letters(consumer).await?;
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        let mut from = paging.after.unwrap_or_default().saturating_add(1);
+        while let Some(found) = stored.first_from(consumer.as_str(), from).await.map_err(problem)? {
+            if bytes > MAX_PAGE_BYTES {
+                return Ok(Page { items, next_cursor: Some((from - 1).to_string()) });
+            }
+            (from, bytes) = (found.sequence + 1, bytes + found.payload.len());
+            items.push(dead_letter(&found));
+            if items.len() > paging.limit() {
+                break;
+            }
+        }
+        Ok(paging.page(items, |letter| letter.sequence))
+    }
+
+    /// Stores dead letters as events again and deletes them.
+    ///
+    /// # Errors
+    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker: the request can be repeated.
+    pub(crate) async fn replay_dead_letters(
+        &self,
+        consumer: &ConsumerName,
+        sequences: &[u64],
+    ) -> Result<ReplayedDeadLetters, Problem> {
+        if !(1..=MAX_REPLAY).contains(&sequences.len()) {
+            let message = format!("must have 1 to {MAX_REPLAY} items");
+            return Err(Problem::new(ProblemKind::ValidationFailed).field(
+                "/sequences",
+                "invalid_value",
+                message,
+            ));
+        }
+        let stored = self.dead_letters(consumer).await?;
+        let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
+        for &sequence in sequences {
+            let found = stored.first_from(consumer.as_str(), sequence).await.map_err(problem)?;
+            let replay = found
+                .filter(|letter| letter.sequence == sequence)
+                .and_then(|letter| Some((letter.replay().ok()?, letter)));
+            let Some((message, letter)) = replay else {
+                result.skipped.push(sequence);
+                continue;
+            };
+            let deadline = Instant::now() + PUBLISH_TIMEOUT;
+            let published = self.publisher.publish(&letter.tenant_id, message, deadline).await;
+            published.map_err(|error| Problem::new(problem_kind(&error)))?;
+            stored.delete(&letter).await.map_err(problem)?;
+            result.replayed.push(sequence);
+        }
+        tracing::info!(%consumer, ?result, "dead letters replayed");
+        Ok(result)
+    }
+
+    /// Requests are rare, so each has its own connection. It fails at once if the broker is down.
+    ///
+    /// # Errors
+    /// 404 if the consumer does not exist and has no dead letters, 503 without the broker.
+    async fn dead_letters(&self, consumer: &ConsumerName) -> Result<DeadLetters, Problem> {
+        let stored = DeadLetters::connect(&self.nats).await.map_err(problem)?;
+        let is_known = stored.first_from(consumer.as_str(), 0).await.map_err(problem)?.is_some();
+        if !is_known && !self.has_consumer(consumer).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
+        Ok(stored)
+    }
+}
+
+fn problem(error: DeadLetterError) -> Problem {
+    Problem::new(ProblemKind::DependencyUnavailable).caused_by(error)
+}
+
+fn dead_letter(letter: &bus::DeadLetter) -> DeadLetter {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    DeadLetter {
+        sequence: letter.sequence,
+        tenant_id: letter.tenant_id.clone(),
+        source_id: letter.source_id(),
+        event_id: text(letter.event_id()),
+        event_type: text(letter.event_type()),
+        failed_at: letter.failed_at,
+        reason: text(letter.reason()),
+        attempts: letter.attempts(),
+        event: serde_json::from_slice(&letter.payload)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&letter.payload).into_owned())),
+    }
+}

@@ -1,0 +1,167 @@
+//! `/consumers/{consumer_name}/dead-letters`.
+
+use async_nats::HeaderMap;
+use async_nats::jetstream;
+use bus::Message;
+use contract::Page;
+use contract::consumers::{DeadLetter, ReplayedDeadLetters};
+use serde_json::{Value, json};
+use testsystem::TestSystem;
+
+const EVENT: &str = r#"{"source_id":"fw 1/ä", "n":1.50}"#;
+
+struct Fixture {
+    system: TestSystem,
+    broker: jetstream::Context,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let system = TestSystem::start().await.unwrap();
+        let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+        Self { system, broker }
+    }
+
+    /// Stores a dead letter as a consumer does, with these headers in addition to those of an event.
+    async fn store(&self, consumer: &str, changes: &[(&'static str, &str)]) -> u64 {
+        let received_at = "2026-01-31T12:00:00Z".parse().unwrap();
+        let context = bus::EventContext::new("acme".parse().unwrap(), received_at, "req-1", "key:k1", None);
+        let event = udm::parse(EVENT.as_bytes()).unwrap();
+        let mut headers = Message::event(&context, &event, "e1", EVENT.into()).unwrap().headers();
+        for (name, value) in changes {
+            headers.insert(*name, *value);
+        }
+        self.store_raw(consumer, headers).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a consumer has no `bus::Publisher`")]
+    async fn store_raw(&self, consumer: &str, headers: HeaderMap) -> u64 {
+        let subject = format!("udm.dlq.v1.acme.{consumer}");
+        let stored = self.broker.publish_with_headers(subject, headers, EVENT.into()).await.unwrap();
+        stored.await.unwrap().sequence
+    }
+
+    async fn create_consumer(&self, name: &str) {
+        let body = json!({ "name": name });
+        self.system.platform_admin().post("/consumers", &body).await.expect::<Value>(201);
+    }
+
+    async fn list(&self, consumer: &str, query: &str) -> Page<DeadLetter> {
+        let path = format!("/consumers/{consumer}/dead-letters{query}");
+        self.system.platform_admin().get(&path).await.expect(200)
+    }
+
+    async fn replay(&self, consumer: &str, sequences: &[u64]) -> ReplayedDeadLetters {
+        let path = format!("/consumers/{consumer}/dead-letters/replay");
+        let body = json!({ "sequences": sequences });
+        self.system.platform_admin().post(&path, &body).await.expect(200)
+    }
+}
+
+#[tokio::test]
+async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
+    let fixture = Fixture::start().await;
+    let headers = [
+        ("Nats-Msg-Id", "archive-UDM-7"),
+        ("Nats-Expected-Stream", "UDM_DLQ"),
+        ("Udm-Dlq-Reason", "no such column"),
+        ("Udm-Dlq-Attempts", "5"),
+    ];
+    let sequence = fixture.store("archive", &headers).await;
+    let listed = fixture.list("archive", "").await.items;
+    assert_eq!(listed.len(), 1);
+    let letter = &listed[0];
+    assert_eq!((letter.sequence, letter.tenant_id.as_str()), (sequence, "acme"));
+    assert_eq!((letter.source_id.as_deref(), letter.event_id.as_deref()), (Some("fw 1/ä"), Some("e1")));
+    assert_eq!((letter.reason.as_deref(), letter.attempts), (Some("no such column"), Some(5)));
+    assert_eq!(letter.event, serde_json::from_str::<Value>(EVENT).unwrap());
+
+    let result = fixture.replay("archive", &[sequence]).await;
+    assert_eq!((result.replayed, result.skipped), (vec![sequence], vec![]));
+    let stored = fixture.broker.get_stream("UDM").await.unwrap().get_raw_message(1).await.unwrap();
+    let part = bus::partition(&"acme".parse().unwrap(), "fw 1/ä");
+    assert_eq!(stored.subject.as_str(), format!("udm.v1.{part:02}.acme.GENERIC_EVENT"));
+    assert_eq!(stored.payload, EVENT);
+    let header = |name: &str| stored.headers.get(name).map(|value| value.as_str().to_owned());
+    assert_eq!(header("Udm-Replay-For").as_deref(), Some("archive"));
+    assert_eq!(header("Udm-Received-At").as_deref(), Some("1769860800000"));
+    assert_eq!(header("ce-id").as_deref(), Some("e1"));
+    assert_eq!(header("Nats-Msg-Id"), Some(format!("replay-{sequence}")));
+    assert_eq!((header("Udm-Dlq-Reason"), header("Nats-Expected-Stream")), (None, None));
+
+    fixture.create_consumer("archive").await;
+    assert_eq!(fixture.list("archive", "").await.items, []);
+    let repeated = fixture.replay("archive", &[sequence]).await;
+    assert_eq!((repeated.replayed, repeated.skipped), (vec![], vec![sequence]));
+}
+
+#[tokio::test]
+async fn dead_letters_of_another_consumer_are_neither_listed_nor_replayed() {
+    let fixture = Fixture::start().await;
+    let other = fixture.store("other", &[]).await;
+    let own = fixture.store("archive", &[("Nats-Msg-Id", "2")]).await;
+    let listed = fixture.list("archive", "").await.items;
+    assert_eq!(listed.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [own]);
+    let result = fixture.replay("archive", &[other, 999]).await;
+    assert_eq!((result.replayed, result.skipped), (vec![], vec![other, 999]));
+    assert_eq!(fixture.list("other", "").await.items.len(), 1);
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_in_pages() {
+    let fixture = Fixture::start().await;
+    let mut stored = Vec::new();
+    for number in 0..5 {
+        stored.push(fixture.store("archive", &[("Nats-Msg-Id", &format!("m{number}"))]).await);
+    }
+    let (mut listed, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = fixture.list("archive", &query).await;
+        assert!(page.items.len() <= 2);
+        listed.extend(page.items.iter().map(|letter| letter.sequence));
+        let Some(cursor) = page.next_cursor else { break };
+        query = format!("?limit=2&cursor={cursor}");
+    }
+    assert_eq!(listed, stored);
+}
+
+#[tokio::test]
+async fn a_dead_letter_without_source_or_with_an_invalid_type_is_listed_and_not_replayed() {
+    let fixture = Fixture::start().await;
+    let without_headers = fixture.store_raw("archive", HeaderMap::new()).await;
+    let forged = fixture.store("archive", &[("ce-type", "A.B"), ("Nats-Msg-Id", "2")]).await;
+    assert_eq!(fixture.list("archive", "").await.items.len(), 2);
+    let result = fixture.replay("archive", &[without_headers, forged]).await;
+    assert_eq!((result.replayed, result.skipped), (vec![], vec![without_headers, forged]));
+    assert_eq!(fixture.list("archive", "").await.items.len(), 2);
+}
+
+#[tokio::test]
+async fn a_replay_has_1_to_100_numbers() {
+    let fixture = Fixture::start().await;
+    for count in [0, 101] {
+        let sequences: Vec<_> = (1..=count).collect();
+        let body = json!({ "sequences": sequences });
+        let path = "/consumers/archive/dead-letters/replay";
+        let response = fixture.system.platform_admin().post(path, &body).await;
+        response.expect_problem(422, "validation_failed");
+    }
+}
+
+#[tokio::test]
+async fn without_the_broker_dead_letters_are_unavailable() {
+    let mut fixture = Fixture::start().await;
+    fixture.system.nats.stop();
+    let client = fixture.system.platform_admin();
+    let listed = client.get("/consumers/archive/dead-letters").await;
+    listed.expect_problem(503, "dependency_unavailable");
+}
+
+#[tokio::test]
+async fn a_consumer_that_neither_exists_nor_has_dead_letters_is_not_found() {
+    let fixture = Fixture::start().await;
+    let client = fixture.system.platform_admin();
+    client.get("/consumers/unknown/dead-letters").await.expect_problem(404, "not_found");
+    let body = json!({ "sequences": [1] });
+    client.post("/consumers/unknown/dead-letters/replay", &body).await.expect_problem(404, "not_found");
+}
