@@ -64,10 +64,10 @@ advisories: ## Check the dependencies for known vulnerabilities; needs internet 
 	@cargo deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
 	cargo deny check advisories
 
-bench: ## Compare the running system with the limits of this machine (11 GB of disk, 4 minutes)
+bench: ## Compare the running system with the limits of this machine (20 GB of disk, 10 minutes)
 	@$(FETCH)
 	@cargo build --release --package standalone --package bench --bins
-	@exec "$(TARGET)/release/bench"
+	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench"
 
 image: ## Build the images; option ARGS="svc-ingest --dev"
 	@$(PYTHON) deploy/image.py $(ARGS)

@@ -19,11 +19,17 @@ const SOURCES: usize = 32;
 
 /// New events with unique ids.
 pub(crate) fn events(count: usize) -> Vec<Bytes> {
-    (0..count).map(event).collect()
+    (0..count).map(|number| event(number % SOURCES)).collect()
 }
 
-fn event(number: usize) -> Bytes {
-    let source = number % SOURCES;
+/// New events with unique ids and random sources.
+pub(crate) fn events_of(count: usize, sources: usize) -> Vec<Bytes> {
+    // The lowest bits of the id are random.
+    let source = || usize::try_from(Uuid::now_v7().as_u128() % sources as u128).unwrap_or_default();
+    (0..count).map(|_| event(source())).collect()
+}
+
+fn event(source: usize) -> Bytes {
     let mut text = format!(
         concat!(
             r#"{{"source_id":"fw-{source:02}","event_id":"{id}","metadata":{{"event_timestamp":"2026-01-31T12:00:00.250Z","#,

@@ -43,10 +43,10 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,sustained,waiting-events,many-tenants,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
-    /// Number of rounds of each measurement [default: as many as fit into four minutes]
+    /// Number of rounds of each measurement [default: as many as fit into ten minutes]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 }
@@ -69,6 +69,18 @@ enum Measurement {
     SingleEvents,
     /// Concurrent sends of the transport library with and without linger
     Linger,
+    /// Three minutes of batches with limits and quotas: rate, memory, latency at half the rate
+    Sustained,
+    /// Memory of events that wait for the broker
+    WaitingEvents,
+    /// The broker with many tenants and sources
+    ManyTenants,
+    /// Time until a reader of `/events/stream` has an event
+    Tail,
+    /// Durability `strict` with synchronized writes
+    Strict,
+    /// Three servers with three replicas
+    Replicas,
     /// Memory of 10,000 connections that do not complete their requests
     Connections,
 }
@@ -116,6 +128,12 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,
+                Measurement::Sustained => bench.sustained().await?,
+                Measurement::WaitingEvents => bench.waiting_events().await?,
+                Measurement::ManyTenants => bench.many_tenants().await?,
+                Measurement::Tail => bench.tail().await?,
+                Measurement::Strict => bench.strict().await?,
+                Measurement::Replicas => bench.replicas().await?,
                 Measurement::Connections => bench.connections().await?,
             }
         }

@@ -2,11 +2,14 @@
 
 mod connections;
 mod credentials;
+mod durability;
 mod events;
 mod images;
 mod linger;
 mod logins;
 mod session_checks;
+mod sustained;
+mod tail;
 mod timing;
 
 use std::time::Duration;

@@ -17,8 +17,8 @@ use crate::http::{Connection, request};
 /// The time limit of start and stop.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
-/// Large enough for the events of all rounds.
-pub(crate) const STREAM_BYTES: &str = "8GiB";
+/// Large enough for the events of three minutes.
+pub(crate) const STREAM_BYTES: &str = "12GiB";
 
 /// The running system. Dropping it stops the process and removes the data.
 pub(crate) struct System {
@@ -61,7 +61,7 @@ impl System {
     }
 
     /// Waits until `/health` succeeds, which can be shortly after the run file is written.
-    async fn wait_until_events_are_accepted(&self) -> anyhow::Result<()> {
+    pub(crate) async fn wait_until_events_are_accepted(&self) -> anyhow::Result<()> {
         let health = request("GET", "/api/v1/health", &[], b"");
         let mut connection = Connection::open(self.address).await?;
         let started = Instant::now();
