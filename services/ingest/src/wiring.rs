@@ -95,6 +95,12 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         counted.set(replicas.count().into());
     });
     let reader = EventReader::connect(&nats, profile.streams, POSITION_INTERVAL, &tasks).await?;
+    let readers = Readers::new(reader, verifier.clone(), tasks.draining().clone());
+    let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
+    let counted_readers = readers.clone();
+    metrics.at_scrape(move || {
+        open.set(counted_readers.count());
+    });
     let (stop, starting) = (tasks.stopping().clone(), publisher.clone());
     let open_gate = async move {
         until_streams_are_valid(&nats, mode, &profile).await;
@@ -110,7 +116,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
     let failed_credentials = FailedCredentials::new(limiter);
     let app = App {
-        verifier: Arc::new(verifier.clone()),
+        verifier: Arc::new(verifier),
         publisher,
         limits,
         clock,
@@ -118,7 +124,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         platform_secret: config.platform_secret.clone(),
         nats: for_consumers,
         streams: config.streams,
-        readers: Readers::new(reader, verifier, tasks.draining().clone()),
+        readers,
     };
     Ok(Routers {
         public: edge.wrap(http::public(app, failed_credentials)),

@@ -48,6 +48,11 @@ impl Readers {
         let budget = MemoryBudget::with_max_reservations(MAX_STREAMS, MAX_STREAMS * READ_BYTES);
         Self { reader, budget, credentials, draining }
     }
+
+    /// Number of open streams.
+    pub(crate) fn count(&self) -> i64 {
+        i64::try_from(self.budget.reservations()).unwrap_or(i64::MAX)
+    }
 }
 
 impl App {

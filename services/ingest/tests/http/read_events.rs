@@ -285,6 +285,23 @@ async fn the_number_of_streams_of_a_tenant_is_limited() {
 }
 
 #[tokio::test]
+async fn the_number_of_streams_of_all_tenants_is_limited() {
+    let system = TestSystem::start().await.unwrap();
+    let mut readers = Vec::new();
+    for tenant in ["a", "b", "c", "d"] {
+        let user = system.create_tenant(tenant).await;
+        for _ in 0..20 {
+            readers.push(Reader::started(&user.client, "").await);
+        }
+    }
+    let user = system.create_tenant("e").await;
+    user.client.get("/events/stream").await.expect_problem(503, "overloaded");
+    let metrics = testkit::client::plain_http().get(format!("{}/metrics", system.admin_url)).send().await;
+    let metrics = metrics.unwrap().text().await.unwrap();
+    assert!(metrics.contains("\nsvc_event_streams_open 80\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn stream_of_a_reader_that_does_not_read_affects_no_other_and_loses_nothing() {
     let system = TestSystem::start().await.unwrap();
     let acme = system.create_tenant("acme").await;
