@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log"
@@ -20,6 +21,9 @@ import (
 )
 
 const maxPayload = 100_000
+
+// Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
+var runID = rand.Text()
 
 // errRejected means that no attempt can succeed.
 var errRejected = errors.New("too large for this consumer")
@@ -55,7 +59,7 @@ func deadLetter(ctx context.Context, stream jetstream.JetStream, name string, ev
 			message.Header[header] = values
 		}
 	}
-	message.Header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%s-%d", name, metadata.Stream, metadata.Sequence.Stream))
+	message.Header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%s-%d-%s", name, metadata.Stream, metadata.Sequence.Stream, runID))
 	message.Header.Set("Udm-Dlq-Reason", reason.Error())
 	message.Header.Set("Udm-Dlq-Attempts", strconv.FormatUint(metadata.NumDelivered, 10))
 	_, err = stream.PublishMsg(ctx, message)
@@ -69,7 +73,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer broker.Drain()
+	defer broker.Close()
 	stream, err := jetstream.NewWithAPIPrefix(broker, "JS.API")
 	if err != nil {
 		return err
@@ -87,6 +91,9 @@ func run(ctx context.Context) error {
 		event, err := events.Next()
 		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
 			return nil
+		}
+		if errors.Is(err, jetstream.ErrNoHeartbeat) {
+			continue
 		}
 		if err != nil {
 			return err

@@ -7,13 +7,17 @@ NATS_URL (nats://host:4222), NATS_USER (the name of the consumer) and NATS_PASSW
 import asyncio
 import os
 import signal
+import sys
+import uuid
 from urllib.parse import unquote
 
 import nats
-from nats.errors import TimeoutError as NoEvents
+from nats.js.errors import APIError
 
 NAME = os.environ["NATS_USER"]
 MAX_PAYLOAD = 100_000
+# Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
+RUN_ID = uuid.uuid4()
 
 
 class Rejected(Exception):
@@ -33,7 +37,7 @@ async def dead_letter(stream, event, reason):
     """Keeps the event for `svc events dlq`. Returns after it is stored."""
     headers = {name: value for name, value in event.headers.items() if not name.startswith("Nats-")}
     sequence = event.metadata.sequence.stream
-    headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}"
+    headers["Nats-Msg-Id"] = f"{NAME}-{event.metadata.stream}-{sequence}-{RUN_ID}"
     headers["Udm-Dlq-Reason"] = reason
     headers["Udm-Dlq-Attempts"] = str(event.metadata.num_delivered)
     tenant = event.subject.split(".")[3]
@@ -55,7 +59,11 @@ async def main():
     while not stop.is_set():
         try:
             batch = await events.fetch(100, timeout=2)
-        except NoEvents:
+        except asyncio.TimeoutError:
+            continue
+        except APIError as error:
+            print(error, file=sys.stderr)
+            await asyncio.sleep(1)
             continue
         for event in batch:
             replay_for = event.headers.get("Udm-Replay-For", NAME)

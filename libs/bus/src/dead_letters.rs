@@ -3,13 +3,18 @@
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::RawMessage;
+use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tenancy::TenantId;
 
-use crate::message::{CE_ID, CE_SOURCE, CE_TYPE};
+use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Config, ConnectError, DEAD_LETTER_STREAM, Message, connect};
 
@@ -17,13 +22,12 @@ const SUBJECT_PREFIX: &str = "udm.dlq.v1";
 /// Headers that a consumer adds: why it gave up, and the number of attempts.
 const REASON: &str = "Udm-Dlq-Reason";
 const ATTEMPTS: &str = "Udm-Dlq-Attempts";
-const HEADER_PREFIX: &str = "Udm-Dlq-";
 /// The consumer that a replayed event is for.
 const REPLAY_FOR: &str = "Udm-Replay-For";
 
 /// The stream of dead letters.
 pub struct DeadLetters {
-    stream: Stream<()>,
+    context: Context,
 }
 
 /// An event that a consumer could not handle. The consumer wrote all of it, so only tenant and consumer, which the broker
@@ -61,9 +65,7 @@ impl DeadLetters {
     /// [`DeadLetterError::Disconnected`].
     pub async fn connect(config: &Config) -> Result<Self, DeadLetterError> {
         let config = Config { wait_for_broker: false, ..config.clone() };
-        let context = async_nats::jetstream::new(connect(&config).await?);
-        let stream = context.get_stream_no_info(DEAD_LETTER_STREAM).await;
-        Ok(Self { stream: stream.map_err(|error| DeadLetterError::Failed(error.into()))? })
+        Ok(Self { context: async_nats::jetstream::new(connect(&config).await?) })
     }
 
     /// Returns the first dead letter of a consumer with this number or a later one.
@@ -77,18 +79,19 @@ impl DeadLetters {
     ) -> Result<Option<DeadLetter>, DeadLetterError> {
         let mut sequence = sequence.max(1);
         loop {
-            let subject = format!("{SUBJECT_PREFIX}.*.{consumer}");
-            let request = self.stream.raw_message_builder().sequence(sequence).next_by_subject(subject);
-            match request.send().await {
-                Ok(message) => {
-                    sequence = message.sequence + 1;
-                    // Skips a message of something else.
-                    if let Some(found) = DeadLetter::of(message) {
-                        return Ok(Some(found));
-                    }
+            let next = json!({ "seq": sequence, "next_by_subj": format!("{SUBJECT_PREFIX}.*.{consumer}") });
+            let response: Response<Found> = self.request("GET", &next).await?;
+            let message = match response {
+                Response::Ok(Found { message }) => message,
+                Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
+                    return Ok(None);
                 }
-                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
-                Err(error) => return Err(DeadLetterError::Failed(error.into())),
+                Response::Err { error } => return Err(DeadLetterError::Failed(error.into())),
+            };
+            sequence = message.sequence + 1;
+            // Skips a message that no library can read.
+            if let Some(found) = StreamMessage::try_from(message).ok().and_then(DeadLetter::of) {
+                return Ok(Some(found));
             }
         }
     }
@@ -98,9 +101,31 @@ impl DeadLetters {
     /// # Errors
     /// The broker did not answer.
     pub async fn delete(&self, letter: &DeadLetter) -> Result<(), DeadLetterError> {
-        let deleted = self.stream.delete_message(letter.sequence).await;
-        deleted.map(|_| ()).map_err(|error| DeadLetterError::Failed(error.into()))
+        let number = json!({ "seq": letter.sequence, "no_erase": true });
+        let response: Response<Value> = self.request("DELETE", &number).await?;
+        match response {
+            Response::Ok(_) => Ok(()),
+            // Another request has deleted it.
+            Response::Err { error } if error.error_code() == ErrorCode::SEQUENCE_NOT_FOUND => Ok(()),
+            Response::Err { error } => Err(DeadLetterError::Failed(error.into())),
+        }
     }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        body: &Value,
+    ) -> Result<Response<T>, DeadLetterError> {
+        let subject = format!("STREAM.MSG.{operation}.{DEAD_LETTER_STREAM}");
+        let response = self.context.request(subject, body).await;
+        response.map_err(|error| DeadLetterError::Failed(error.into()))
+    }
+}
+
+/// Response of the broker to a request for a message.
+#[derive(Deserialize)]
+struct Found {
+    message: RawMessage,
 }
 
 impl DeadLetter {
@@ -147,17 +172,20 @@ impl DeadLetter {
     /// effect.
     ///
     /// # Errors
-    /// The dead letter has no valid source and type.
+    /// Source, type and id of the headers do not match the event.
     pub fn replay(&self) -> Result<Message, InvalidSubject> {
-        let source = self.source_id().ok_or(InvalidSubject)?;
-        let subject = EventSubject::new(&self.tenant_id, self.event_type().ok_or(InvalidSubject)?, &source)?;
+        let event = udm::parse(&self.payload).map_err(|_| InvalidSubject)?;
+        let event_id = self.event_id().ok_or(InvalidSubject)?;
+        let matches = self.source_id().as_deref() == Some(&event.source_id)
+            && self.event_type() == Some(&event.event_type)
+            && event.event_id.as_deref().is_none_or(|own| own == event_id);
+        if !matches {
+            return Err(InvalidSubject);
+        }
+        let subject = EventSubject::new(&self.tenant_id, &event.event_type, &event.source_id)?;
         let mut headers = Vec::new();
-        for (name, values) in self.headers.iter() {
-            let text = name.to_string();
-            // Headers of NATS are instructions for the stream.
-            if !text.starts_with("Nats-") && !text.starts_with(HEADER_PREFIX) && text != REPLAY_FOR {
-                headers.extend(values.last().map(|value| (name.clone(), value.clone())));
-            }
+        for name in EVENT_HEADERS {
+            headers.extend(self.headers.get(name.clone()).map(|value| (name.clone(), value.clone())));
         }
         let id = format!("replay-{}", self.sequence).parse().map_err(|_| InvalidSubject)?;
         let consumer = self.consumer.parse().map_err(|_| InvalidSubject)?;

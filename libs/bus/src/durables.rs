@@ -25,8 +25,6 @@ use crate::{Config, ConnectError, EventStreams, connect};
 pub const CONSUMER_API_PREFIX: &str = "JS.API";
 /// Time until an event without an acknowledgement is delivered again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// Number of deliveries of one event.
-const MAX_DELIVERIES: i64 = 20;
 /// Number of delivered events without an acknowledgement.
 const MAX_ACK_PENDING: i64 = 1000;
 /// Maximum time that a pull request can wait. The broker forgets the reply subject of another account after two minutes.
@@ -196,7 +194,8 @@ impl Durables {
             durable_name: Some(name.to_owned()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
-            max_deliver: MAX_DELIVERIES,
+            // The broker would drop an event after a limit.
+            max_deliver: -1,
             max_ack_pending: MAX_ACK_PENDING,
             max_expires: MAX_PULL_WAIT,
             filter_subject,

@@ -25,6 +25,10 @@ pub(crate) const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received
 const REQUEST_ID: HeaderName = HeaderName::from_static("Udm-Request-Id");
 const CREDENTIAL: HeaderName = HeaderName::from_static("Udm-Credential");
 
+/// Headers of an event, without its message id.
+pub(crate) const EVENT_HEADERS: [HeaderName; 9] =
+    [CE_SPECVERSION, CE_ID, CE_SOURCE, CE_TYPE, CE_TIME, TRACEPARENT, RECEIVED_AT, REQUEST_ID, CREDENTIAL];
+
 /// Bytes of the digest in a message id. The server keeps all ids of the duplicate window in memory, so they are short.
 const MESSAGE_ID_BYTES: usize = 16;
 /// Characters that need no escaping in a URI segment (RFC 3986, unreserved).

@@ -67,9 +67,10 @@ impl Event {
     pub(crate) fn unique_key(&self) -> String {
         format!("{} {} {}", self.tenant_id, self.event_id, self.source_id)
     }
+}
 
-    /// Returns whether the event is sent again for another consumer.
-    pub(crate) fn is_replay_for_other(&self, consumer: &str) -> bool {
-        self.headers.get(REPLAY_FOR).is_some_and(|name| name.as_str() != consumer)
-    }
+/// Returns whether the message is sent again for another consumer.
+pub(crate) fn is_replay_for_other(message: &Message, consumer: &str) -> bool {
+    let name = message.headers.as_ref().and_then(|headers| headers.get(REPLAY_FOR));
+    name.is_some_and(|name| name.as_str() != consumer)
 }

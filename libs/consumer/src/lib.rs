@@ -6,7 +6,9 @@
 //!   the work, create a durable per range of partitions.
 //! - An event is acknowledged after the handler has returned. A failed event is tried again with increasing delays, while later
 //!   events of its source wait. After [`Config::max_attempts`], or when the handler rejects it, it becomes a dead letter:
-//!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again.
+//!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again. An event that was delivered 20 times without an
+//!   acknowledgement, for example because the process crashes, becomes a dead letter without another attempt.
+//! - Half of [`Config::max_in_flight`] waiting events of failing sources stop the reading of others until they are handled.
 //! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again; a restarted process
 //!   can handle the events a second time that the previous one handled last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
@@ -42,7 +44,7 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use async_nats::jetstream;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 pub use event::Event;
 
@@ -55,6 +57,8 @@ const API_PREFIX: &str = "JS.API";
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before reading starts again after an error.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Time to send the last acknowledgements.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -73,9 +77,10 @@ pub struct Config {
     /// Largest number of events that are delivered and not handled yet, 256 by default. Each has up to 256 KiB.
     pub max_in_flight: usize,
     /// Number of attempts before a failing event becomes a dead letter, 5 by default. The delay after the first attempt is 0.5 s
-    /// and doubles up to 30 s. `None` tries without limit, for a user without dead letters.
+    /// and doubles up to 30 s. `None` tries without limit, also a rejected event: for a user without dead letters.
     pub max_attempts: Option<u32>,
-    /// Time for the events that are in flight when the consumer stops, 20 s by default. The rest is delivered again later.
+    /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
+    /// delivered again later.
     pub stop_timeout: Duration,
 }
 
@@ -199,8 +204,6 @@ where
         }
     }
     // Sends the last acknowledgements.
-    if let Err(error) = client.drain().await {
-        tracing::debug!(%error, "failed to close the connection");
-    }
+    let _ = timeout(CLOSE_TIMEOUT, client.flush()).await;
     Ok(())
 }

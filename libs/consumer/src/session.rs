@@ -9,6 +9,7 @@ use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{Context, ErrorCode, Message};
 use futures::Stream;
+use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt as _, select_all, try_unfold};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
@@ -22,10 +23,25 @@ use crate::{BoxError, Config, ConsumerError, Failure};
 /// events to it until then.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 
+/// Deliveries after which an event without an acknowledgement becomes a dead letter, if the durable has no limit.
+const MAX_DELIVERIES: i64 = 20;
+/// Margin of the time after which unacknowledged events are due again.
+const DUE_MARGIN: Duration = Duration::from_secs(1);
+
+/// The durable in one stream.
+struct Source {
+    consumer: Consumer<pull::Config>,
+    /// Number of the last delivery.
+    last: u64,
+    /// Unacknowledged events of an earlier session that have not arrived.
+    due: usize,
+    /// Those that have arrived. The server delivers them in the order in which they became due, so they are sorted first.
+    redelivered: Vec<Delivery>,
+}
+
 pub(crate) struct Session<'a> {
     config: &'a Config,
-    /// The durable in each stream, and the number of its last delivery.
-    consumers: Vec<(Consumer<pull::Config>, u64)>,
+    sources: Vec<Source>,
     /// Time after which the server delivers an unacknowledged event again.
     ack_wait: Duration,
 }
@@ -33,26 +49,30 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Waits until all events that were delivered earlier and not acknowledged are due again: they are delivered first, in order.
     pub(crate) async fn open(config: &'a Config, context: &Context) -> Result<Self, ConsumerError> {
-        let mut consumers = Vec::new();
-        let mut ack_wait = Duration::MAX;
-        for stream in &config.streams {
-            let mut consumer = find(context, stream, &config.name).await?;
-            let info = consumer.cached_info();
-            ack_wait = ack_wait.min(info.config.ack_wait);
-            if info.num_ack_pending > 0 {
-                tracing::info!(
-                    consumer = config.name,
-                    stream,
-                    unacknowledged = info.num_ack_pending,
-                    "waiting until unacknowledged events are delivered again"
-                );
-                sleep(info.config.ack_wait).await;
-                consumer = find(context, stream, &config.name).await?;
-            }
-            let last = consumer.cached_info().delivered.consumer_sequence;
-            consumers.push((consumer, last));
+        let find_all =
+            || try_join_all(config.streams.iter().map(|stream| find(context, stream, &config.name)));
+        let mut consumers = find_all().await?;
+        let ack_waits = consumers.iter().map(|consumer| consumer.cached_info().config.ack_wait);
+        let (ack_wait, longest) =
+            (ack_waits.clone().min().unwrap_or_default(), ack_waits.max().unwrap_or_default());
+        let unacknowledged: usize =
+            consumers.iter().map(|consumer| consumer.cached_info().num_ack_pending).sum();
+        if unacknowledged > 0 {
+            let consumer = &config.name;
+            tracing::info!(
+                consumer,
+                unacknowledged,
+                "waiting until unacknowledged events are delivered again"
+            );
+            sleep(longest + DUE_MARGIN).await;
+            consumers = find_all().await?;
         }
-        Ok(Self { config, consumers, ack_wait })
+        let source = |consumer: Consumer<pull::Config>| {
+            let info = consumer.cached_info();
+            let (last, due) = (info.delivered.consumer_sequence, info.num_ack_pending);
+            Source { consumer, last, due, redelivered: Vec::new() }
+        };
+        Ok(Self { config, sources: consumers.into_iter().map(source).collect(), ack_wait })
     }
 
     /// Returns after `stop`, when the events in flight are handled.
@@ -76,25 +96,31 @@ impl<'a> Session<'a> {
         let mut lanes = Lanes::default();
         let mut running = FuturesUnordered::new();
         let mut progress = interval_at(Instant::now() + self.ack_wait / 3, self.ack_wait / 3);
-        let mut stop_deadline = None;
+        // When the missing unacknowledged events are not awaited any more: they can have been deleted from the stream.
+        let redelivery_deadline = Instant::now() + (3 * REQUEST_TIME).min(self.ack_wait / 2);
+        // When the events in flight are abandoned.
+        let mut deadline = None;
+        let mut is_stopped = false;
         let mut broken = None;
         while is_reading || !running.is_empty() {
             held.send_replace(lanes.len());
             let ended: Option<BoxError> = tokio::select! {
-                () = &mut stop, if stop_deadline.is_none() => {
+                () = &mut stop, if !is_stopped => {
+                    is_stopped = true;
                     is_stopping.send_replace(true);
-                    stop_deadline = Some(Instant::now() + self.config.stop_timeout);
+                    deadline = deadline.or_else(|| Some(Instant::now() + self.config.stop_timeout));
                     None
                 }
-                () = sleep_until(stop_deadline.unwrap_or_else(Instant::now)), if stop_deadline.is_some() => {
-                    tracing::warn!(events = lanes.len(), "stopped before all events in flight were handled");
-                    return Ok(());
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    tracing::warn!(events = lanes.len(), "abandoned events in flight; they are delivered again");
+                    break;
                 }
                 _ = disconnects.changed(), if is_reading => Some("the connection to NATS broke".into()),
                 delivery = deliveries.next(), if is_reading => match delivery {
                     Some(Ok((stream, message))) => match self.accept(stream, message) {
-                        Ok(delivery) => {
-                            running.extend(lanes.add(delivery).map(|first| worker.process(first)));
+                        Ok(deliveries) => {
+                            let first = deliveries.into_iter().filter_map(|delivery| lanes.add(delivery));
+                            running.extend(first.map(|first| worker.process(first)));
                             None
                         }
                         Err(error) => Some(error),
@@ -109,7 +135,13 @@ impl<'a> Session<'a> {
                     running.extend(lanes.finish(&finished).map(|next| worker.process(next)));
                     None
                 }
-                _ = progress.tick() => {
+                () = sleep_until(redelivery_deadline), if self.sources.iter().any(|source| source.due > 0) => {
+                    let late = self.sources.iter_mut().flat_map(Source::take_redelivered);
+                    let first = late.filter_map(|delivery| lanes.add(delivery)).collect::<Vec<_>>();
+                    running.extend(first.into_iter().map(|first| worker.process(first)));
+                    None
+                }
+                _ = progress.tick(), if worker.is_connected() => {
                     lanes.extend_ack_time().await;
                     None
                 }
@@ -118,11 +150,12 @@ impl<'a> Session<'a> {
                 // Events without a running handler are delivered again.
                 lanes.clear_waiting();
                 is_reading = false;
+                deadline = deadline.or_else(|| Some(Instant::now() + self.config.stop_timeout));
                 broken = Some(error);
             }
         }
         match broken {
-            Some(error) if stop_deadline.is_none() => Err(error),
+            Some(error) if !is_stopped => Err(error),
             _ => Ok(()),
         }
     }
@@ -135,9 +168,9 @@ impl<'a> Session<'a> {
         is_stopping: &watch::Sender<bool>,
     ) -> impl Stream<Item = Result<(usize, Message), BoxError>> + Unpin + use<> {
         let half = (self.config.max_in_flight / 2).max(1);
-        let size = (half / self.consumers.len()).max(1);
-        select_all(self.consumers.iter().enumerate().map(|(stream, (consumer, _))| {
-            let consumer = consumer.clone();
+        let size = (half / self.sources.len()).max(1);
+        select_all(self.sources.iter().enumerate().map(|(stream, source)| {
+            let consumer = source.consumer.clone();
             let state = (None::<pull::Batch>, held.subscribe(), is_stopping.subscribe());
             let messages = try_unfold(state, move |(mut batch, mut held, is_stopping)| {
                 let consumer = consumer.clone();
@@ -162,23 +195,45 @@ impl<'a> Session<'a> {
         }))
     }
 
-    /// Checks that no delivery is missing.
-    fn accept(&mut self, stream: usize, message: Message) -> Result<Delivery, BoxError> {
+    /// Checks that no delivery is missing. Returns the deliveries that can be handled now, in order.
+    fn accept(&mut self, stream: usize, message: Message) -> Result<Vec<Delivery>, BoxError> {
         let info = message.info()?;
-        let (consumer, last) = self.consumers.get_mut(stream).ok_or("unknown stream")?;
-        *last += 1;
-        if info.consumer_sequence != *last {
+        let source = self.sources.get_mut(stream).ok_or("unknown stream")?;
+        source.last += 1;
+        if info.consumer_sequence != source.last {
             return Err(
                 "a delivery is missing: it was lost, or another process reads the same consumer".into()
             );
         }
-        let max_deliveries = consumer.cached_info().config.max_deliver;
-        Ok(Delivery {
+        let limit = match source.consumer.cached_info().config.max_deliver {
+            // The last deliveries could be lost.
+            limit if limit > 0 => limit - limit / 4,
+            _ => MAX_DELIVERIES,
+        };
+        let delivery = Delivery {
             position: (stream, info.stream_sequence),
             number: u64::try_from(info.delivered).unwrap_or_default(),
-            is_last: max_deliveries > 0 && info.delivered >= max_deliveries,
+            is_last: info.delivered >= limit,
             message: Arc::new(message),
-        })
+        };
+        if source.due > 0 && delivery.number > 1 {
+            source.due -= 1;
+            source.redelivered.push(delivery);
+            return Ok(if source.due == 0 { source.take_redelivered() } else { Vec::new() });
+        }
+        // The server delivers new events when no unacknowledged one is due.
+        let mut deliveries = source.take_redelivered();
+        deliveries.push(delivery);
+        Ok(deliveries)
+    }
+}
+
+impl Source {
+    /// Ends the wait for unacknowledged events. Returns those that have arrived, in the order of the stream.
+    fn take_redelivered(&mut self) -> Vec<Delivery> {
+        self.due = 0;
+        self.redelivered.sort_by_key(|delivery| delivery.position);
+        std::mem::take(&mut self.redelivered)
     }
 }
 

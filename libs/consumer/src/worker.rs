@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::HeaderValue;
+use async_nats::connection::State;
 use async_nats::jetstream::Context;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -12,9 +13,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tokio::time::sleep;
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use uuid::Uuid;
 
 use crate::dead_letter::{self, Cause};
-use crate::event::Event;
+use crate::event::{Event, is_replay_for_other};
 use crate::lanes::Delivery;
 use crate::{Config, Failure};
 
@@ -26,6 +28,8 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 
 pub(crate) struct Worker<H> {
     name: String,
+    /// Random id of this run. Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
+    run_id: Uuid,
     max_attempts: Option<u32>,
     context: Context,
     handler: H,
@@ -41,6 +45,7 @@ where
     pub(crate) fn new(config: &Config, context: Context, handler: H) -> Self {
         Self {
             name: config.name.clone(),
+            run_id: Uuid::now_v7(),
             max_attempts: config.max_attempts,
             context,
             handler,
@@ -51,9 +56,15 @@ where
         }
     }
 
+    /// Returns whether the client is connected. Acknowledgements wait otherwise.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.context.client().connection_state() == State::Connected
+    }
+
     /// Handles a message until it is acknowledged: handled, skipped, or stored as a dead letter.
     pub(crate) async fn process(&self, delivery: Delivery) -> Delivery {
         let outcome = match Event::parse(&delivery.message, delivery.number) {
+            _ if is_replay_for_other(&delivery.message, &self.name) => Ok(()),
             Ok(event) => self.handle(event, delivery.is_last).await,
             Err(error) => Err(Cause { attempts: 0, reason: error.to_string() }),
         };
@@ -68,10 +79,10 @@ where
 
     async fn handle(&self, event: Event, is_last_delivery: bool) -> Result<(), Cause> {
         let key = event.unique_key();
-        if self.handled.contains_key(&key) || event.is_replay_for_other(&self.name) {
+        if self.handled.contains_key(&key) {
             return Ok(());
         }
-        if is_last_delivery {
+        if is_last_delivery && self.max_attempts.is_some() {
             let reason = format!("delivered {} times without an acknowledgement", event.delivery);
             return Err(Cause { attempts: 0, reason });
         }
@@ -82,7 +93,7 @@ where
             let (error, is_final) = match attempted.instrument(span).await {
                 Ok(()) => break,
                 Err(Failure::Retry(error)) => (error, self.max_attempts.is_some_and(|most| attempt >= most)),
-                Err(Failure::Reject(error)) => (error, true),
+                Err(Failure::Reject(error)) => (error, self.max_attempts.is_some()),
             };
             if is_final {
                 return Err(Cause { attempts: attempt, reason: dead_letter::reason(&*error) });
@@ -103,7 +114,7 @@ where
     /// Tries without limit: the event would be lost otherwise.
     async fn store_dead_letter(&self, delivery: &Delivery, cause: &Cause) {
         for attempt in 1.. {
-            match dead_letter::store(&self.context, &self.name, delivery, cause).await {
+            match dead_letter::store(&self.context, &self.name, &self.run_id, delivery, cause).await {
                 Ok(()) => break,
                 Err(error) => tracing::error!(error, consumer = self.name, "failed to store a dead letter"),
             }

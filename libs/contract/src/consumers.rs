@@ -214,7 +214,7 @@ pub struct ReplayDeadLetters {
 pub struct ReplayedDeadLetters {
     /// Dead letters that were stored as events again, and deleted.
     pub replayed: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or of one without a valid source and type. They are unchanged.
+    /// Numbers that are no dead letter of the consumer, or of one that does not match its event. They are unchanged.
     pub skipped: Vec<u64>,
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use contract::consumers::{ConsumerName, DeadLetter, MAX_REPLAY, ReplayDeadLetters, ReplayedDeadLetters};
 use contract::routes;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::Paging;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
@@ -81,7 +81,7 @@ impl Command for List {
 /// Send dead letters to their consumer again.
 ///
 /// Correct the consumer first. Each event is stored again as a new message, and its dead letter is deleted. Other consumers
-/// receive it again too, and skip it as a duplicate. With --all, asks for confirmation.
+/// receive it again too. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Replay {
     /// Name of the consumer.
@@ -95,12 +95,18 @@ pub(crate) struct Replay {
     all: bool,
 }
 
+/// The part of a dead letter that is kept of a whole list.
+#[derive(Deserialize)]
+struct Number {
+    sequence: u64,
+}
+
 /// Result of a replay.
 #[derive(Default, Serialize, JsonSchema)]
 pub(crate) struct ReplayResult {
     /// Dead letters that were sent again and deleted.
     replayed: Vec<u64>,
-    /// Numbers that are no dead letter of the consumer, or of one without a valid source and type.
+    /// Numbers that are no dead letter of the consumer, or of one that does not match its event.
     skipped: Vec<u64>,
 }
 
@@ -132,8 +138,7 @@ impl Command for Replay {
         let api = context.api()?;
         let sequences = if self.all {
             let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
-            let letters: Vec<DeadLetter> =
-                api.list_all(&path, |call| call.bearer(&credential.bearer)).await?;
+            let letters: Vec<Number> = api.list_all(&path, |call| call.bearer(&credential.bearer)).await?;
             let sequences: Vec<_> = letters.into_iter().map(|letter| letter.sequence).collect();
             if !sequences.is_empty() {
                 let question = format!("Send {} events to {} again?", sequences.len(), self.consumer);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::PullConsumer;
-use consumer::{Config, ConsumerError};
-use futures::StreamExt as _;
-use testkit::{DEADLINE, within};
+use consumer::{Config, ConsumerError, Failure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use testkit::{DEADLINE, wait_until, within};
 use tokio::sync::Semaphore;
 
 use super::broker::{Broker, Log, Running};
@@ -26,10 +27,8 @@ fn start_with_permits(config: Config, log: &Log) -> (Running, Arc<Semaphore>) {
 }
 
 async fn wait_until_in_flight(broker: &Broker, count: usize) {
-    testkit::wait_until("events are in flight", async || {
-        (broker.info().await.num_ack_pending >= count).then_some(())
-    })
-    .await;
+    wait_until("events are in flight", async || (broker.info().await.num_ack_pending >= count).then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -89,6 +88,27 @@ async fn after_a_crash_unacknowledged_events_precede_newer_ones_of_their_source(
 }
 
 #[tokio::test]
+async fn unacknowledged_events_are_handled_in_the_order_of_the_stream_even_if_another_one_is_due_first() {
+    let broker = Broker::start().await;
+    for number in 0..5 {
+        broker.publish("a", number).await;
+    }
+    let earlier: PullConsumer = broker.admin.get_consumer_from_stream("consumer", "UDM").await.unwrap();
+    let messages = earlier.fetch().max_messages(5).messages().await.unwrap();
+    let mut messages: Vec<_> = messages.try_collect().await.unwrap();
+    messages.reverse();
+    for message in messages {
+        message.ack_with(AckKind::Nak(None)).await.unwrap();
+    }
+    broker.publish("a", 5).await;
+    let log = Log::default();
+    let (_running, permits) = start_with_permits(broker.config(), &log);
+    permits.add_permits(100);
+    broker.wait_until_acknowledged(11).await;
+    assert_eq!(log.of("a"), [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
 async fn after_a_restart_of_the_broker_each_event_is_handled_once_in_order() {
     let mut broker = Broker::start().await;
     for number in 0..20 {
@@ -105,6 +125,27 @@ async fn after_a_restart_of_the_broker_each_event_is_handled_once_in_order() {
     }
     log.wait_for(40).await;
     assert_eq!(log.of("a"), (0..40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_event_that_fails_without_end_does_not_prevent_reading_after_an_interruption() {
+    let mut broker = Broker::start().await;
+    broker.publish("failing", 0).await;
+    let log = Log::default();
+    let handled = log.clone();
+    let config =
+        Config { max_attempts: None, stop_timeout: std::time::Duration::from_millis(100), ..broker.config() };
+    let _running = Running::start(config, move |event| {
+        let log = handled.clone();
+        async move {
+            log.add(&event);
+            if event.source_id == "failing" { Err(Failure::retry("never")) } else { Ok(()) }
+        }
+    });
+    log.wait_for(1).await;
+    broker.server.restart().await.unwrap();
+    broker.publish("b", 0).await;
+    wait_until("the other source is handled", async || (!log.of("b").is_empty()).then_some(())).await;
 }
 
 #[tokio::test]

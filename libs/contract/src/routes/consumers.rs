@@ -12,7 +12,7 @@ routes! {
     /// Create a consumer
     ///
     /// Creates a durable pull consumer with explicit acknowledgement, and returns the permissions of its NATS user. An event
-    /// without an acknowledgement is delivered again after 30 s, at most 20 times; at most 1,000 events can be unacknowledged.
+    /// without an acknowledgement is delivered again after 30 s, without limit; at most 1,000 events can be unacknowledged.
     /// A consumer without `tenant_id` reads the events of all tenants. A repeated request with the same definition changes nothing.
     CREATE_CONSUMER = Route::post("/consumers")
         .access(PLATFORM_ADMIN)

@@ -1,6 +1,6 @@
 //! Dead letters of consumers, for the platform administrator.
 
-use bus::{DeadLetterError, DeadLetters};
+use bus::{DeadLetterError, DeadLetters, PublishError};
 use contract::consumers::{ConsumerName, DeadLetter, MAX_REPLAY, ReplayedDeadLetters};
 use contract::{Page, ProblemKind};
 use serde_json::Value;
@@ -57,6 +57,12 @@ impl App {
             ));
         }
         let stored = self.dead_letters(consumer).await?;
+        if !self.has_consumer(consumer).await? {
+            // All other consumers would skip the events.
+            return Err(
+                Problem::new(ProblemKind::NotFound).detail("The consumer does not exist. Create it first.")
+            );
+        }
         let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
             let found = stored.first_from(consumer.as_str(), sequence).await.map_err(problem)?;
@@ -69,6 +75,10 @@ impl App {
             };
             let deadline = Instant::now() + PUBLISH_TIMEOUT;
             let published = self.publisher.publish(&letter.tenant_id, message, deadline).await;
+            if let Err(PublishError::Misconfigured { .. }) = published {
+                result.skipped.push(sequence);
+                continue;
+            }
             published.map_err(|error| Problem::new(problem_kind(&error)))?;
             stored.delete(&letter).await.map_err(problem)?;
             result.replayed.push(sequence);

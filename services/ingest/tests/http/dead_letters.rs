@@ -18,6 +18,8 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let system = TestSystem::start().await.unwrap();
+        let body = json!({ "name": "archive" });
+        system.platform_admin().post("/consumers", &body).await.expect::<Value>(201);
         let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
         Self { system, broker }
     }
@@ -39,11 +41,6 @@ impl Fixture {
         let subject = format!("udm.dlq.v1.acme.{consumer}");
         let stored = self.broker.publish_with_headers(subject, headers, EVENT.into()).await.unwrap();
         stored.await.unwrap().sequence
-    }
-
-    async fn create_consumer(&self, name: &str) {
-        let body = json!({ "name": name });
-        self.system.platform_admin().post("/consumers", &body).await.expect::<Value>(201);
     }
 
     async fn list(&self, consumer: &str, query: &str) -> Page<DeadLetter> {
@@ -89,7 +86,6 @@ async fn a_replayed_dead_letter_is_stored_as_the_same_event_for_its_consumer() {
     assert_eq!(header("Nats-Msg-Id"), Some(format!("replay-{sequence}")));
     assert_eq!((header("Udm-Dlq-Reason"), header("Nats-Expected-Stream")), (None, None));
 
-    fixture.create_consumer("archive").await;
     assert_eq!(fixture.list("archive", "").await.items, []);
     let repeated = fixture.replay("archive", &[sequence]).await;
     assert_eq!((repeated.replayed, repeated.skipped), (vec![], vec![sequence]));
@@ -126,14 +122,16 @@ async fn dead_letters_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_without_source_or_with_an_invalid_type_is_listed_and_not_replayed() {
+async fn a_dead_letter_that_does_not_match_its_event_is_listed_and_not_replayed() {
     let fixture = Fixture::start().await;
     let without_headers = fixture.store_raw("archive", HeaderMap::new()).await;
     let forged = fixture.store("archive", &[("ce-type", "A.B"), ("Nats-Msg-Id", "2")]).await;
-    assert_eq!(fixture.list("archive", "").await.items.len(), 2);
-    let result = fixture.replay("archive", &[without_headers, forged]).await;
-    assert_eq!((result.replayed, result.skipped), (vec![], vec![without_headers, forged]));
-    assert_eq!(fixture.list("archive", "").await.items.len(), 2);
+    let other_source = fixture.store("archive", &[("ce-source", "fw-2"), ("Nats-Msg-Id", "3")]).await;
+    let sequences = [without_headers, forged, other_source];
+    assert_eq!(fixture.list("archive", "").await.items.len(), 3);
+    let result = fixture.replay("archive", &sequences).await;
+    assert_eq!((result.replayed, result.skipped), (vec![], sequences.to_vec()));
+    assert_eq!(fixture.list("archive", "").await.items.len(), 3);
 }
 
 #[tokio::test]
@@ -164,4 +162,16 @@ async fn a_consumer_that_neither_exists_nor_has_dead_letters_is_not_found() {
     client.get("/consumers/unknown/dead-letters").await.expect_problem(404, "not_found");
     let body = json!({ "sequences": [1] });
     client.post("/consumers/unknown/dead-letters/replay", &body).await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn dead_letters_of_a_deleted_consumer_are_listed_and_kept() {
+    let fixture = Fixture::start().await;
+    let sequence = fixture.store("archive", &[]).await;
+    let client = fixture.system.platform_admin();
+    client.delete("/consumers/archive").await.expect_empty(204);
+    assert_eq!(fixture.list("archive", "").await.items.len(), 1);
+    let body = json!({ "sequences": [sequence] });
+    client.post("/consumers/archive/dead-letters/replay", &body).await.expect_problem(404, "not_found");
+    assert_eq!(fixture.list("archive", "").await.items.len(), 1);
 }
