@@ -74,7 +74,9 @@ async def main():
                 await dead_letter(stream, event, str(error))
             # Without an acknowledgement, for example after another exception, the event is delivered again after 30 s.
             await event.ack()
-    await broker.drain()
+    # Sends the last acknowledgements.
+    await broker.flush()
+    await broker.close()
 
 
 asyncio.run(main())
