@@ -34,10 +34,11 @@ fn event(source: usize) -> Bytes {
         concat!(
             r#"{{"source_id":"fw-{source:02}","event_id":"{id}","metadata":{{"event_timestamp":"2026-01-31T12:00:00.250Z","#,
             r#""event_type":"NETWORK_CONNECTION","vendor_name":"Example","product_name":"Firewall"}},"#,
-            r#""principal":{{"hostname":"host-{source}","ip":["10.0.{source}.7"],"port":51234}},"#,
+            r#""principal":{{"hostname":"host-{source}","ip":["10.0.{network}.7"],"port":51234}},"#,
             r#""target":{{"ip":["192.0.2.10"],"port":443}},"additional":{{"rule":""#,
         ),
         source = source,
+        network = source % 256,
         id = Uuid::now_v7(),
     );
     let end = r#""}}"#;
@@ -110,14 +111,14 @@ mod tests {
 
     #[test]
     fn events_are_valid_and_unique_and_have_500_bytes() {
-        let events = events(40);
+        let events = [events(40), events_of(40, 100_000)].concat();
         assert!(events.iter().all(|event| event.len() == BYTES));
         let messages = messages(&"acme".parse().unwrap(), &events).unwrap();
         let mut ids: Vec<_> =
             messages.iter().map(|m| m.headers().get("Nats-Msg-Id").unwrap().to_string()).collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 40);
+        assert_eq!(ids.len(), 80);
         assert_eq!(udm::split_list(&batch_body(&events)).unwrap(), events);
     }
 }

@@ -16,6 +16,8 @@ use crate::report::Comparison;
 
 const ROUNDS: usize = 3;
 const BATCH: usize = 100;
+/// An atomic batch is synchronized once, so its size determines the rate.
+const SYNCED_BATCH: usize = 500;
 /// Events of a round with synchronized writes, which are slow, and without.
 const SYNCED_EVENTS: usize = 2_000;
 const EVENTS: usize = 20_000;
@@ -40,10 +42,10 @@ impl Target {
     }
 
     /// Publishes batches, one after the other. Returns events per second.
-    async fn publish(&self, bench: &Bench<'_>, count: usize) -> anyhow::Result<f64> {
+    async fn publish(&self, bench: &Bench<'_>, count: usize, batch: usize) -> anyhow::Result<f64> {
         let tenant = bench.user.tenant_id();
         let mut batches = Vec::new();
-        for batch in events(count).chunks(BATCH) {
+        for batch in events(count).chunks(batch) {
             batches.push(messages(tenant, batch)?);
         }
         let started = Instant::now();
@@ -73,8 +75,8 @@ impl Bench<'_> {
         let mut rounds = Vec::new();
         // The first round is a warm-up.
         for _ in 0..=self.rounds(ROUNDS) {
-            let rate = batches.publish(self, SYNCED_EVENTS).await?;
-            rounds.push((rate, single.publish(self, SYNCED_EVENTS).await?));
+            let rate = batches.publish(self, SYNCED_EVENTS, SYNCED_BATCH).await?;
+            rounds.push((rate, single.publish(self, SYNCED_EVENTS, SYNCED_BATCH).await?));
         }
         self.report.add_comparison(Comparison {
             name: "events per second, synchronized, strict",
@@ -94,7 +96,7 @@ impl Bench<'_> {
         let context = jetstream::new(bus::connect(&Config::new(&cluster.url, "bench")).await?);
         let mut rounds = Vec::new();
         for _ in 0..=self.rounds(ROUNDS) {
-            let rate = target.publish(self, EVENTS).await?;
+            let rate = target.publish(self, EVENTS, BATCH).await?;
             let messages = messages(self.user.tenant_id(), &events(EVENTS))?;
             let baseline = publish_baseline(&context, messages, BATCH, 1).await?;
             rounds.push((rate, per_second(EVENTS, baseline)));

@@ -20,7 +20,7 @@ const CONNECTIONS: u8 = 4;
 const BATCH: usize = 100;
 const SOURCES: usize = 100_000;
 /// Above any rate of this machine, so that the quota is enforced and never reached.
-const QUOTA: &[u8] = br#"{"quota":{"events_per_second":10000000,"bytes_per_second":4000000000}}"#;
+const QUOTA: &[u8] = br#"{"quota":{"events_per_second":10000000,"bytes_per_second":2147483647}}"#;
 /// Events that wait: almost the memory budget of one tenant.
 const WAITING_BATCHES: usize = 8;
 const WAITING_BATCH: usize = 500;
