@@ -174,6 +174,18 @@ impl<B: Broker> Services<B> {
         self.start_at(service, self.listeners(service), service.name(), variables)
     }
 
+    /// Starts all services, in the order of [`ALL_SERVICES`], and waits until they are ready. The variables are for ingest.
+    pub async fn start_all(&self, variables: &[(&str, &str)]) -> [Service; 3] {
+        let mut running = ALL_SERVICES.map(|service| match service {
+            Upstream::Ingest => self.start_with(service, variables),
+            Upstream::Identity | Upstream::Session => self.start(service),
+        });
+        for service in &mut running {
+            service.wait_until_ready().await;
+        }
+        running
+    }
+
     /// Starts a second process of a service.
     pub fn start_second(&self, service: Upstream) -> Service {
         self.start_second_with(service, &[])

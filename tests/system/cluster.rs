@@ -2,9 +2,7 @@
 //! no event is stored twice, and ingest accepts events again by itself.
 
 use contract::paths::Upstream;
-use e2e::{
-    ALL_SERVICES, ApiUser, EventStream, Producers, Service, Services, api_client, expect_rejected_events,
-};
+use e2e::{ApiUser, EventStream, Producers, Service, Services, api_client, expect_rejected_events};
 use serde_json::json;
 use testkit::{Client, NatsCluster, wait_until};
 
@@ -26,14 +24,7 @@ impl System {
         let services = Services::prepare_with(cluster).await;
         services.migrate_all().await;
         let variables = [("SVC_NATS_DURABILITY", durability), ("SVC_STREAM_REPLICAS", "3")];
-        let mut running = ALL_SERVICES.map(|service| match service {
-            Upstream::Ingest => services.start_with(service, &variables),
-            Upstream::Identity | Upstream::Session => services.start(service),
-        });
-        for service in &mut running {
-            service.wait_until_ready().await;
-        }
-        let [identity, session, ingest] = running;
+        let [identity, session, ingest] = services.start_all(&variables).await;
         let base_url = format!("http://{}", identity.address);
         let user = ApiUser::create_acme(&base_url, &services.platform_token, "ada@acme.example").await;
         Self { services, durability, user, ingest, others: vec![identity, session] }

@@ -8,10 +8,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use bus::EventSubject;
 use contract::paths::Upstream;
-use e2e::{
-    ALL_SERVICES, ApiUser, EventStream, Process, Producers, Service, Services, api_client,
-    expect_rejected_events,
-};
+use e2e::{ApiUser, EventStream, Process, Producers, Service, Services, api_client, expect_rejected_events};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use reqwest::Method;
@@ -46,14 +43,7 @@ impl System {
     async fn start_with(variables: &[(&str, &str)]) -> Self {
         let services = Services::prepare().await;
         services.migrate_all().await;
-        let mut running = ALL_SERVICES.map(|service| match service {
-            Upstream::Ingest => services.start_with(service, variables),
-            Upstream::Identity | Upstream::Session => services.start(service),
-        });
-        for service in &mut running {
-            service.wait_until_ready().await;
-        }
-        let [identity, session, ingest] = running;
+        let [identity, session, ingest] = services.start_all(variables).await;
         let base_url = format!("http://{}", identity.address);
         let user = ApiUser::create_acme(&base_url, &services.platform_token, "ada@acme.example").await;
         Self { services, session, ingest, user, identity }

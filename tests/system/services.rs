@@ -1,7 +1,7 @@
 //! The three services as separate processes behind a reverse proxy that routes by the table of path prefixes.
 
 use contract::paths::Upstream;
-use e2e::{ALL_SERVICES, ApiUser, EventStream, Services, api_client};
+use e2e::{ApiUser, EventStream, Services, api_client};
 use serde_json::{Value, json};
 use testkit::{MailServer, wait_until, within};
 use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
@@ -56,10 +56,7 @@ async fn a_service_becomes_ready_after_its_schema_is_migrated() {
 async fn separate_services_behind_a_proxy_work_as_one_system() {
     let services = Services::prepare().await;
     migrate(&services).await;
-    let mut running = ALL_SERVICES.map(|service| services.start(service));
-    for running in &mut running {
-        running.wait_until_ready().await;
-    }
+    let running = services.start_all(&[]).await;
     let proxy = services.start_proxy().await;
     // A ready service must be able to handle requests.
     api_client(&proxy.base_url).get("/health").await.expect::<Value>(200);
