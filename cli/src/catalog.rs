@@ -1,7 +1,13 @@
 //! The command catalog: the clap definition of each command and its constants, in the fixed format of version 1, as types and
 //! as JSON Schema.
+//!
+//! What most commands share (global options, errors and exit statuses) is in the first descriptor, that of `svc` itself.
+//! Each other descriptor lists only its own part. [`complete_descriptor`] joins both.
 
 mod entry;
+mod layout;
+mod schema;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -12,21 +18,23 @@ use std::time::Duration;
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command};
 use jsonschema::Validator;
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::entry::PossibleError;
+use self::entry::{COMMON_ERRORS, PossibleError, Variable};
+use self::layout::layout;
 use crate::error::{ErrorKind, Exit, Result};
 
 pub(crate) use entry::{
-    CatalogEntry, Errors, Examples, HelpGroup, Names, Requirement, Routes, SchemaOf, schema_of,
+    CatalogEntry, Errors, Examples, HelpGroup, Names, OptionSchemas, Requirement, Routes, SchemaOf,
 };
+pub(crate) use schema::{schema_of, text_input};
+pub(crate) use summary::{Summary, summary};
 
 /// Version of the catalog of this client. Removing or renaming a command, option or argument requires a new major version;
 /// adding one requires a new minor version.
-pub(crate) const VERSION: &str = "1.7.0";
+pub(crate) const VERSION: &str = "1.8.0";
 
 /// All commands of the client: their clap definition, and their constants in the same order.
 #[derive(Clone, Copy)]
@@ -38,10 +46,12 @@ pub(crate) struct CommandTree {
 /// Published JSON Schema of the format.
 const SCHEMA: &str = include_str!("../../catalog/command-catalog.v1.schema.json");
 /// `$id` of the schema.
-const SCHEMA_ID: &str = "https://svc.example/schemas/command-catalog/v1";
+const SCHEMA_ID: &str = "urn:svc:schemas/command-catalog/v1";
+/// Name of the client, and of the descriptor of what all commands share.
+const ROOT: &str = "svc";
 
 /// A command catalog.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Document {
     /// JSON Schema of this format.
     #[serde(rename = "$schema")]
@@ -52,13 +62,13 @@ pub(crate) struct Document {
     cli: &'static str,
     /// Purpose of the client.
     description: String,
-    /// All commands, in the order of the help.
+    /// `svc` itself, then all commands in the order of the help. Options, exit codes, errors and environment of `svc` apply to all.
     commands: Vec<CommandDescriptor>,
 }
 
 /// A command.
-#[derive(Debug, Serialize, JsonSchema)]
-struct CommandDescriptor {
+#[derive(Debug, Serialize)]
+pub(crate) struct CommandDescriptor {
     /// Full name, such as `auth login`.
     name: String,
     /// Heading in the help.
@@ -67,10 +77,15 @@ struct CommandDescriptor {
     synopsis: String,
     /// Help text.
     description: String,
-    /// Options, global options last.
+    /// Options.
     options: Vec<CatalogOption>,
     /// Positional arguments, in order.
     arguments: Vec<CatalogArgument>,
+    /// Variables that contain a credential, or change the behavior without being an option. The first one that is set is used.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    environment: &'static [Variable],
+    /// Whether the command changes nothing, neither in the service nor in files of the client.
+    read_only: bool,
     /// Possible exit statuses.
     exit_codes: Vec<ExitCode>,
     /// Example command lines.
@@ -81,7 +96,7 @@ struct CommandDescriptor {
     see_also: Vec<&'static str>,
     /// Possible errors.
     errors: Vec<CatalogError>,
-    /// JSON Schema of the input.
+    /// JSON Schema of standard input or of the file that the command reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     input_schema: Option<Value>,
     /// JSON Schema of the data printed with `--output json`.
@@ -90,7 +105,7 @@ struct CommandDescriptor {
 }
 
 /// An option.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize)]
 struct CatalogOption {
     /// Name with two hyphens.
     flag: String,
@@ -102,13 +117,18 @@ struct CatalogOption {
     /// Help text.
     description: String,
     /// Default value.
+    #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<String>,
     /// Environment variable that sets the option.
+    #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<String>,
+    /// JSON Schema of a line of the file that the option names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<Value>,
 }
 
 /// A positional argument.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize)]
 struct CatalogArgument {
     /// Name in the usage.
     name: String,
@@ -119,7 +139,7 @@ struct CatalogArgument {
 }
 
 /// An exit status.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct ExitCode {
     /// Number.
     code: u8,
@@ -128,7 +148,7 @@ struct ExitCode {
 }
 
 /// An example command line.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize)]
 struct Example {
     /// What the example does.
     description: &'static str,
@@ -137,7 +157,7 @@ struct Example {
 }
 
 /// A possible error.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct CatalogError {
     /// Stable code for scripts.
     code: &'static str,
@@ -145,20 +165,55 @@ struct CatalogError {
     message: &'static str,
     /// What to do about it.
     remediation: &'static str,
+    /// Exit status.
+    exit_code: u8,
+    /// Whether the same command can succeed later, unchanged.
+    retryable: bool,
 }
 
 /// Catalog of the commands.
 pub(crate) fn document(tree: CommandTree) -> Document {
-    let mut root = (tree.command)();
-    root.build();
-    let commands = leaves(&root).into_iter().zip((tree.entries)());
+    let root = built(tree);
+    let common_exits = exit_codes(COMMON_ERRORS);
+    let commands = leaves(&root).into_iter().zip((tree.entries)()).map(|((name, command), entry)| {
+        let mut errors = entry.possible_errors();
+        errors.retain(|error| !COMMON_ERRORS.contains(error));
+        let mut exit_codes = exit_codes(&errors);
+        exit_codes.retain(|exit| exit.code == 0 || !common_exits.contains(exit));
+        let errors = errors.into_iter().map(catalog_error).collect();
+        CommandDescriptor { exit_codes, errors, ..describe(name, command, &entry) }
+    });
     Document {
         schema: SCHEMA_ID,
         version: VERSION,
-        cli: "svc",
+        cli: ROOT,
         description: plain(root.get_about()),
-        commands: commands.map(|((name, command), entry)| describe(name, command, &entry)).collect(),
+        commands: std::iter::once(root_descriptor(&root)).chain(commands).collect(),
     }
+}
+
+/// Descriptor of one command with everything that it shares with the others. `None` if there is no such command.
+pub(crate) fn complete_descriptor(tree: CommandTree, name: &str) -> Option<CommandDescriptor> {
+    let root = built(tree);
+    if name == ROOT {
+        return Some(root_descriptor(&root));
+    }
+    let mut commands = leaves(&root).into_iter().zip((tree.entries)());
+    let ((name, command), entry) = commands.find(|((found, _), _)| found == name)?;
+    let mut descriptor = describe(name, command, &entry);
+    descriptor.options.extend(options(command, true, &[]));
+    Some(descriptor)
+}
+
+/// The document or descriptor as text: JSON with short lines.
+pub(crate) fn to_text(catalog: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(catalog).map(|json| layout(&json))
+}
+
+fn built(tree: CommandTree) -> Command {
+    let mut root = (tree.command)();
+    root.build();
+    root
 }
 
 /// Commands without subcommands and their full names, in the order of the catalog.
@@ -178,6 +233,36 @@ pub(crate) fn leaves(root: &Command) -> Vec<(String, &Command)> {
     leaves
 }
 
+/// What all commands share.
+fn root_descriptor(root: &Command) -> CommandDescriptor {
+    CommandDescriptor {
+        name: ROOT.to_owned(),
+        group: "All commands",
+        synopsis: "svc <COMMAND> [OPTIONS]".to_owned(),
+        description: "Options, environment, exit codes and errors of all commands. They apply to each command in addition to its own."
+            .to_owned(),
+        options: options(root, true, &[]),
+        arguments: Vec::new(),
+        environment: Variable::COMMON,
+        read_only: true,
+        exit_codes: exit_codes(COMMON_ERRORS),
+        examples: vec![Example {
+            description: "List all commands, each on one line",
+            command: "svc catalog show --summary",
+        }],
+        agent_notes: "Pass --output json: data are then one JSON document on stdout, and an error is one line \
+            {\"error\": {code, message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; \
+            repeat the unchanged command only if retryable is true. Without a terminal, no command prompts: pass \
+            --yes only if the user asked for the change. `svc catalog show <command>` prints the complete \
+            descriptor of one command. Commands that work offline give no errors of the network.",
+        see_also: vec!["catalog show"],
+        errors: COMMON_ERRORS.iter().copied().map(catalog_error).collect(),
+        input_schema: None,
+        output_schema: None,
+    }
+}
+
+/// A command with its own options and all of its errors.
 fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDescriptor {
     let errors = entry.possible_errors();
     let examples =
@@ -186,8 +271,10 @@ fn describe(name: String, command: &Command, entry: &CatalogEntry) -> CommandDes
         group: HelpGroup::of(&name).name(),
         synopsis: synopsis(command),
         description: plain(command.get_long_about().or(command.get_about())),
-        options: options(command),
+        options: options(command, false, entry.option_schemas),
         arguments: command.get_positionals().map(argument).collect(),
+        environment: entry.variables(),
+        read_only: entry.is_read_only(),
         exit_codes: exit_codes(&errors),
         examples,
         agent_notes: entry.agent_notes,
@@ -209,31 +296,34 @@ fn exit_codes(errors: &[PossibleError]) -> Vec<ExitCode> {
 }
 
 fn catalog_error(error: PossibleError) -> CatalogError {
-    CatalogError { code: error.code(), message: error.message(), remediation: error.remediation() }
+    CatalogError {
+        code: error.code(),
+        message: error.message(),
+        remediation: error.remediation(),
+        exit_code: error.exit().code(),
+        retryable: error.is_retryable(),
+    }
 }
 
-/// Options of the command, then the global options.
-fn options(command: &Command) -> Vec<CatalogOption> {
-    let options = command.get_arguments().filter(|arg| !arg.is_positional());
-    let (global, own): (Vec<_>, Vec<_>) = options.partition(|arg| arg.is_global_set());
-    own.into_iter().chain(global).filter_map(option).collect()
+/// The global options, or those of the command itself.
+fn options(command: &Command, global: bool, schemas: OptionSchemas) -> Vec<CatalogOption> {
+    let options = command.get_arguments().filter(|arg| !arg.is_positional() && arg.is_global_set() == global);
+    options.filter_map(|arg| option(arg, schemas)).collect()
 }
 
-fn option(arg: &Arg) -> Option<CatalogOption> {
+fn option(arg: &Arg, schemas: OptionSchemas) -> Option<CatalogOption> {
     let flag = arg.get_long().filter(|long| !matches!(*long, "help" | "version"))?;
     let switch = matches!(arg.get_action(), ArgAction::SetTrue);
     let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let schema = schemas.iter().find(|(name, _)| *name == flag);
     Some(CatalogOption {
         flag: format!("--{flag}"),
         value_type: if switch { "boolean".to_owned() } else { value_type(arg) },
         required: arg.is_required_set(),
         description: plain(arg.get_help()),
-        default: if switch {
-            Some("false".to_owned())
-        } else {
-            Some(defaults.join(",")).filter(|it| !it.is_empty())
-        },
+        default: Some(defaults.join(",")).filter(|text| !text.is_empty() && !switch),
         env: arg.get_env().map(|name| name.to_string_lossy().into_owned()),
+        schema: schema.map(|(_, schema)| schema()),
     })
 }
 

@@ -4,6 +4,7 @@
 mod api;
 mod api_keys;
 mod auth;
+mod catalog;
 mod client;
 mod consumers;
 mod events;
@@ -14,7 +15,9 @@ mod users;
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::Globals;
-use crate::catalog::{CatalogEntry, CommandTree, Errors, Examples, Names, Requirement, Routes, SchemaOf};
+use crate::catalog::{
+    CatalogEntry, CommandTree, Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf,
+};
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::CommandOutput;
@@ -39,6 +42,10 @@ pub(crate) trait Command: clap::Args {
     const SEE_ALSO: Names;
     /// JSON Schema of the input.
     const INPUT_SCHEMA: Option<SchemaOf> = None;
+    /// JSON Schemas of the files that options name.
+    const OPTION_SCHEMAS: OptionSchemas = &[];
+    /// Whether a command that calls no route changes nothing either.
+    const READ_ONLY: bool = false;
 
     async fn run(self, context: &Context) -> Result<()>;
 }
@@ -123,7 +130,7 @@ group!(
         Api(api::Api),
         /// Show and validate the command catalog.
         #[command(subcommand)]
-        Catalog(client::Catalog),
+        Catalog(catalog::Catalog),
         /// Show the configuration of this client.
         #[command(subcommand)]
         Config(client::Config),

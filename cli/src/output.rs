@@ -21,6 +21,11 @@ pub(crate) trait CommandOutput: Serialize + JsonSchema {
     /// Data for people.
     fn table(&self) -> Table;
 
+    /// The JSON document, with a line ending.
+    fn json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
     /// NDJSON lines: one, unless the type is a list.
     fn lines(&self) -> serde_json::Result<Vec<Value>> {
         Ok(vec![serde_json::to_value(self)?])
@@ -68,7 +73,7 @@ impl Output {
         };
         let text = match self.format {
             Format::Table => return write_stdout(&data.table().to_string()),
-            Format::Json => serde_json::to_string_pretty(data).map_err(defect)? + "\n",
+            Format::Json => data.json().map_err(defect)?,
             Format::Ndjson => data
                 .lines()
                 .map_err(defect)?

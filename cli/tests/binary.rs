@@ -6,6 +6,8 @@
 mod api;
 #[path = "binary/api_keys.rs"]
 mod api_keys;
+#[path = "binary/catalog.rs"]
+mod catalog;
 #[path = "binary/certificates.rs"]
 mod certificates;
 #[path = "binary/client.rs"]

@@ -1,11 +1,13 @@
 //! The part of a catalog entry that clap cannot derive. The compiler requires it for each command.
 
 use contract::ProblemKind;
-use contract::routes::Route;
-use schemars::JsonSchema;
+use contract::routes::{Method, Route};
+use serde::Serialize;
 use serde_json::Value;
 
+use super::schema::schema_of;
 use crate::commands::Command;
+use crate::environment;
 use crate::error::{ErrorKind, Exit, remediation_for};
 
 /// Local errors.
@@ -16,6 +18,8 @@ pub(crate) type Examples = &'static [(&'static str, &'static str)];
 pub(crate) type Names = &'static [&'static str];
 /// Returns a JSON Schema.
 pub(crate) type SchemaOf = fn() -> Value;
+/// Names of options without hyphens, and the JSON Schema of a line of the file that each names.
+pub(crate) type OptionSchemas = &'static [(&'static str, SchemaOf)];
 
 /// The constants of a [`Command`].
 #[derive(Clone)]
@@ -28,6 +32,8 @@ pub(crate) struct CatalogEntry {
     pub(super) see_also: Names,
     pub(super) input_schema: Option<SchemaOf>,
     pub(super) output_schema: SchemaOf,
+    pub(super) option_schemas: OptionSchemas,
+    changes_nothing: bool,
 }
 
 impl CatalogEntry {
@@ -41,7 +47,26 @@ impl CatalogEntry {
             see_also: C::SEE_ALSO,
             input_schema: C::INPUT_SCHEMA,
             output_schema: schema_of::<C::Output>,
+            option_schemas: C::OPTION_SCHEMAS,
+            changes_nothing: C::READ_ONLY,
         }
+    }
+
+    /// Returns whether the command only reads. Follows from the routes of a command that calls any.
+    pub(super) fn is_read_only(&self) -> bool {
+        match self.routes {
+            Routes::Only(routes) if !routes.is_empty() => {
+                routes.iter().all(|route| route.method == Method::Get)
+            }
+            _ => self.changes_nothing,
+        }
+    }
+
+    pub(super) fn variables(&self) -> &'static [Variable] {
+        if self.errors.contains(&ErrorKind::PlatformTokenMissing) {
+            return Requirement::CredentialOrPlatformToken.variables();
+        }
+        self.requires.variables()
     }
 
     /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
@@ -165,6 +190,13 @@ impl PossibleError {
             Self::Api(kind) => Exit::from_problem(kind),
         }
     }
+
+    pub(super) const fn is_retryable(self) -> bool {
+        match self {
+            Self::Local(kind) => kind.is_retryable(),
+            Self::Api(kind) => kind.is_retryable(),
+        }
+    }
 }
 
 /// What a command needs before it can start.
@@ -190,16 +222,19 @@ pub(crate) enum Requirement {
 }
 
 /// Errors of every command.
-const ANY_COMMAND: &[ErrorKind] = &[
-    ErrorKind::Usage,
-    ErrorKind::OutputFailed,
-    ErrorKind::BrokenPipe,
-    ErrorKind::Interrupted,
-    ErrorKind::Terminated,
-    ErrorKind::Defect,
+const ANY_COMMAND: &[PossibleError] = &[
+    PossibleError::Local(ErrorKind::Usage),
+    PossibleError::Local(ErrorKind::OutputFailed),
+    PossibleError::Local(ErrorKind::BrokenPipe),
+    PossibleError::Local(ErrorKind::Interrupted),
+    PossibleError::Local(ErrorKind::Terminated),
+    PossibleError::Local(ErrorKind::Defect),
 ];
-const CONFIG_DIRECTORY: &[ErrorKind] = &[ErrorKind::ConfigurationInvalid];
-const CREDENTIALS_FILE: &[ErrorKind] = &[ErrorKind::CredentialsExposed, ErrorKind::CredentialsUnusable];
+const CONFIG_DIRECTORY: &[PossibleError] = &[PossibleError::Local(ErrorKind::ConfigurationInvalid)];
+const CREDENTIALS_FILE: &[PossibleError] = &[
+    PossibleError::Local(ErrorKind::CredentialsExposed),
+    PossibleError::Local(ErrorKind::CredentialsUnusable),
+];
 /// Errors of every request.
 const ANY_REQUEST: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::Unreachable),
@@ -210,41 +245,109 @@ const ANY_REQUEST: &[PossibleError] = &[
     PossibleError::Api(ProblemKind::DependencyUnavailable),
     PossibleError::Api(ProblemKind::Internal),
 ];
+const NOT_LOGGED_IN: &[PossibleError] = &[PossibleError::Local(ErrorKind::NotLoggedIn)];
+const PLATFORM_TOKEN_MISSING: &[PossibleError] = &[PossibleError::Local(ErrorKind::PlatformTokenMissing)];
+const CREDENTIAL_INVALID: &[PossibleError] = &[PossibleError::Api(ProblemKind::CredentialInvalid)];
+const TENANT_MISMATCH: &[PossibleError] = &[PossibleError::Api(ProblemKind::TenantMismatch)];
+
+/// Errors that most commands share. The descriptor of `svc` lists them once.
+pub(super) const COMMON_ERRORS: &[PossibleError] = &[
+    PossibleError::Local(ErrorKind::Usage),
+    PossibleError::Local(ErrorKind::InputNeeded),
+    PossibleError::Local(ErrorKind::InputInvalid),
+    PossibleError::Local(ErrorKind::InputUnreadable),
+    PossibleError::Api(ProblemKind::ValidationFailed),
+    PossibleError::Local(ErrorKind::NotLoggedIn),
+    PossibleError::Api(ProblemKind::CredentialInvalid),
+    PossibleError::Api(ProblemKind::TenantMismatch),
+    PossibleError::Api(ProblemKind::Forbidden),
+    PossibleError::Local(ErrorKind::Unreachable),
+    PossibleError::Local(ErrorKind::TimedOut),
+    PossibleError::Local(ErrorKind::UnexpectedResponse),
+    PossibleError::Api(ProblemKind::RateLimited),
+    PossibleError::Api(ProblemKind::Overloaded),
+    PossibleError::Api(ProblemKind::DependencyUnavailable),
+    PossibleError::Api(ProblemKind::Internal),
+    PossibleError::Local(ErrorKind::ConfigurationInvalid),
+    PossibleError::Local(ErrorKind::CredentialsExposed),
+    PossibleError::Local(ErrorKind::CredentialsUnusable),
+    PossibleError::Local(ErrorKind::OutputFailed),
+    PossibleError::Local(ErrorKind::BrokenPipe),
+    PossibleError::Local(ErrorKind::Interrupted),
+    PossibleError::Local(ErrorKind::Terminated),
+    PossibleError::Local(ErrorKind::Defect),
+];
 
 impl Requirement {
     fn errors(self) -> Vec<PossibleError> {
-        let local = |kinds: &[ErrorKind]| kinds.iter().copied().map(PossibleError::Local).collect::<Vec<_>>();
-        let mut errors = local(ANY_COMMAND);
-        if self != Self::Nothing {
-            errors.extend(local(CONFIG_DIRECTORY));
-        }
-        if !matches!(self, Self::Nothing | Self::ConfigDirectory) {
-            errors.extend(local(CREDENTIALS_FILE));
-        }
         let offline = [Self::Nothing, Self::ConfigDirectory, Self::CredentialsFile, Self::StoredSession];
-        if !offline.contains(&self) {
-            errors.extend(ANY_REQUEST);
-        }
-        errors.extend(match self {
-            Self::Session | Self::Credential | Self::CredentialOrPlatformToken => vec![
-                PossibleError::Api(ProblemKind::CredentialInvalid),
-                PossibleError::Api(ProblemKind::TenantMismatch),
-            ],
-            Self::PlatformToken => vec![PossibleError::Api(ProblemKind::CredentialInvalid)],
-            _ => Vec::new(),
-        });
-        errors.extend(match self {
-            Self::StoredSession | Self::Session | Self::Credential | Self::CredentialOrPlatformToken => {
-                local(&[ErrorKind::NotLoggedIn])
+        let sets = [
+            (true, ANY_COMMAND),
+            (self != Self::Nothing, CONFIG_DIRECTORY),
+            (!matches!(self, Self::Nothing | Self::ConfigDirectory), CREDENTIALS_FILE),
+            (!offline.contains(&self), ANY_REQUEST),
+            (self.takes_session() || self == Self::PlatformToken, CREDENTIAL_INVALID),
+            (self.takes_session(), TENANT_MISMATCH),
+            (self.takes_session() || self == Self::StoredSession, NOT_LOGGED_IN),
+            (self == Self::PlatformToken, PLATFORM_TOKEN_MISSING),
+        ];
+        sets.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, errors)| errors).copied().collect()
+    }
+
+    const fn takes_session(self) -> bool {
+        matches!(self, Self::Session | Self::Credential | Self::CredentialOrPlatformToken)
+    }
+
+    /// Variables with the credential, in order of precedence.
+    const fn variables(self) -> &'static [Variable] {
+        match self {
+            Self::StoredSession | Self::Session => &[Variable::TOKEN],
+            Self::Credential => &[Variable::TOKEN, Variable::API_KEY],
+            Self::CredentialOrPlatformToken => {
+                &[Variable::TOKEN, Variable::API_KEY, Variable::PLATFORM_TOKEN]
             }
-            Self::PlatformToken => local(&[ErrorKind::PlatformTokenMissing]),
-            _ => Vec::new(),
-        });
-        errors
+            Self::PlatformToken => &[Variable::PLATFORM_TOKEN],
+            Self::Nothing | Self::ConfigDirectory | Self::CredentialsFile | Self::Service => &[],
+        }
     }
 }
 
-/// JSON Schema of a type that is printed or read.
-pub(crate) fn schema_of<T: JsonSchema>() -> Value {
-    schemars::schema_for!(T).to_value()
+/// An environment variable that is not an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Variable {
+    /// Name.
+    name: &'static str,
+    /// Variable with the path of a file that contains the value; read if the first one is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'static str>,
+    /// Meaning of the value.
+    description: &'static str,
+}
+
+impl Variable {
+    const TOKEN: Self =
+        Self::secret(environment::TOKEN, "SVC_TOKEN_FILE", "Session token, instead of the stored login");
+    const API_KEY: Self = Self::secret(environment::API_KEY, "SVC_API_KEY_FILE", "API key");
+    const PLATFORM_TOKEN: Self =
+        Self::secret(environment::PLATFORM_TOKEN, "SVC_PLATFORM_TOKEN_FILE", "Platform token");
+
+    /// Variables that affect every command.
+    pub(super) const COMMON: &[Self] = &[
+        Self::setting("CI", "If set, no command prompts"),
+        Self::setting("NO_COLOR", "If set, messages have no colors"),
+        Self::setting(
+            "HTTPS_PROXY",
+            "Proxy for requests, as are HTTP_PROXY, ALL_PROXY and NO_PROXY; not used for loopback",
+        ),
+        Self::setting("TRACEPARENT", "Trace that the requests belong to (W3C Trace Context)"),
+        Self::setting("XDG_CONFIG_HOME", "Directory of the configuration directory `svc`"),
+    ];
+
+    const fn secret(name: &'static str, file: &'static str, description: &'static str) -> Self {
+        Self { name, file: Some(file), description }
+    }
+
+    const fn setting(name: &'static str, description: &'static str) -> Self {
+        Self { name, file: None, description }
+    }
 }

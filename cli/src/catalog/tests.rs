@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::FromArgMatches;
 use serde_json::Value;
 
-use super::{Document, VERSION, leaves, validation_errors};
+use super::{
+    CommandDescriptor, Document, VERSION, complete_descriptor, leaves, summary, to_text, validation_errors,
+};
 use crate::commands::{CommandLine, TREE};
 use crate::error::{ErrorKind, Exit};
 use crate::help;
@@ -19,19 +21,21 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog")
 }
 
-fn pretty(document: &Document) -> String {
-    serde_json::to_string_pretty(document).unwrap() + "\n"
+/// All commands, each with what it shares with the others.
+fn complete_commands() -> Vec<CommandDescriptor> {
+    let root = (TREE.command)();
+    leaves(&root).into_iter().map(|(name, _)| complete_descriptor(TREE, &name).unwrap()).collect()
 }
 
 /// All commands, options (with their aliases) and arguments. None may be removed within a major version.
-fn surface(document: &Document) -> BTreeSet<String> {
+fn surface() -> BTreeSet<String> {
     let mut surface = BTreeSet::new();
     let root = (TREE.command)();
     for (name, command) in leaves(&root) {
         let aliases = command.get_arguments().flat_map(|option| option.get_all_aliases().unwrap_or_default());
         surface.extend(aliases.map(|alias| format!("{name} --{alias}")));
     }
-    for command in &document.commands {
+    for command in complete_commands() {
         surface.insert(command.name.clone());
         surface.extend(command.options.iter().map(|option| format!("{} {}", command.name, option.flag)));
         surface
@@ -58,7 +62,7 @@ fn split_words(line: &str) -> Vec<String> {
 fn checked_in_catalog_is_current() {
     let checked_in = std::fs::read_to_string(directory().join("svc.catalog.json")).unwrap();
     assert!(
-        checked_in == pretty(&document()),
+        checked_in == to_text(&document()).unwrap(),
         "regenerate it: svc catalog show --output json > catalog/svc.catalog.json"
     );
 }
@@ -82,6 +86,7 @@ fn rejects_catalogs_with_missing_or_invalid_fields() {
         1
     );
     assert_eq!(errors_after(|catalog| catalog["$schema"] = "no uri".into()).len(), 1);
+    assert_eq!(errors_after(|catalog| catalog["commands"][1]["errors"][0]["retryable"] = 1.into()).len(), 1);
     assert_eq!(errors_after(|catalog| catalog["commands"][1]["exit_codes"][0]["code"] = "0".into()).len(), 1);
     let without_name =
         errors_after(|catalog| drop(catalog["commands"][0].as_object_mut().unwrap().remove("name")));
@@ -94,16 +99,21 @@ fn command_names_are_unique_and_each_has_an_entry() {
     let names: BTreeSet<_> = document.commands.iter().map(|command| &command.name).collect();
     assert_eq!(names.len(), document.commands.len());
     assert_eq!(leaves(&(TREE.command)()).len(), (TREE.entries)().len());
+    assert_eq!(document.commands.len(), (TREE.entries)().len() + 1);
+    assert_eq!(document.commands[0].name, "svc");
 }
 
 #[test]
 fn examples_parse_and_start_with_their_command() {
     for command in document().commands {
         for example in command.examples {
-            let matches = help::command(TREE).try_get_matches_from(split_words(example.command));
+            // The shell redirects standard input.
+            let line = example.command.split(" < ").next().unwrap();
+            let matches = help::command(TREE).try_get_matches_from(split_words(line));
             let parsed = matches.and_then(|matches| CommandLine::from_arg_matches(&matches));
             assert!(parsed.is_ok(), "{}: {}", example.command, parsed.err().unwrap());
-            assert!(example.command.starts_with(&format!("svc {}", command.name)), "{}", example.command);
+            let name = if command.name == "svc" { "svc".to_owned() } else { format!("svc {}", command.name) };
+            assert!(example.command.starts_with(&name), "{}", example.command);
         }
     }
 }
@@ -122,8 +132,92 @@ fn every_exit_status_and_error_kind_is_used() {
 }
 
 #[test]
-fn errors_of_a_command_are_unique() {
+fn entry_of_svc_and_entry_of_a_command_are_together_its_complete_entry() {
+    let document = document();
+    let (root, commands) = document.commands.split_first().unwrap();
+    for (short, complete) in commands.iter().zip(complete_commands()) {
+        let name = &complete.name;
+        let (own, all): (BTreeSet<_>, BTreeSet<_>) = (codes(short), codes(&complete));
+        let common = codes(root);
+        assert!(own.is_disjoint(&common), "{name} repeats an error of svc");
+        assert!(
+            own.is_subset(&all) && all.iter().all(|code| own.contains(code) || common.contains(code)),
+            "{name}"
+        );
+        // The same code has the same text everywhere.
+        for error in &complete.errors {
+            let listed = short.errors.iter().chain(&root.errors).find(|other| other.code == error.code);
+            assert_eq!(listed, Some(error), "{name}");
+        }
+        let flags = |command: &CommandDescriptor| -> Vec<String> {
+            command.options.iter().map(|option| option.flag.clone()).collect()
+        };
+        assert_eq!([flags(short), flags(root)].concat(), flags(&complete), "{name}");
+        let numbers = |command: &CommandDescriptor| -> BTreeSet<u8> {
+            command.exit_codes.iter().map(|exit| exit.code).collect()
+        };
+        let exits: BTreeSet<_> = complete.errors.iter().map(|error| error.exit_code).chain([0]).collect();
+        assert_eq!(numbers(&complete), exits, "{name}");
+        assert_eq!(
+            &numbers(short) & &numbers(root),
+            BTreeSet::from([0]),
+            "{name} repeats an exit code of svc"
+        );
+        assert!(exits.is_subset(&(&numbers(short) | &numbers(root))), "{name}");
+    }
+}
+
+fn codes(command: &CommandDescriptor) -> BTreeSet<&'static str> {
+    command.errors.iter().map(|error| error.code).collect()
+}
+
+#[test]
+fn catalog_and_summary_are_small_enough_for_an_agent() {
+    let (document, summary) = (to_text(&document()).unwrap(), to_text(&summary(TREE)).unwrap());
+    assert!(document.len() < 200_000, "the catalog has {} bytes", document.len());
+    assert!(summary.len() < 10_000, "the summary has {} bytes", summary.len());
+}
+
+#[test]
+fn schemas_are_valid_and_complete() {
     for command in document().commands {
+        let of_options = command.options.iter().filter_map(|option| option.schema.as_ref());
+        for schema in command.input_schema.iter().chain(&command.output_schema).chain(of_options) {
+            assert!(jsonschema::validator_for(schema).is_ok(), "{}: {schema}", command.name);
+        }
+        assert!(command.output_schema.is_some() || command.name == "svc", "{}", command.name);
+    }
+}
+
+#[test]
+fn commands_that_read_standard_input_have_an_input_schema() {
+    for command in document().commands {
+        let reads = |text: &str| text.contains("standard input");
+        let described = command.options.iter().any(|option| reads(&option.description))
+            || command.arguments.iter().any(|argument| reads(&argument.description));
+        assert_eq!(command.input_schema.is_some(), described, "{}", command.name);
+    }
+}
+
+#[test]
+fn read_only_commands_call_no_route_that_changes_anything() {
+    let read_only: Vec<_> = document()
+        .commands
+        .into_iter()
+        .filter(|command| command.read_only)
+        .map(|command| command.name)
+        .collect();
+    for expected in ["users list", "auth whoami", "tenants get", "catalog show", "events validate"] {
+        assert!(read_only.iter().any(|name| name == expected), "{expected}");
+    }
+    for other in ["users disable", "auth logout", "events send", "tenants update", "api", "auth login"] {
+        assert!(read_only.iter().all(|name| name != other), "{other}");
+    }
+}
+
+#[test]
+fn errors_of_a_command_are_unique() {
+    for command in complete_commands() {
         let codes: BTreeSet<_> = command.errors.iter().map(|error| error.code).collect();
         assert_eq!(codes.len(), command.errors.len(), "{}", command.name);
     }
@@ -159,7 +253,7 @@ fn every_option_and_argument_has_a_description() {
 
 #[test]
 fn specified_commands_have_their_specified_options() {
-    let surface = surface(&document());
+    let surface = surface();
     for expected in [
         "users invite --email",
         "users invite --tenant",
@@ -178,7 +272,7 @@ fn surface_is_stable_within_a_major_version() {
     let frozen = directory().join(format!("surface.v{major}.txt"));
     let frozen: BTreeSet<String> =
         std::fs::read_to_string(frozen).unwrap().lines().map(str::to_owned).collect();
-    let surface = surface(&document());
+    let surface = surface();
     let removed: Vec<_> = frozen.difference(&surface).collect();
     assert!(removed.is_empty(), "requires a new major VERSION and a new surface file: {removed:#?}");
     let added: Vec<_> = surface.difference(&frozen).collect();

@@ -5,10 +5,11 @@ use contract::API_PREFIX;
 use reqwest::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::api::ApiResponse;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -97,11 +98,13 @@ impl Command for Api {
     const EXAMPLES: Examples = &[
         ("Show the current session", "svc api GET /auth/session"),
         ("List tenants as the platform administrator", "svc api GET /tenants --platform-admin"),
-        ("Read the body from standard input", "svc api POST /events --data -"),
+        ("Read the body from standard input", "svc api POST /events --data - < event.json"),
     ];
     const AGENT_NOTES: &'static str = "For routes that no other command covers. May change data, depending \
         on method and path. The client does not validate path and body.";
     const SEE_ALSO: Names = &["auth whoami", "events send"];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| json!({"description": "For `--data -`: the body of the request, any JSON."}));
 
     async fn run(self, context: &Context) -> Result<()> {
         if !self.path.starts_with('/') {

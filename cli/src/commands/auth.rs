@@ -167,6 +167,7 @@ impl Command for Status {
     const REQUIRES: Requirement = Requirement::CredentialsFile;
     const ERRORS: Errors = &[ErrorKind::NotLoggedIn];
     const EXAMPLES: Examples = &[("List stored sessions and the current one", "svc auth status")];
+    const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline, so a listed credential may be expired or revoked. \
         Exit status 4 means that no credential exists.";
     const SEE_ALSO: Names = &["auth whoami", "config path"];
@@ -237,6 +238,7 @@ impl Command for Token {
 
     const REQUIRES: Requirement = Requirement::StoredSession;
     const EXAMPLES: Examples = &[("Print the token of the current session", "svc auth token")];
+    const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "The output is a credential: do not log or display it. Works offline.";
     const SEE_ALSO: Names = &["auth login", "auth sessions revoke", "api"];
 

@@ -104,6 +104,7 @@ impl Command for Validate {
     const REQUIRES: Requirement = Requirement::Nothing;
     const ERRORS: Errors = &[ErrorKind::InputUnreadable, ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[("Validate a file of events", "svc events validate --file events.ndjson")];
+    const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline. Always prints the result to stdout; exit status 7 \
         means that an event is invalid.";
     const SEE_ALSO: Names = &["events send"];

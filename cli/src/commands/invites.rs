@@ -11,7 +11,7 @@ use serde::Serialize;
 use tenancy::InviteId;
 
 use crate::arguments::{Paging, delivery_parser, enum_parser, role_parser};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
@@ -135,7 +135,7 @@ impl Command for AcceptInviteCommand {
         ("Accept an invite with prompts", "svc users accept-invite"),
         (
             "Read token and password as two lines of standard input",
-            "svc users accept-invite - --password-stdin",
+            "svc users accept-invite - --password-stdin < token-and-password.txt",
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
@@ -143,6 +143,8 @@ impl Command for AcceptInviteCommand {
         at least 12 characters; common and breached passwords are rejected. An invite works once. Does not \
         log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth login", "users invite"];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| text_input("A line each: the token for `-`, and the password for --password-stdin."));
 
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);

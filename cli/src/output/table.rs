@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// Table of items.
-    fn items<T: Row>(items: &[T]) -> Self {
+    pub(crate) fn items<T: Row>(items: &[T]) -> Self {
         let rows = items.iter().map(|item| item.cells().iter().map(|cell| escape(cell)).collect());
         let headings = T::HEADINGS.iter().map(|&cell| cell.to_owned()).collect();
         Self::Rows { headings: Some(headings), rows: rows.collect(), empty: T::EMPTY }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tenancy::{TenantId, UserId};
 
 use super::device_login;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::credentials::{CredentialStore, StoredSession};
@@ -86,7 +86,7 @@ impl Command for Login {
         ("Log in with a password prompt", "svc auth login --email ada@acme.example --tenant acme"),
         (
             "Read the password from standard input",
-            "svc auth login --email ada@acme.example --tenant acme --password-stdin",
+            "svc auth login --email ada@acme.example --tenant acme --password-stdin < password.txt",
         ),
         ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
     ];
@@ -104,6 +104,8 @@ impl Command for Login {
         "users accept-invite",
         "auth device approve",
     ];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| text_input("With --password-stdin, one line: the password."));
 
     async fn run(self, context: &Context) -> Result<()> {
         let service = context.service()?;

@@ -6,7 +6,7 @@ use contract::{ProblemKind, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
@@ -60,7 +60,7 @@ impl Command for Change {
         ("Change your password with prompts", "svc auth password change"),
         (
             "Read the current and the new password from two lines of standard input",
-            "svc auth password change --password-stdin",
+            "svc auth password change --password-stdin < passwords.txt",
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set: \
@@ -69,6 +69,8 @@ impl Command for Change {
         after several failures, wait. A password needs at least 12 characters; common and breached \
         passwords are rejected.";
     const SEE_ALSO: Names = &["auth password reset", "auth sessions list", "auth login"];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| text_input("With --password-stdin, two lines: the current password, and the new one."));
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
@@ -173,13 +175,15 @@ impl Command for ConfirmResetCommand {
         ("Choose a new password with prompts", "svc auth password confirm-reset"),
         (
             "Read token and password as two lines of standard input",
-            "svc auth password confirm-reset - --password-stdin",
+            "svc auth password confirm-reset - --password-stdin < token-and-password.txt",
         ),
     ];
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
         token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. Pass --revoke-api-keys only if the user \
         asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";
     const SEE_ALSO: Names = &["auth password reset", "auth login", "api-keys list"];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| text_input("A line each: the token for `-`, and the new password for --password-stdin."));
 
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenancy::{SessionId, UserId};
 
 use crate::api::Api;
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::credentials::CredentialStore;
@@ -128,11 +128,13 @@ impl Command for Revoke {
     const ERRORS: Errors = &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable];
     const EXAMPLES: Examples = &[
         ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
-        ("Read the session token from standard input", "svc auth sessions revoke -"),
+        ("Read the session token from standard input", "svc auth sessions revoke - < token.txt"),
     ];
     const AGENT_NOTES: &'static str = "Pass a raw token through `-`, so that it is not visible in the \
         process list. A token needs no login. Idempotent. Takes effect everywhere within seconds.";
     const SEE_ALSO: Names = &["auth sessions list", "auth logout"];
+    const INPUT_SCHEMA: Option<SchemaOf> =
+        Some(|| text_input("For `-`, one line: a session token or an id."));
 
     async fn run(self, context: &Context) -> Result<()> {
         let session = match self.session_id.as_str() {

@@ -1,0 +1,138 @@
+//! `svc catalog`: the whole document, one command, the summary and validation.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, assert_valid_output};
+
+#[test]
+fn printed_catalog_is_the_checked_in_one_and_valid() {
+    let client = Client::new();
+    let checked_in = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
+    let printed = client.run(&["catalog", "show", "--output", "json"]).stdout;
+    assert!(printed == std::fs::read_to_string(checked_in).unwrap(), "the checked-in catalog is stale");
+    assert_eq!(client.run(&["catalog", "validate", checked_in, "--output", "json"]).json()["valid"], true);
+    let from_input = client.run_with(&["catalog", "validate", "-", "--output", "json"], &printed);
+    assert_eq!(from_input.json()["valid"], true);
+
+    let broken = client.home().join("broken.json");
+    std::fs::write(&broken, printed.replace("\"agent_notes\"", "\"notes\"")).unwrap();
+    let result = client.run(&["catalog", "validate", broken.to_str().unwrap(), "--output", "json"]);
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(7), Some("input_invalid")));
+}
+
+#[test]
+fn catalog_does_not_depend_on_the_machine() {
+    let printed = Client::new().run(&["catalog", "show"]).stdout;
+    let elsewhere = Client::for_url("https://elsewhere.example")
+        .with_variable("SVC_TENANT", "umbrella")
+        .with_variable("COLUMNS", "40");
+    assert_eq!(elsewhere.run(&["catalog", "show"]).stdout, printed);
+    for path in [env!("CARGO_MANIFEST_DIR"), "/home/", "/root", "/tmp"] {
+        assert!(!printed.contains(path), "{path}");
+    }
+}
+
+/// Common and own part of a command in the catalog.
+fn parts(name: &str) -> (Value, Value) {
+    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    let commands = catalog["commands"].as_array().unwrap();
+    let own = commands.iter().find(|command| command["name"] == name).unwrap();
+    (commands[0].clone(), own.clone())
+}
+
+fn names<'a>(command: &'a Value, list: &str, key: &str) -> BTreeSet<&'a str> {
+    command[list].as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+}
+
+#[test]
+fn shows_one_command_with_what_it_shares_with_the_others() {
+    let client = Client::new();
+    let (common, own) = parts("users disable");
+    for words in [&["users", "disable"][..], &["svc", "users", "disable"], &["users disable"]] {
+        let shown = client.run(&[&["catalog", "show"], words].concat()).json();
+        assert_eq!(shown["name"], "users disable");
+        for (list, key) in [("options", "flag"), ("errors", "code")] {
+            let expected: BTreeSet<_> = &names(&common, list, key) | &names(&own, list, key);
+            assert_eq!(names(&shown, list, key), expected);
+        }
+        assert_eq!(shown["environment"][0]["file"], "SVC_TOKEN_FILE");
+        let declined = shown["errors"].as_array().unwrap().iter().find(|error| error["code"] == "declined");
+        assert_eq!(
+            (&declined.unwrap()["exit_code"], &declined.unwrap()["retryable"]),
+            (&json!(1), &json!(false))
+        );
+        assert_valid_output("catalog show", &shown);
+    }
+    assert_eq!(client.run(&["catalog", "show", "svc"]).json(), common);
+}
+
+#[test]
+fn unknown_command_and_group_are_usage_errors_that_lead_on() {
+    let client = Client::new();
+    for (words, advice) in
+        [(&["nonsense"][..], "svc catalog show --summary"), (&["auth", "sessions"], "`auth sessions list`")]
+    {
+        let result = client.run(&[&["catalog", "show"], words, &["--output", "json"]].concat());
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(2), Some("usage")));
+        assert!(result.error()["remediation"].as_str().unwrap().contains(advice), "{result:?}");
+    }
+}
+
+#[test]
+fn summary_lists_every_command() {
+    let client = Client::new();
+    let (_, own) = parts("auth login");
+    let summary = client.run(&["catalog", "show", "--summary", "--output", "json"]).json();
+    assert_valid_output("catalog show", &summary);
+    let line = json!({
+        "name": "auth login", "group": own["group"], "synopsis": own["synopsis"],
+        "description": "Log in with a password, or from another device",
+    });
+    assert_eq!(summary["commands"][0], line);
+    let catalog = client.run(&["catalog", "show", "--output", "json"]).json();
+    let mut all = names(&catalog, "commands", "name");
+    assert!(all.remove("svc"));
+    assert_eq!(names(&summary, "commands", "name"), all);
+    let table = client.run(&["catalog", "show", "--summary"]).stdout;
+    assert!(table.contains("svc auth sessions revoke [OPTIONS] <SESSION_ID>"), "{table}");
+}
+
+#[test]
+fn variables_of_a_command_are_the_ones_that_it_uses() {
+    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    // Without a route that takes it, a credential is not used: the command reports that it has none.
+    for command in catalog["commands"].as_array().unwrap() {
+        let name = command["name"].as_str().unwrap();
+        let listed = command.get("environment").map(|_| names(command, "environment", "name"));
+        let required = match name {
+            "users set-role" => &["SVC_TOKEN"][..],
+            "users get" => &["SVC_TOKEN", "SVC_API_KEY"],
+            "users list" => &["SVC_TOKEN", "SVC_API_KEY", "SVC_PLATFORM_TOKEN"],
+            "tenants list" => &["SVC_PLATFORM_TOKEN"],
+            "catalog show" => &[],
+            _ => continue,
+        };
+        assert_eq!(listed.unwrap_or_default(), required.iter().copied().collect(), "{name}");
+        let arguments: Vec<&str> = match name {
+            "users set-role" => vec!["users", "set-role", "01890a5d-ac96-774b-bcce-b302099a8057", "admin"],
+            "users get" => vec!["users", "get", "01890a5d-ac96-774b-bcce-b302099a8057"],
+            name => name.split(' ').collect(),
+        };
+        for variable in ["SVC_TOKEN", "SVC_API_KEY", "SVC_PLATFORM_TOKEN"] {
+            let client = Client::for_url("http://127.0.0.1:1")
+                .with_variable(variable, "x")
+                .with_variable("SVC_TENANT", "acme");
+            // The service is unreachable for a command that has its credential.
+            let code = if name == "catalog show" {
+                0
+            } else if required.contains(&variable) {
+                9
+            } else {
+                4
+            };
+            assert_eq!(client.run(&arguments).code, Some(code), "{name} with {variable}");
+        }
+    }
+}
