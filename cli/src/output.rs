@@ -1,11 +1,12 @@
 //! The two output streams: data on standard output in the selected format, everything else on standard error. Untrusted text
 //! is escaped for the terminal.
 
+mod cell;
+mod layout;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +15,10 @@ use crate::arguments::{Color, Format, Globals};
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Result};
 
+pub(crate) use cell::{Cell, id, now, optional, relative, text, time, timestamp};
 pub(crate) use table::{ItemList, Row, Table};
+
+use self::layout::View;
 
 /// Data that a command prints. The JSON output is the serialized type; the catalog's `output_schema` is its schema.
 pub(crate) trait CommandOutput: Serialize + JsonSchema {
@@ -72,7 +76,7 @@ impl Output {
             ErrorKind::Defect.with_message(format!("failed to serialize the output: {error}"))
         };
         let text = match self.format {
-            Format::Table => return write_stdout(&data.table().to_string()),
+            Format::Table => return self.print_table(&data.table()),
             Format::Json => data.json().map_err(defect)?,
             Format::Ndjson => data
                 .lines()
@@ -82,6 +86,13 @@ impl Output {
                 .fold(String::new(), |text, line| text + &line + "\n"),
         };
         if io::stdout().is_terminal() { write_stdout(&escape_json(&text)) } else { write_stdout(&text) }
+    }
+
+    fn print_table(&self, table: &Table) -> Result<()> {
+        if self.quiet && table.is_message() {
+            return Ok(());
+        }
+        write_stdout(&table.render(View::of_stdout()))
     }
 
     /// Prints one of many results of a command on one line.
@@ -229,16 +240,6 @@ fn escape_lines(text: &str) -> String {
         all.push_str(&part[kept..]);
         all
     })
-}
-
-/// Formats a time in UTC, to the second.
-pub(crate) fn time(time: &DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
-/// Formats a time in UTC, to the minute, for wide tables.
-pub(crate) fn minute(time: &DateTime<Utc>) -> String {
-    time.format("%Y-%m-%dT%H:%MZ").to_string()
 }
 
 /// Escapes unsafe characters of a JSON document as `\u00XX` without changing its meaning. They occur only in strings, and

@@ -35,6 +35,9 @@ mod prompts;
 mod sessions;
 #[path = "binary/stub.rs"]
 mod stub;
+#[cfg(target_os = "linux")]
+#[path = "binary/tables.rs"]
+mod tables;
 #[path = "binary/tail.rs"]
 mod tail;
 #[path = "binary/tenants.rs"]

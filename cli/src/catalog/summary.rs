@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{CommandTree, ROOT, VERSION, built, leaves, plain, synopsis};
 use crate::catalog::HelpGroup;
-use crate::output::Row;
+use crate::output::{Cell, Row, text};
 
 /// All commands in brief.
 #[derive(Debug, Serialize)]
@@ -37,8 +37,8 @@ impl Row for SummaryLine {
     const HEADINGS: &'static [&'static str] = &["GROUP", "SYNOPSIS", "DESCRIPTION"];
     const EMPTY: &'static str = "No commands.";
 
-    fn cells(&self) -> Vec<String> {
-        vec![self.group.to_owned(), self.synopsis.clone(), self.description.clone()]
+    fn cells(&self) -> Vec<Cell> {
+        vec![text(self.group), text(&self.synopsis), text(&self.description)]
     }
 }
 

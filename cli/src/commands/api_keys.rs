@@ -13,7 +13,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, minute, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
 
 group!(
     /// Manage API keys.
@@ -27,13 +27,13 @@ group!(
 impl CommandOutput for ApiKey {
     fn table(&self) -> Table {
         Table::fields([
-            ("id", Some(self.id.to_string())),
-            ("name", Some(self.name.clone())),
-            ("scopes", Some(join(&self.scopes))),
-            ("sources", Some(sources(self))),
-            ("created by", Some(self.created_by.to_string())),
+            ("id", Some(text(self.id))),
+            ("name", Some(text(&self.name))),
+            ("scopes", Some(text(join(&self.scopes)))),
+            ("sources", Some(text(sources(self)))),
+            ("created by", Some(text(self.created_by))),
             ("expires", Some(time(&self.expires_at))),
-            ("key", self.key.as_ref().map(|key| key.expose().to_owned())),
+            ("key", self.key.as_ref().map(|key| text(key.expose()))),
         ])
     }
 }
@@ -43,15 +43,15 @@ impl Row for ApiKey {
         &["ID", "NAME", "SCOPES", "SOURCES", "CREATED BY", "EXPIRES", "LAST USED"];
     const EMPTY: &'static str = "No API keys.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            self.id.to_string(),
-            self.name.clone(),
-            join(&self.scopes),
-            sources(self),
-            self.created_by.to_string(),
-            minute(&self.expires_at),
-            self.last_used_at.as_ref().map(minute).unwrap_or_default(),
+            id(self.id),
+            text(&self.name),
+            text(join(&self.scopes)),
+            text(sources(self)),
+            id(self.created_by),
+            time(&self.expires_at),
+            optional(self.last_used_at.as_ref().map(time)),
         ]
     }
 }
@@ -173,7 +173,7 @@ pub(crate) struct RevokedApiKey {
 
 impl CommandOutput for RevokedApiKey {
     fn table(&self) -> Table {
-        Table::text("API key revoked.")
+        Table::message("API key revoked.")
     }
 }
 

@@ -21,7 +21,7 @@ use crate::context::{Context, stored_credentials};
 use crate::credentials::CredentialStore;
 use crate::environment::{self, API_KEY, TOKEN};
 use crate::error::{ErrorKind, Exit, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Log in and out, and manage sessions and passwords.
@@ -83,13 +83,13 @@ impl CommandOutput for Whoami {
             SubjectType::ApiKey => "API key",
         };
         Table::fields([
-            ("tenant", Some(self.tenant_id.to_string())),
-            ("subject", Some(subject.to_owned())),
-            ("user", self.user_id.map(|id| id.to_string())),
-            ("key", self.key_id.map(|id| id.to_string())),
-            ("role", self.role.map(|role| role.to_string())),
-            ("scopes", Some(scopes.join(" "))),
-            ("method", self.method.map(|method| method.to_string())),
+            ("tenant", Some(text(&self.tenant_id))),
+            ("subject", Some(text(subject))),
+            ("user", self.user_id.map(text)),
+            ("key", self.key_id.map(text)),
+            ("role", self.role.map(text)),
+            ("scopes", Some(text(scopes.join(" ")))),
+            ("method", self.method.map(text)),
             ("expires", Some(time(&self.expires_at))),
             ("idle timeout", self.idle_expires_at.as_ref().map(time)),
         ])
@@ -145,18 +145,18 @@ pub(crate) struct AvailableCredential {
 
 impl Row for AvailableCredential {
     const HEADINGS: &'static [&'static str] =
-        &["CURRENT", "SOURCE", "SERVICE", "TENANT", "EMAIL", "ROLE", "EXPIRES"];
+        &["", "SOURCE", "SERVICE", "TENANT", "EMAIL", "ROLE", "EXPIRES"];
     const EMPTY: &'static str = "No credentials.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            if self.current { "*" } else { "" }.to_owned(),
-            self.source.to_owned(),
-            self.base_url.clone().unwrap_or_default(),
-            self.tenant_id.as_ref().map(ToString::to_string).unwrap_or_default(),
-            self.email.clone().unwrap_or_default(),
-            self.role.map(|role| role.to_string()).unwrap_or_default(),
-            self.expires_at.as_ref().map(time).unwrap_or_default(),
+            text(if self.current { "*" } else { "" }),
+            text(self.source),
+            optional(self.base_url.as_ref().map(text)),
+            optional(self.tenant_id.as_ref().map(text)),
+            optional(self.email.as_ref().map(text)),
+            optional(self.role.map(text)),
+            optional(self.expires_at.as_ref().map(time)),
         ]
     }
 }

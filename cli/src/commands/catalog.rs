@@ -152,7 +152,7 @@ pub(crate) struct ValidatedCatalog {
 
 impl CommandOutput for ValidatedCatalog {
     fn table(&self) -> Table {
-        Table::text(&format!("The catalog is valid ({} descriptors).", self.commands))
+        Table::message(&format!("The catalog is valid ({} descriptors).", self.commands))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::credentials::CredentialStore;
 use crate::error::Result;
 use crate::help;
-use crate::output::{CommandOutput, Table};
+use crate::output::{CommandOutput, Table, text};
 
 /// Print the versions of the client and its command catalog.
 #[derive(Args)]
@@ -28,10 +28,7 @@ pub(crate) struct ClientVersion {
 
 impl CommandOutput for ClientVersion {
     fn table(&self) -> Table {
-        Table::fields([
-            ("svc", Some(self.version.to_owned())),
-            ("catalog", Some(self.catalog_version.to_owned())),
-        ])
+        Table::fields([("svc", Some(text(self.version))), ("catalog", Some(text(self.catalog_version)))])
     }
 }
 
@@ -74,8 +71,8 @@ pub(crate) struct ConfigPaths {
 impl CommandOutput for ConfigPaths {
     fn table(&self) -> Table {
         Table::fields([
-            ("directory", Some(self.directory.clone())),
-            ("credentials", Some(self.credentials.clone())),
+            ("directory", Some(text(&self.directory))),
+            ("credentials", Some(text(&self.credentials))),
         ])
     }
 }

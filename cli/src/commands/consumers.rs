@@ -10,7 +10,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, minute, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Manage the consumers of events as the platform administrator.
@@ -24,40 +24,33 @@ group!(
 impl CommandOutput for Consumer {
     fn table(&self) -> Table {
         Table::fields([
-            ("consumer", Some(self.name.to_string())),
-            ("tenant", Some(tenant(self))),
-            ("event types", Some(event_types(self))),
-            ("partitions", self.partitions.map(|range| format!("{}-{}", range.first, range.last))),
-            ("streams", Some(self.streams.join(" "))),
+            ("consumer", Some(text(&self.name))),
+            ("tenant", Some(text(tenant(self)))),
+            ("event types", Some(text(event_types(self)))),
+            ("partitions", self.partitions.map(|range| text(format!("{}-{}", range.first, range.last)))),
+            ("streams", Some(text(self.streams.join(" ")))),
             ("created", Some(time(&self.created_at))),
-            ("pending", Some(self.pending.to_string())),
-            ("publish", Some(self.nats.publish.join("  "))),
-            ("subscribe", Some(self.nats.subscribe.join("  "))),
+            ("pending", Some(text(self.pending))),
+            ("publish", Some(text(self.nats.publish.join("  ")))),
+            ("subscribe", Some(text(self.nats.subscribe.join("  ")))),
         ])
     }
 }
 
 impl Row for Consumer {
-    const HEADINGS: &'static [&'static str] = &[
-        "CONSUMER",
-        "TENANT",
-        "EVENT TYPES",
-        "PENDING",
-        "UNACKNOWLEDGED",
-        "REDELIVERED",
-        "LAST ACKNOWLEDGED",
-    ];
+    const HEADINGS: &'static [&'static str] =
+        &["CONSUMER", "TENANT", "EVENT TYPES", "PENDING", "UNACKED", "REDELIVERED", "LAST ACK"];
     const EMPTY: &'static str = "No consumers.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            self.name.to_string(),
-            tenant(self),
-            event_types(self),
-            self.pending.to_string(),
-            self.ack_pending.to_string(),
-            self.redelivered.to_string(),
-            self.last_acknowledged_at.as_ref().map(minute).unwrap_or_default(),
+            text(&self.name),
+            text(tenant(self)),
+            text(event_types(self)),
+            text(self.pending),
+            text(self.ack_pending),
+            text(self.redelivered),
+            optional(self.last_acknowledged_at.as_ref().map(time)),
         ]
     }
 }
@@ -209,7 +202,7 @@ pub(crate) struct DeletedConsumer {
 
 impl CommandOutput for DeletedConsumer {
     fn table(&self) -> Table {
-        Table::text("Consumer deleted.")
+        Table::message("Consumer deleted.")
     }
 }
 

@@ -80,7 +80,7 @@ impl CommandOutput for ValidationResult {
                 "" => format!("line {line}: {message}"),
                 pointer => format!("line {line}: {pointer}: {message}"),
             });
-        Table::text(&std::iter::once(summary).chain(errors).collect::<Vec<_>>().join("\n"))
+        Table::message(&std::iter::once(summary).chain(errors).collect::<Vec<_>>().join("\n"))
     }
 }
 

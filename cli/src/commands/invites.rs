@@ -15,7 +15,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, tex
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
 use crate::prompt::{PasswordSource, TokenSource};
 
 group!(
@@ -30,12 +30,12 @@ group!(
 impl CommandOutput for Invite {
     fn table(&self) -> Table {
         Table::fields([
-            ("invite", Some(self.invite_id.to_string())),
-            ("email", Some(self.email.clone())),
-            ("role", Some(self.role.to_string())),
-            ("status", Some(self.status.to_string())),
+            ("invite", Some(text(self.invite_id))),
+            ("email", Some(text(&self.email))),
+            ("role", Some(text(self.role))),
+            ("status", Some(text(self.status))),
             ("expires", Some(time(&self.expires_at))),
-            ("token", self.token.as_ref().map(|token| token.expose().to_owned())),
+            ("token", self.token.as_ref().map(|token| text(token.expose()))),
         ])
     }
 }
@@ -44,12 +44,12 @@ impl Row for Invite {
     const HEADINGS: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "CREATED", "EXPIRES"];
     const EMPTY: &'static str = "No invites.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            self.invite_id.to_string(),
-            self.email.clone(),
-            self.role.to_string(),
-            self.status.to_string(),
+            id(self.invite_id),
+            text(&self.email),
+            text(self.role),
+            text(self.status),
             time(&self.created_at),
             time(&self.expires_at),
         ]
@@ -117,10 +117,10 @@ pub(crate) struct AcceptInviteCommand {
 impl CommandOutput for AcceptedInvite {
     fn table(&self) -> Table {
         Table::fields([
-            ("tenant", Some(self.tenant_id.to_string())),
-            ("user", Some(self.user_id.to_string())),
-            ("email", Some(self.email.clone())),
-            ("role", Some(self.role.to_string())),
+            ("tenant", Some(text(&self.tenant_id))),
+            ("user", Some(text(self.user_id))),
+            ("email", Some(text(&self.email))),
+            ("role", Some(text(self.role))),
         ])
     }
 }
@@ -269,7 +269,7 @@ pub(crate) struct RevokedInvite {
 
 impl CommandOutput for RevokedInvite {
     fn table(&self) -> Table {
-        Table::text("Invite revoked.")
+        Table::message("Invite revoked.")
     }
 }
 

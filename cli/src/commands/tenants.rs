@@ -11,7 +11,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, text, time};
 
 group!(
     /// Manage tenants as the platform administrator.
@@ -27,18 +27,18 @@ group!(
 
 impl CommandOutput for Tenant {
     fn table(&self) -> Table {
-        let limit = |limit: Option<u32>| limit.map(|limit| limit.to_string());
+        let limit = |limit: Option<u32>| limit.map(text);
         let invite = self.invite.as_ref();
         Table::fields([
-            ("tenant", Some(self.tenant_id.to_string())),
-            ("name", Some(self.display_name.clone())),
-            ("status", Some(self.status.to_string())),
+            ("tenant", Some(text(&self.tenant_id))),
+            ("name", Some(text(&self.display_name))),
+            ("status", Some(text(self.status))),
             ("events per second", limit(self.quota.events_per_second)),
             ("bytes per second", limit(self.quota.bytes_per_second)),
             ("created", Some(time(&self.created_at))),
-            ("administrator", invite.map(|invite| invite.email.clone())),
+            ("administrator", invite.map(|invite| text(&invite.email))),
             ("invite expires", invite.map(|invite| time(&invite.expires_at))),
-            ("invite token", invite.and_then(|invite| Some(invite.token.as_ref()?.expose().to_owned()))),
+            ("invite token", invite.and_then(|invite| Some(text(invite.token.as_ref()?.expose())))),
         ])
     }
 }
@@ -47,13 +47,8 @@ impl Row for Tenant {
     const HEADINGS: &'static [&'static str] = &["TENANT", "NAME", "STATUS", "CREATED"];
     const EMPTY: &'static str = "No tenants.";
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.tenant_id.to_string(),
-            self.display_name.clone(),
-            self.status.to_string(),
-            time(&self.created_at),
-        ]
+    fn cells(&self) -> Vec<Cell> {
+        vec![text(&self.tenant_id), text(&self.display_name), text(self.status), time(&self.created_at)]
     }
 }
 

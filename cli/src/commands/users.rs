@@ -11,7 +11,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
 
 group!(
     /// Manage users.
@@ -31,10 +31,10 @@ const KEYS_STAY_ACTIVE: &str = "API keys that the user created stay active. To r
 impl CommandOutput for User {
     fn table(&self) -> Table {
         Table::fields([
-            ("user", Some(self.user_id.to_string())),
-            ("email", Some(self.email.clone())),
-            ("role", Some(self.role.to_string())),
-            ("status", Some(self.status.to_string())),
+            ("user", Some(text(self.user_id))),
+            ("email", Some(text(&self.email))),
+            ("role", Some(text(self.role))),
+            ("status", Some(text(self.status))),
             ("created", Some(time(&self.created_at))),
             ("updated", Some(time(&self.updated_at))),
         ])
@@ -45,14 +45,8 @@ impl Row for User {
     const HEADINGS: &'static [&'static str] = &["ID", "EMAIL", "ROLE", "STATUS", "CREATED"];
     const EMPTY: &'static str = "No users.";
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.user_id.to_string(),
-            self.email.clone(),
-            self.role.to_string(),
-            self.status.to_string(),
-            time(&self.created_at),
-        ]
+    fn cells(&self) -> Vec<Cell> {
+        vec![id(self.user_id), text(&self.email), text(self.role), text(self.status), time(&self.created_at)]
     }
 }
 

@@ -1,27 +1,24 @@
 //! Output for people: text, the fields of an object, or a table without borders.
 
-use std::fmt;
-
-use comfy_table::presets::NOTHING;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::escape_lines;
-use super::{CommandOutput, escape};
+use super::cell::Cell;
+use super::layout::{self, View};
+use super::{CommandOutput, escape_lines};
 
 /// Text for a terminal, with control characters escaped.
 #[derive(Debug)]
 pub(crate) enum Table {
     /// Preformatted text.
     Text(String),
-    Rows {
-        /// Column headings, if any.
-        headings: Option<Vec<String>>,
-        rows: Vec<Vec<String>>,
-        /// Text if there are no rows.
-        empty: &'static str,
-    },
+    /// A sentence about what the command did.
+    Message(String),
+    /// Names and values.
+    Fields(Vec<(&'static str, Cell)>),
+    /// Rows under headings; there is at least one.
+    Rows { headings: &'static [&'static str], rows: Vec<Vec<Cell>> },
 }
 
 impl Table {
@@ -36,38 +33,35 @@ impl Table {
         Self::Text(escape_lines(text) + end)
     }
 
+    /// A sentence about what the command did. Omitted with `--quiet`.
+    pub(crate) fn message(text: &str) -> Self {
+        Self::Message(escape_lines(text) + "\n")
+    }
+
     /// Fields of an object. Fields without a value are omitted.
-    pub(crate) fn fields<const N: usize>(fields: [(&str, Option<String>); N]) -> Self {
-        let present =
-            fields.into_iter().filter_map(|(name, value)| Some(vec![name.to_owned(), escape(&value?)]));
-        Self::Rows { headings: None, rows: present.collect(), empty: "" }
+    pub(crate) fn fields<const N: usize>(fields: [(&'static str, Option<Cell>); N]) -> Self {
+        Self::Fields(fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
     }
 
     /// Table of items.
     pub(crate) fn items<T: Row>(items: &[T]) -> Self {
-        let rows = items.iter().map(|item| item.cells().iter().map(|cell| escape(cell)).collect());
-        let headings = T::HEADINGS.iter().map(|&cell| cell.to_owned()).collect();
-        Self::Rows { headings: Some(headings), rows: rows.collect(), empty: T::EMPTY }
+        if items.is_empty() {
+            return Self::message(T::EMPTY);
+        }
+        Self::Rows { headings: T::HEADINGS, rows: items.iter().map(Row::cells).collect() }
     }
-}
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (headings, rows) = match self {
-            Self::Text(text) => return f.write_str(text),
-            Self::Rows { rows, empty, .. } if rows.is_empty() => return writeln!(f, "{empty}"),
-            Self::Rows { headings, rows, .. } => (headings, rows),
-        };
-        let mut table = comfy_table::Table::new();
-        table.load_style(NOTHING).force_no_tty();
-        if let Some(headings) = headings {
-            table.set_header(headings);
+    /// Whether this is not data.
+    pub(super) const fn is_message(&self) -> bool {
+        matches!(self, Self::Message(_))
+    }
+
+    pub(super) fn render(&self, view: View) -> String {
+        match self {
+            Self::Text(text) | Self::Message(text) => text.clone(),
+            Self::Fields(fields) => layout::fields(fields, view),
+            Self::Rows { headings, rows } => layout::table(headings, rows, view),
         }
-        table.add_rows(rows);
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        writeln!(f, "{}", table.trim_fmt())
     }
 }
 
@@ -86,7 +80,7 @@ pub(crate) trait Row: Serialize + JsonSchema {
     const EMPTY: &'static str;
 
     /// Cells of the item, one per column.
-    fn cells(&self) -> Vec<String>;
+    fn cells(&self) -> Vec<Cell>;
 }
 
 impl<T: Row> CommandOutput for ItemList<T> {
@@ -102,6 +96,7 @@ impl<T: Row> CommandOutput for ItemList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::cell::text;
 
     #[derive(Serialize, JsonSchema)]
     struct Named(u8, &'static str);
@@ -110,27 +105,31 @@ mod tests {
         const HEADINGS: &'static [&'static str] = &["ID", "NAME"];
         const EMPTY: &'static str = "No items.";
 
-        fn cells(&self) -> Vec<String> {
-            vec![self.0.to_string(), self.1.to_owned()]
+        fn cells(&self) -> Vec<Cell> {
+            vec![text(self.0), text(self.1)]
         }
+    }
+
+    fn rendered(table: &Table) -> String {
+        table.render(View::Complete)
     }
 
     #[test]
     fn aligns_columns_and_escapes_control_characters() {
         let items = vec![Named(1, "acme"), Named(22, "\u{1b}[31mred")];
-        assert_eq!(Table::items(&items).to_string(), "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n");
-        assert_eq!(Table::items::<Named>(&[]).to_string(), "No items.\n");
+        assert_eq!(rendered(&Table::items(&items)), "ID  NAME\n1   acme\n22  \\u{1b}[31mred\n");
+        assert_eq!(rendered(&Table::items::<Named>(&[])), "No items.\n");
     }
 
     #[test]
     fn omits_fields_without_a_value() {
-        let table = Table::fields([("user", Some("u".into())), ("key", None)]);
-        assert_eq!(table.to_string(), "user  u\n");
+        let table = Table::fields([("user", Some(text("u"))), ("key", None)]);
+        assert_eq!(rendered(&table), "user  u\n");
     }
 
     #[test]
     fn keeps_lines_and_indentation_of_text() {
-        assert_eq!(Table::text("if x\n\tthen \u{1b}c").to_string(), "if x\n\tthen \\u{1b}c\n");
-        assert_eq!(Table::empty().to_string(), "");
+        assert_eq!(rendered(&Table::text("if x\n\tthen \u{1b}c")), "if x\n\tthen \\u{1b}c\n");
+        assert_eq!(rendered(&Table::empty()), "");
     }
 }

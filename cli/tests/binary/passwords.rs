@@ -152,6 +152,17 @@ fn reset_output_does_not_depend_on_the_account() {
 }
 
 #[test]
+fn quiet_omits_the_sentence_about_the_result_but_not_the_json() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    let reset = ["auth", "password", "reset", "--email", "ada@acme.example", "--tenant", "acme"];
+    let result = client.run(&[&reset[..], &["--quiet"]].concat());
+    assert_eq!((result.code, result.stdout + &result.stderr), (Some(0), String::new()));
+    let result = client.run(&[&reset[..], &["--quiet", "--output", "json"]].concat());
+    assert_eq!(result.json(), json!({"requested": true}));
+}
+
+#[test]
 fn reads_reset_token_and_password_from_stdin() {
     let stub = Stub::new(service);
     let client = Client::for_url(&stub.url);

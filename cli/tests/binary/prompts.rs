@@ -1,7 +1,7 @@
 //! Prompts for secrets on a terminal.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 
 use contract::ProblemKind;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::stub::{Stub, StubRequest, problem};
-use crate::terminal::{run_at_terminal, terminal};
+use crate::terminal::{read_until, rest_of, run_at_terminal, terminal};
 
 const LOGIN: [&str; 6] = ["auth", "login", "--email", "ada@acme.example", "--tenant", "acme"];
 
@@ -62,24 +62,6 @@ fn service(request: &StubRequest) -> (u16, String) {
         }
         _ => problem(ProblemKind::NotFound),
     }
-}
-
-/// Reads from a terminal until its output ends with a text.
-fn read_until(screen: &mut File, end: &str) {
-    let mut output = Vec::new();
-    while !output.ends_with(end.as_bytes()) {
-        let mut byte = [0];
-        screen.read_exact(&mut byte).unwrap();
-        output.push(byte[0]);
-    }
-}
-
-/// Reads the rest of the output of a terminal that no program uses any more.
-fn rest_of(mut screen: File) -> String {
-    let mut output = Vec::new();
-    // Reading ends with an error because all copies of the terminal are closed.
-    let _ = screen.read_to_end(&mut output);
-    String::from_utf8(output).unwrap()
 }
 
 fn echoes(terminal: &File) -> bool {

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::client::{Client, CommandResult};
 
@@ -16,6 +17,30 @@ pub(crate) fn terminal() -> (File, File) {
     let name = ptsname(&keyboard, Vec::new()).unwrap();
     let terminal = File::from(open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
     (File::from(keyboard), terminal)
+}
+
+/// Changes the size of a terminal.
+pub(crate) fn resize(terminal: &File, columns: u16) {
+    tcsetwinsize(terminal, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+}
+
+/// Reads from a terminal until its output ends with a text.
+pub(crate) fn read_until(screen: &mut File, end: &str) -> String {
+    let mut output = Vec::new();
+    while !output.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).unwrap();
+        output.push(byte[0]);
+    }
+    String::from_utf8(output).unwrap()
+}
+
+/// Reads the rest of the output of a terminal that no program uses any more.
+pub(crate) fn rest_of(mut screen: File) -> String {
+    let mut output = Vec::new();
+    // Reading ends with an error because all copies of the terminal are closed.
+    let _ = screen.read_to_end(&mut output);
+    String::from_utf8(output).unwrap()
 }
 
 /// Runs a command on a terminal with this input. `stderr` of the result is the output on the terminal.

@@ -11,7 +11,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result};
-use crate::output::{CommandOutput, Table, time};
+use crate::output::{CommandOutput, Table, now, relative};
 
 group!(
     /// Approve or deny the login of a device.
@@ -36,7 +36,7 @@ pub(crate) struct DecidedDevice {
 
 impl CommandOutput for DecidedDevice {
     fn table(&self) -> Table {
-        Table::text(if self.approved {
+        Table::message(if self.approved {
             "Device approved. It receives its session with its next request."
         } else {
             "Device denied."
@@ -131,10 +131,10 @@ fn with_code_remediation(error: CliError) -> CliError {
 fn question(request: &DeviceRequest, decision: Decision) -> String {
     let name = request.client_name.as_deref().unwrap_or("unnamed");
     let ip = request.ip.as_deref().unwrap_or("an unknown address");
-    let time = time(&request.created_at);
+    let time = relative(&request.created_at, now());
     let question = match decision {
         Decision::Approve => "Allow it to act as you?",
         Decision::Deny => "Deny it?",
     };
-    format!("Device \"{name}\" requested a login from {ip} at {time}. {question}")
+    format!("Device \"{name}\" requested a login from {ip} {time}. {question}")
 }

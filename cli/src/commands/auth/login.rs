@@ -17,7 +17,7 @@ use crate::credentials::{CredentialStore, StoredSession};
 use crate::endpoint::BaseUrl;
 use crate::environment;
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, Table, time};
+use crate::output::{CommandOutput, Table, text, time};
 use crate::prompt::PasswordSource;
 
 /// Log in with a password, or from another device.
@@ -59,11 +59,11 @@ pub(crate) struct LoginResult {
 impl CommandOutput for LoginResult {
     fn table(&self) -> Table {
         Table::fields([
-            ("service", Some(self.base_url.clone())),
-            ("tenant", Some(self.tenant_id.to_string())),
-            ("user", Some(self.user_id.to_string())),
-            ("email", Some(self.email.clone())),
-            ("role", Some(self.role.to_string())),
+            ("service", Some(text(&self.base_url))),
+            ("tenant", Some(text(&self.tenant_id))),
+            ("user", Some(text(self.user_id))),
+            ("email", Some(text(&self.email))),
+            ("role", Some(text(self.role))),
             ("expires", Some(time(&self.expires_at))),
             ("idle timeout", Some(time(&self.idle_expires_at))),
         ])

@@ -33,7 +33,7 @@ pub(crate) struct ChangedPassword {
 
 impl CommandOutput for ChangedPassword {
     fn table(&self) -> Table {
-        Table::text(if self.session_kept {
+        Table::message(if self.session_kept {
             "Password changed. Your other sessions are revoked."
         } else {
             "Password changed. All sessions of the account are revoked."
@@ -121,7 +121,7 @@ pub(crate) struct RequestedReset {
 
 impl CommandOutput for RequestedReset {
     fn table(&self) -> Table {
-        Table::text("If the account exists, a mail is sent to it.")
+        Table::message("If the account exists, a mail is sent to it.")
     }
 }
 

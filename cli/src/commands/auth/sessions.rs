@@ -14,7 +14,7 @@ use crate::context::{ActiveCredential, Context};
 use crate::credentials::CredentialStore;
 use crate::error::{ErrorKind, Exit, Result};
 use crate::input::stdin_secret;
-use crate::output::{CommandOutput, ItemList, Row, Table, minute};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
 
 const TOKEN_PREFIX: &str = "svc_st_";
 
@@ -37,7 +37,7 @@ pub(crate) struct RevokedSession {
 
 impl CommandOutput for RevokedSession {
     fn table(&self) -> Table {
-        Table::text(if self.forgotten {
+        Table::message(if self.forgotten {
             "Session revoked and removed from the stored credentials."
         } else {
             "Session revoked."
@@ -56,19 +56,21 @@ pub(crate) struct List {
     user_id: Option<UserId>,
 }
 
-/// The columns are limited to fit a terminal; JSON output has all fields.
+/// JSON output has all fields.
 impl Row for Session {
-    const HEADINGS: &'static [&'static str] = &["", "ID", "METHOD", "LAST SEEN", "EXPIRES", "ADDRESS"];
+    const HEADINGS: &'static [&'static str] =
+        &["", "ID", "METHOD", "CLIENT", "LAST USED", "EXPIRES", "ADDRESS"];
     const EMPTY: &'static str = "No active sessions.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            if self.current { "*" } else { "" }.to_owned(),
-            self.id.to_string(),
-            self.method.to_string(),
-            minute(&self.last_seen_at),
-            minute(&self.expires_at.min(self.idle_expires_at)),
-            self.ip.clone().unwrap_or_default(),
+            text(if self.current { "*" } else { "" }),
+            id(self.id),
+            text(self.method),
+            optional(self.client_name.as_ref().or(self.user_agent.as_ref()).map(text)),
+            time(&self.last_seen_at),
+            time(&self.expires_at.min(self.idle_expires_at)),
+            optional(self.ip.as_ref().map(text)),
         ]
     }
 }

@@ -11,7 +11,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::output::{CommandOutput, ItemList, Row, Table, time};
+use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
 
 group!(
     /// Dead letters of consumers.
@@ -26,16 +26,16 @@ impl Row for DeadLetter {
         &["SEQUENCE", "FAILED", "TENANT", "SOURCE", "EVENT ID", "TYPE", "ATTEMPTS", "REASON"];
     const EMPTY: &'static str = "No dead letters.";
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> Vec<Cell> {
         vec![
-            self.sequence.to_string(),
+            text(self.sequence),
             time(&self.failed_at),
-            self.tenant_id.to_string(),
-            self.source_id.clone().unwrap_or_default(),
-            self.event_id.clone().unwrap_or_default(),
-            self.event_type.clone().unwrap_or_default(),
-            self.attempts.map(|attempts| attempts.to_string()).unwrap_or_default(),
-            self.reason.clone().unwrap_or_default(),
+            text(&self.tenant_id),
+            optional(self.source_id.as_ref().map(text)),
+            optional(self.event_id.as_ref().map(text)),
+            optional(self.event_type.as_ref().map(text)),
+            optional(self.attempts.map(text)),
+            optional(self.reason.as_ref().map(text)),
         ]
     }
 }
@@ -113,8 +113,8 @@ pub(crate) struct ReplayResult {
 impl CommandOutput for ReplayResult {
     fn table(&self) -> Table {
         Table::fields([
-            ("replayed", Some(self.replayed.len().to_string())),
-            ("skipped", Some(self.skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))),
+            ("replayed", Some(text(self.replayed.len()))),
+            ("skipped", Some(text(self.skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
         ])
     }
 }

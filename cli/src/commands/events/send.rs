@@ -17,7 +17,7 @@ use crate::commands::Command;
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
 use crate::input::run_blocking;
-use crate::output::{CommandOutput, Table};
+use crate::output::{CommandOutput, Table, text};
 
 /// Send events.
 ///
@@ -63,11 +63,11 @@ pub(crate) struct SendSummary {
 impl CommandOutput for SendSummary {
     fn table(&self) -> Table {
         Table::fields([
-            ("total", Some(self.total.to_string())),
-            ("accepted", Some(self.accepted.to_string())),
-            ("rejected", Some(self.rejected.to_string())),
-            ("stopped before line", self.stopped_before_line.map(|line| line.to_string())),
-            ("seconds", Some(format!("{:.1}", self.seconds))),
+            ("total", Some(text(self.total))),
+            ("accepted", Some(text(self.accepted))),
+            ("rejected", Some(text(self.rejected))),
+            ("stopped before line", self.stopped_before_line.map(text)),
+            ("seconds", Some(text(format!("{:.1}", self.seconds)))),
         ])
     }
 }

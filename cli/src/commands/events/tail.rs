@@ -63,7 +63,7 @@ pub(crate) struct TailedEvent {
 impl CommandOutput for TailedEvent {
     fn table(&self) -> Table {
         let StreamedEvent { received_at, event_type, source_id, event, .. } = &self.event;
-        Table::text(&format!("{} {event_type} {source_id} {}", output::time(received_at), event.get()))
+        Table::text(&format!("{} {event_type} {source_id} {}", output::timestamp(received_at), event.get()))
     }
 }
 

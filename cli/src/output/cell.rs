@@ -1,0 +1,89 @@
+//! Cells of tables: text, ids and times. People see times relative to now; programs see them in RFC 3339.
+
+use std::fmt::Display;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+use super::escape;
+
+/// A value in a table.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    /// Text, which may be cut if the terminal is too narrow.
+    Text(String),
+    /// An id, which is never cut, but may be shortened to a prefix that is unique in its column.
+    Id(String),
+    Time(DateTime<Utc>),
+}
+
+/// Cell with text, with control characters escaped.
+pub(crate) fn text(value: impl Display) -> Cell {
+    Cell::Text(escape(&value.to_string()))
+}
+
+/// Cell with an id.
+pub(crate) fn id(value: impl Display) -> Cell {
+    Cell::Id(escape(&value.to_string()))
+}
+
+/// Cell with a time.
+pub(crate) fn time(time: &DateTime<Utc>) -> Cell {
+    Cell::Time(*time)
+}
+
+/// Cell of a column that has no value in some rows.
+pub(crate) fn optional(cell: Option<Cell>) -> Cell {
+    cell.unwrap_or_else(|| Cell::Text(String::new()))
+}
+
+/// Formats a time in UTC, to the second.
+pub(crate) fn timestamp(time: &DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// Current time.
+#[expect(clippy::disallowed_methods, reason = "the client reads the wall clock only here")]
+pub(crate) fn now() -> DateTime<Utc> {
+    Utc::now()
+}
+
+/// Formats a time relative to `now`, such as `5 min ago` or `in 3 h`. A time more than a year away is a date.
+pub(crate) fn relative(time: &DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let difference = *time - now;
+    let distance = difference.abs();
+    let amount = if distance < TimeDelta::minutes(1) {
+        format!("{} s", distance.num_seconds())
+    } else if distance < TimeDelta::hours(1) {
+        format!("{} min", distance.num_minutes())
+    } else if distance < TimeDelta::hours(48) {
+        format!("{} h", distance.num_hours())
+    } else if distance < TimeDelta::days(366) {
+        format!("{} d", distance.num_days())
+    } else {
+        return time.format("%Y-%m-%d").to_string();
+    };
+    if difference > TimeDelta::zero() { format!("in {amount}") } else { format!("{amount} ago") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_times_have_one_unit() {
+        let now = DateTime::from_timestamp(1_770_000_000, 0).unwrap();
+        for (seconds, expected) in [
+            (0, "0 s ago"),
+            (-59, "59 s ago"),
+            (-60, "1 min ago"),
+            (-3_599, "59 min ago"),
+            (3_600, "in 1 h"),
+            (48 * 3_600 - 1, "in 47 h"),
+            (48 * 3_600, "in 2 d"),
+            (-365 * 86_400, "365 d ago"),
+            (-366 * 86_400, "2025-02-01"),
+        ] {
+            assert_eq!(relative(&(now + TimeDelta::seconds(seconds)), now), expected, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Layout of a table: aligned columns that fit the terminal.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::cell::{Cell, now, relative, timestamp};
+use crate::environment;
+
+/// Spaces between columns.
+const GAP: usize = 2;
+/// Shortest prefix of an id. In a `UUIDv7` it is the creation time in milliseconds.
+const MIN_ID: usize = 13;
+/// Marks cut text and omitted columns.
+const CUT: &str = "…";
+
+/// How tables are shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum View {
+    /// To programs: complete.
+    Complete,
+    /// To people: with relative times, and at most this number of columns wide.
+    Fitted { width: usize, now: DateTime<Utc> },
+}
+
+impl View {
+    /// View for standard output: fitted if it is a terminal, or if `COLUMNS` is set.
+    pub(super) fn of_stdout() -> Self {
+        let columns = environment::text("COLUMNS").and_then(|columns| columns.parse().ok());
+        let terminal = || {
+            let size = terminal_size::terminal_size_of(std::io::stdout());
+            size.map(|(terminal_size::Width(width), _)| usize::from(width))
+        };
+        match columns.filter(|columns| *columns > 0).or_else(terminal) {
+            Some(width) => Self::Fitted { width, now: now() },
+            None => Self::Complete,
+        }
+    }
+
+    /// Text of a cell of a list.
+    fn text(self, cell: &Cell) -> String {
+        match (cell, self) {
+            (Cell::Text(text) | Cell::Id(text), _) => text.clone(),
+            (Cell::Time(time), Self::Fitted { now, .. }) => relative(time, now),
+            (Cell::Time(time), Self::Complete) => timestamp(time),
+        }
+    }
+}
+
+/// Lines of the fields of an object. No value is cut: it may be a token.
+pub(super) fn fields(fields: &[(&str, Cell)], view: View) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + GAP;
+    let line = |(name, cell): &(&str, Cell)| {
+        let value = match (cell, view) {
+            (Cell::Time(time), View::Fitted { now, .. }) => {
+                format!("{} ({})", timestamp(time), relative(time, now))
+            }
+            _ => view.text(cell),
+        };
+        format!("{name:width$}{value}\n")
+    };
+    fields.iter().map(line).collect()
+}
+
+/// Lines of a table with headings.
+pub(super) fn table(headings: &[&str], rows: &[Vec<Cell>], view: View) -> String {
+    let mut columns: Vec<Column> =
+        headings.iter().enumerate().map(|(index, heading)| Column::new(heading, rows, index, view)).collect();
+    if let View::Fitted { width, .. } = view {
+        fit(&mut columns, width);
+    }
+    let line = |row: usize| {
+        let cells: Vec<_> = columns.iter().map(|column| column.padded(row)).collect();
+        format!("{}\n", cells.join(&" ".repeat(GAP)).trim_end())
+    };
+    (0..=rows.len()).map(line).collect()
+}
+
+struct Column {
+    /// Heading and values.
+    cells: Vec<String>,
+    content: Content,
+    width: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Text,
+    Id,
+    Time,
+}
+
+impl Column {
+    fn new(heading: &str, rows: &[Vec<Cell>], index: usize, view: View) -> Self {
+        let values = || rows.iter().filter_map(|row| row.get(index));
+        let content = values().map(|cell| match cell {
+            Cell::Text(_) => Content::Text,
+            Cell::Id(_) => Content::Id,
+            Cell::Time(_) => Content::Time,
+        });
+        // An empty cell of a column of ids or times is text.
+        let content = content.clone().find(|content| *content != Content::Text).unwrap_or(Content::Text);
+        let cells = std::iter::once(heading.to_owned()).chain(values().map(|cell| view.text(cell))).collect();
+        let mut column = Self { cells, content, width: 0 };
+        column.measure();
+        column
+    }
+
+    fn measure(&mut self) {
+        self.width = self.cells.iter().map(|cell| cell.width()).max().unwrap_or_default();
+    }
+
+    /// Shortens the ids to prefixes that differ.
+    fn shorten_ids(&mut self) {
+        let Some((_, ids)) = self.cells.split_first_mut() else { return };
+        let count = ids.iter().collect::<BTreeSet<_>>().len();
+        let prefix = |id: &str, length: usize| id.chars().take(length).collect::<String>();
+        let is_unique =
+            |length: &usize| ids.iter().map(|id| prefix(id, *length)).collect::<BTreeSet<_>>().len() == count;
+        let longest = ids.iter().map(|id| id.chars().count()).max().unwrap_or_default();
+        let length = (MIN_ID..longest).find(is_unique).unwrap_or(longest);
+        for id in ids {
+            *id = prefix(id, length);
+        }
+        self.measure();
+    }
+
+    /// Width below which the column is not cut.
+    fn min_width(&self) -> usize {
+        match self.content {
+            Content::Text => self.cells.first().map_or(0, |heading| heading.width()).max(1),
+            Content::Id | Content::Time => self.width,
+        }
+    }
+
+    /// Cell of a row, cut or padded to the width.
+    fn padded(&self, row: usize) -> String {
+        let cell = self.cells.get(row).map_or("", String::as_str);
+        let mut text = if cell.width() <= self.width { cell.to_owned() } else { cut(cell, self.width) };
+        text.push_str(&" ".repeat(self.width.saturating_sub(text.width())));
+        text
+    }
+
+    /// Whether the column stands for omitted ones.
+    fn is_marker(&self) -> bool {
+        self.cells.first().is_some_and(|heading| heading == CUT)
+    }
+}
+
+/// Makes the table fit: shortens ids, then cuts the widest texts, then omits columns from the right.
+fn fit(columns: &mut Vec<Column>, width: usize) {
+    let total = |columns: &[Column]| {
+        columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    if total(columns) <= width {
+        return;
+    }
+    columns.iter_mut().filter(|column| column.content == Content::Id).for_each(Column::shorten_ids);
+    while total(columns) > width {
+        let wide = columns.iter_mut().filter(|column| column.width > column.min_width());
+        if let Some(widest) = wide.max_by_key(|column| column.width) {
+            widest.width -= 1;
+        } else if columns.len() > 3 {
+            columns
+                .truncate(columns.len() - if columns.last().is_some_and(Column::is_marker) { 2 } else { 1 });
+            columns.push(Column { cells: vec![CUT.to_owned()], content: Content::Text, width: 1 });
+        } else {
+            return;
+        }
+    }
+}
+
+/// The first characters of a text and a mark, in at most `width` columns.
+fn cut(text: &str, width: usize) -> String {
+    let mut kept = String::new();
+    for character in text.graphemes(true) {
+        if kept.width() + character.width() + CUT.width() > width {
+            break;
+        }
+        kept.push_str(character);
+    }
+    kept + CUT
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::output::cell::{id, text, time};
+
+    fn fitted(width: usize) -> View {
+        View::Fitted { width, now: DateTime::from_timestamp(1_770_000_000, 0).unwrap() }
+    }
+
+    fn sessions() -> Vec<Vec<Cell>> {
+        let used = |seconds: i64| time(&DateTime::from_timestamp(1_770_000_000 - seconds, 0).unwrap());
+        vec![
+            vec![
+                id("019c1373-2f00-7000-8000-000000000001"),
+                text("svc/0.1.0 (山 👩‍👩‍👧 on a laptop)"),
+                used(300),
+            ],
+            vec![id("019c1373-2f00-7000-8000-000000000002"), text("svc"), used(7_200)],
+            vec![id("019c1373-3f00-7000-8000-000000000003"), text("svc"), used(7_200)],
+        ]
+    }
+
+    const HEADINGS: &[&str] = &["ID", "CLIENT", "LAST USED"];
+
+    #[test]
+    fn programs_see_complete_ids_and_times() {
+        let table = table(HEADINGS, &sessions()[1..2], View::Complete);
+        let expected = "\
+            ID                                    CLIENT  LAST USED\n\
+            019c1373-2f00-7000-8000-000000000002  svc     2026-02-02T00:40:00Z\n";
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_complete_ids() {
+        assert!(table(HEADINGS, &sessions(), fitted(100)).contains("-8000-000000000003  svc"));
+    }
+
+    #[test]
+    fn ids_are_shortened_to_prefixes_that_differ() {
+        let different = table(HEADINGS, &sessions()[1..], fitted(40));
+        assert_eq!(
+            different,
+            "ID             CLIENT  LAST USED\n019c1373-2f00  svc     2 h ago\n019c1373-3f00  svc     2 h ago\n"
+        );
+        let alike = table(HEADINGS, &sessions()[..2], fitted(60));
+        assert!(alike.contains("019c1373-2f00-7000-8000-000000000001  "), "{alike}");
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        let table = table(HEADINGS, &sessions()[..1], fitted(43));
+        assert_eq!(table.lines().last().unwrap(), "019c1373-2f00  svc/0.1.0 (山 👩‍👩‍👧…  5 min ago");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_marked() {
+        let table =
+            table(&["ID", "CLIENT", "ADDRESS", "EXPIRES", "LAST USED"], &[vec![text("1"); 5]], fitted(20));
+        assert_eq!(table, "ID  CLIENT  …\n1   1\n");
+    }
+
+    proptest! {
+        #[test]
+        fn a_fitted_table_is_not_wider_than_the_terminal(
+            width in 32_usize..120,
+            names in prop::collection::vec("\\PC{0,60}", 1..5),
+            at in 0_i64..4_000_000_000,
+        ) {
+            let at = DateTime::from_timestamp(at, 0).unwrap();
+            let row = |(index, name): (usize, &String)| {
+                vec![text(name), id(format!("{index:08x}-2f00-7000-8000-000000000000")), time(&at)]
+            };
+            let rows: Vec<_> = names.iter().enumerate().map(row).collect();
+            let table = table(&["NAME", "ID", "CREATED"], &rows, fitted(width));
+            for line in table.lines() {
+                prop_assert!(line.width() <= width, "{line}");
+            }
+        }
+    }
+}
