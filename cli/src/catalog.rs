@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use self::entry::{COMMON_ERRORS, PossibleError, Variable};
 use self::layout::layout;
-use crate::error::{ErrorKind, Exit, Result};
+use crate::error::{ErrorKind, Exit, ProblemText, Result};
 
 pub(crate) use entry::{
     CatalogEntry, Errors, Examples, HelpGroup, Names, OptionSchemas, Requirement, Routes, SchemaOf,
@@ -177,7 +177,7 @@ pub(crate) fn document(tree: CommandTree) -> Document {
     let common_exits = exit_codes(COMMON_ERRORS);
     let commands = leaves(&root).into_iter().zip((tree.entries)()).map(|((name, command), entry)| {
         let mut errors = entry.possible_errors();
-        errors.retain(|error| !COMMON_ERRORS.contains(error));
+        errors.retain(|error| !error.is_common());
         let mut exit_codes = exit_codes(&errors);
         exit_codes.retain(|exit| exit.code == 0 || !common_exits.contains(exit));
         let errors = errors.into_iter().map(catalog_error).collect();
@@ -296,10 +296,11 @@ fn exit_codes(errors: &[PossibleError]) -> Vec<ExitCode> {
 }
 
 fn catalog_error(error: PossibleError) -> CatalogError {
+    let ProblemText { title, remediation } = error.text();
     CatalogError {
         code: error.code(),
-        message: error.message(),
-        remediation: error.remediation(),
+        message: title,
+        remediation,
         exit_code: error.exit().code(),
         retryable: error.is_retryable(),
     }

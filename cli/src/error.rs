@@ -1,12 +1,16 @@
 //! Errors of a command: code, message, remediation and exit status.
 
 mod kind;
+mod problem;
 
 use std::io;
 
-use contract::{Problem, ProblemKind};
+use contract::{API_PREFIX, Problem, ProblemKind};
 
-pub(crate) use kind::{ErrorKind, remediation_for};
+use problem::option_of;
+
+pub(crate) use kind::ErrorKind;
+pub(crate) use problem::{ProblemText, remediation_for};
 
 pub(crate) type Result<T> = std::result::Result<T, CliError>;
 
@@ -29,30 +33,39 @@ pub(crate) struct CliError {
 impl CliError {
     /// Converts a problem document of the API. Names fields as the command line does.
     pub(crate) fn from_problem(problem: Problem) -> Self {
-        Self::naming_fields(problem, |pointer| option_of(pointer).unwrap_or(pointer))
+        Self::naming_fields(problem, |pointer, path| option_of(pointer, path).unwrap_or(pointer))
     }
 
     /// Converts a problem document of the API. Names fields as the body of the request does.
     pub(crate) fn from_raw_problem(problem: Problem) -> Self {
-        Self::naming_fields(problem, |pointer| pointer)
+        Self::naming_fields(problem, |pointer, _| pointer)
     }
 
-    fn naming_fields(problem: Problem, name_of: impl Fn(&str) -> &str) -> Self {
+    fn naming_fields(problem: Problem, name_of: impl for<'a> Fn(&'a str, &str) -> &'a str) -> Self {
+        let path = problem.instance.strip_prefix(API_PREFIX).unwrap_or_default();
         let kind = ProblemKind::from_code(&problem.code);
-        // Without details, the service repeats its remedy as the detail. The CLI prints its own remediation instead.
-        let adds_nothing =
-            |detail: &str| detail.is_empty() || kind.is_some_and(|kind| kind.remedy() == detail);
+        let text = kind.map(|kind| ProblemText::of(kind, path));
+        // Without details, the service repeats its remedy as the detail. That of invalid fields names the response.
+        let adds_nothing = |detail: &str| {
+            detail.is_empty()
+                || kind.is_some_and(|kind| kind == ProblemKind::ValidationFailed || kind.remedy() == detail)
+        };
         // The error of the only field can repeat the title.
         let errors = problem.errors.iter().filter(|field| field.message != problem.title);
         let fields: Vec<_> =
-            errors.map(|field| format!("  {}: {}", name_of(&field.pointer), field.message)).collect();
-        let summary = if adds_nothing(&problem.detail) { problem.title } else { problem.detail };
+            errors.map(|field| format!("  {}: {}", name_of(&field.pointer, path), field.message)).collect();
+        let summary = match text {
+            _ if !adds_nothing(&problem.detail) => problem.detail,
+            Some(text) => text.title.to_owned(),
+            None => problem.title,
+        };
         let message = std::iter::once(summary).chain(fields).collect::<Vec<_>>().join("\n");
+        let remediation =
+            text.map_or_else(|| format!("See {}", problem.type_uri), |text| text.remediation.to_owned());
         Self {
             code: problem.code,
             message,
-            remediation: kind
-                .map_or_else(|| format!("See {}", problem.type_uri), |kind| remediation_for(kind).to_owned()),
+            remediation: with_wait(remediation, problem.retry_after_ms),
             exit: kind.map_or_else(|| Exit::from_status(problem.status), Exit::from_problem),
             retryable: kind.map_or(problem.status == 429 || problem.status >= 500, ProblemKind::is_retryable),
             request_id: Some(problem.request_id).filter(|id| !id.is_empty()),
@@ -92,22 +105,12 @@ impl CliError {
     }
 }
 
-/// Returns the option or argument that sets a field of a request body.
-fn option_of(pointer: &str) -> Option<&'static str> {
-    Some(match pointer.split('/').nth(1)? {
-        "admin_email" => "--admin-email",
-        "display_name" => "--display-name",
-        "email" => "--email",
-        "expires_at" => "--expires-at",
-        "name" => "--name",
-        "new_password" => "new password",
-        "password" => "password",
-        "scopes" => "--scope",
-        "source_ids" => "--source-id",
-        "tenant_id" => "TENANT_ID",
-        "user_code" => "USER_CODE",
-        _ => return None,
-    })
+/// Adds to "Wait" how long, if the service requests a time.
+fn with_wait(remediation: String, retry_after_ms: Option<u64>) -> String {
+    match (remediation.strip_prefix("Wait,"), retry_after_ms) {
+        (Some(rest), Some(millis)) => format!("Wait {} s,{rest}", millis.div_ceil(1000)),
+        _ => remediation,
+    }
 }
 
 macro_rules! exits {
@@ -216,8 +219,25 @@ mod tests {
         let error = CliError::from_problem(bare);
         assert_eq!(
             (error.message.as_str(), &*error.remediation),
-            ("Title", remediation_for(ProblemKind::LoginFailed))
+            (ProblemKind::LoginFailed.title(), remediation_for(ProblemKind::LoginFailed))
         );
+    }
+
+    #[test]
+    fn remediation_has_the_time_to_wait() {
+        let limited = Problem { retry_after_ms: Some(36_100), ..problem("rate_limited", 429) };
+        assert_eq!(CliError::from_problem(limited).remediation, "Wait 37 s, then run the command again.");
+        let unknown = CliError::from_problem(problem("rate_limited", 429));
+        assert_eq!(unknown.remediation, "Wait, then run the command again.");
+    }
+
+    #[test]
+    fn missing_object_is_named() {
+        let mut missing = Problem { instance: "/api/v1/users/01890a5d".into(), ..problem("not_found", 404) };
+        missing.detail = ProblemKind::NotFound.remedy().into();
+        let error = CliError::from_problem(missing);
+        assert_eq!(error.message, "User not found");
+        assert_eq!(error.remediation, "List the users of the tenant: `svc users list`.");
     }
 
     #[test]
@@ -235,8 +255,10 @@ mod tests {
             code: "format".into(),
             message: "no address".into(),
         }];
-        assert_eq!(CliError::from_raw_problem(with_fields.clone()).message, "Detail.\n  /email: no address");
-        assert_eq!(CliError::from_problem(with_fields).message, "Detail.\n  --email: no address");
+        let title = ProblemKind::ValidationFailed.title();
+        let raw = CliError::from_raw_problem(with_fields.clone()).message;
+        assert_eq!(raw, format!("{title}\n  /email: no address"));
+        assert_eq!(CliError::from_problem(with_fields).message, format!("{title}\n  --email: no address"));
     }
 
     #[test]

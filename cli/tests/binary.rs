@@ -31,6 +31,8 @@ mod passwords;
 #[cfg(target_os = "linux")]
 #[path = "binary/prompts.rs"]
 mod prompts;
+#[path = "binary/remediations.rs"]
+mod remediations;
 #[path = "binary/sessions.rs"]
 mod sessions;
 #[path = "binary/stub.rs"]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::schema::schema_of;
 use crate::commands::Command;
 use crate::environment;
-use crate::error::{ErrorKind, Exit, remediation_for};
+use crate::error::{ErrorKind, Exit, ProblemText};
 
 /// Local errors.
 pub(crate) type Errors = &'static [ErrorKind];
@@ -74,7 +74,7 @@ impl CatalogEntry {
         let own = self.errors.iter().copied().map(PossibleError::Local);
         let all = own.chain(self.routes.problems()).chain(self.requires.errors());
         all.fold(Vec::new(), |mut errors, error| {
-            if !errors.contains(&error) {
+            if errors.iter().all(|other: &PossibleError| other.code() != error.code()) {
                 errors.push(error);
             }
             errors
@@ -124,14 +124,15 @@ pub(crate) enum Routes {
 
 impl Routes {
     fn problems(self) -> Vec<PossibleError> {
-        let kinds = match self {
-            Self::Any => ProblemKind::ALL.to_vec(),
+        match self {
+            Self::Any => ProblemKind::ALL.iter().map(|kind| PossibleError::Api(*kind, "")).collect(),
             Self::Only(routes) => {
-                let problems = routes.iter().flat_map(|route| route.all_problems());
-                problems.filter(|kind| !is_prevented(*kind)).collect()
+                let problems = routes.iter().flat_map(|route| {
+                    route.all_problems().into_iter().map(|kind| PossibleError::Api(kind, route.path))
+                });
+                problems.filter(|error| !error.is_prevented()).collect()
             }
-        };
-        kinds.into_iter().map(PossibleError::Api).collect()
+        }
     }
 }
 
@@ -158,43 +159,46 @@ const fn is_prevented(kind: ProblemKind) -> bool {
 pub(super) enum PossibleError {
     /// Detected by the client.
     Local(ErrorKind),
-    /// Returned by the API.
-    Api(ProblemKind),
+    /// Returned by the API for a route with this path template, or for any route.
+    Api(ProblemKind, &'static str),
 }
 
 impl PossibleError {
+    const fn is_prevented(self) -> bool {
+        matches!(self, Self::Api(kind, _) if is_prevented(kind))
+    }
+
     pub(super) const fn code(self) -> &'static str {
         match self {
             Self::Local(kind) => kind.code(),
-            Self::Api(kind) => kind.code(),
+            Self::Api(kind, _) => kind.code(),
         }
     }
 
-    pub(super) const fn message(self) -> &'static str {
+    pub(super) fn text(self) -> ProblemText {
         match self {
-            Self::Local(kind) => kind.title(),
-            Self::Api(kind) => kind.title(),
+            Self::Local(kind) => ProblemText { title: kind.title(), remediation: kind.remediation() },
+            Self::Api(kind, path) => ProblemText::of(kind, path),
         }
     }
 
-    pub(super) const fn remediation(self) -> &'static str {
-        match self {
-            Self::Local(kind) => kind.remediation(),
-            Self::Api(kind) => remediation_for(kind),
-        }
+    /// Returns whether the common errors contain this one with the same text.
+    pub(super) fn is_common(self) -> bool {
+        let same = |other: &Self| other.code() == self.code() && other.text() == self.text();
+        COMMON_ERRORS.iter().any(same)
     }
 
     pub(super) const fn exit(self) -> Exit {
         match self {
             Self::Local(kind) => kind.exit(),
-            Self::Api(kind) => Exit::from_problem(kind),
+            Self::Api(kind, _) => Exit::from_problem(kind),
         }
     }
 
     pub(super) const fn is_retryable(self) -> bool {
         match self {
             Self::Local(kind) => kind.is_retryable(),
-            Self::Api(kind) => kind.is_retryable(),
+            Self::Api(kind, _) => kind.is_retryable(),
         }
     }
 }
@@ -240,15 +244,15 @@ const ANY_REQUEST: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::Unreachable),
     PossibleError::Local(ErrorKind::TimedOut),
     PossibleError::Local(ErrorKind::UnexpectedResponse),
-    PossibleError::Api(ProblemKind::RateLimited),
-    PossibleError::Api(ProblemKind::Overloaded),
-    PossibleError::Api(ProblemKind::DependencyUnavailable),
-    PossibleError::Api(ProblemKind::Internal),
+    PossibleError::Api(ProblemKind::RateLimited, ""),
+    PossibleError::Api(ProblemKind::Overloaded, ""),
+    PossibleError::Api(ProblemKind::DependencyUnavailable, ""),
+    PossibleError::Api(ProblemKind::Internal, ""),
 ];
 const NOT_LOGGED_IN: &[PossibleError] = &[PossibleError::Local(ErrorKind::NotLoggedIn)];
 const PLATFORM_TOKEN_MISSING: &[PossibleError] = &[PossibleError::Local(ErrorKind::PlatformTokenMissing)];
-const CREDENTIAL_INVALID: &[PossibleError] = &[PossibleError::Api(ProblemKind::CredentialInvalid)];
-const TENANT_MISMATCH: &[PossibleError] = &[PossibleError::Api(ProblemKind::TenantMismatch)];
+const CREDENTIAL_INVALID: &[PossibleError] = &[PossibleError::Api(ProblemKind::CredentialInvalid, "")];
+const TENANT_MISMATCH: &[PossibleError] = &[PossibleError::Api(ProblemKind::TenantMismatch, "")];
 
 /// Errors that most commands share. The descriptor of `svc` lists them once.
 pub(super) const COMMON_ERRORS: &[PossibleError] = &[
@@ -256,18 +260,18 @@ pub(super) const COMMON_ERRORS: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::InputNeeded),
     PossibleError::Local(ErrorKind::InputInvalid),
     PossibleError::Local(ErrorKind::InputUnreadable),
-    PossibleError::Api(ProblemKind::ValidationFailed),
+    PossibleError::Api(ProblemKind::ValidationFailed, ""),
     PossibleError::Local(ErrorKind::NotLoggedIn),
-    PossibleError::Api(ProblemKind::CredentialInvalid),
-    PossibleError::Api(ProblemKind::TenantMismatch),
-    PossibleError::Api(ProblemKind::Forbidden),
+    PossibleError::Api(ProblemKind::CredentialInvalid, ""),
+    PossibleError::Api(ProblemKind::TenantMismatch, ""),
+    PossibleError::Api(ProblemKind::Forbidden, ""),
     PossibleError::Local(ErrorKind::Unreachable),
     PossibleError::Local(ErrorKind::TimedOut),
     PossibleError::Local(ErrorKind::UnexpectedResponse),
-    PossibleError::Api(ProblemKind::RateLimited),
-    PossibleError::Api(ProblemKind::Overloaded),
-    PossibleError::Api(ProblemKind::DependencyUnavailable),
-    PossibleError::Api(ProblemKind::Internal),
+    PossibleError::Api(ProblemKind::RateLimited, ""),
+    PossibleError::Api(ProblemKind::Overloaded, ""),
+    PossibleError::Api(ProblemKind::DependencyUnavailable, ""),
+    PossibleError::Api(ProblemKind::Internal, ""),
     PossibleError::Local(ErrorKind::ConfigurationInvalid),
     PossibleError::Local(ErrorKind::CredentialsExposed),
     PossibleError::Local(ErrorKind::CredentialsUnusable),

@@ -45,7 +45,7 @@ fn simplify(schema: &mut Value) {
     for keyword in ["$schema", "title", "examples"] {
         object.remove(keyword);
     }
-    // Rust types of numbers; `type` and `minimum` say what matters.
+    // Rust types of numbers; `type` and `minimum` are sufficient.
     let is_rust_type = |format: &Value| {
         ["int", "uint", "double", "float"]
             .iter()
@@ -62,7 +62,7 @@ fn simplify(schema: &mut Value) {
         object.insert("enum".to_owned(), constants.into());
     }
     if let Some(Value::Object(definitions)) = object.get_mut("$defs") {
-        // The fields that refer to a definition have descriptions of their own.
+        // The fields that refer to a definition have their descriptions.
         for definition in definitions.values_mut().filter_map(Value::as_object_mut) {
             definition.remove("description");
         }

@@ -10,11 +10,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::InviteId;
 
+use crate::api::{Api, ApiList, ListLimit};
 use crate::arguments::{Paging, delivery_parser, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
-use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Exit, Result};
+use crate::context::{ActiveCredential, Context};
+use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
 use crate::prompt::{PasswordSource, TokenSource};
 
@@ -98,7 +99,13 @@ impl Command for InviteCommand {
         let request = InviteUser { email: self.email, role: self.role, delivery: self.delivery };
         let api = context.api()?;
         let call = api.call(&routes::INVITE_USER, &[]).authenticated(&credential)?;
-        let invite: Invite = call.json(&request)?.fetch().await.map_err(with_invite_remediation)?;
+        let invite: Result<Invite> = call.json(&request)?.fetch().await;
+        let invite = match invite {
+            Err(error) if error.code == ProblemKind::InvitePending.code() => {
+                return Err(with_invite_id(error, &request.email, &api, &credential).await);
+            }
+            result => result?,
+        };
         print_invite(context, &invite)
     }
 }
@@ -242,7 +249,7 @@ impl Command for Resend {
         let api = context.api()?;
         let call = api.call(&routes::RESEND_INVITE, &[&self.invite_id]).authenticated(&credential)?;
         let request = ResendInvite { delivery: self.delivery };
-        let invite: Invite = call.json(&request)?.fetch().await.map_err(with_invite_remediation)?;
+        let invite: Invite = call.json(&request)?.fetch().await?;
         print_invite(context, &invite)
     }
 }
@@ -292,31 +299,25 @@ impl Command for Revoke {
         context.prompt().confirm(&format!("Revoke invite {}?", self.invite_id)).await?;
         let api = context.api()?;
         let call = api.call(&routes::REVOKE_INVITE, &[&self.invite_id]).authenticated(&credential)?;
-        call.execute().await.map_err(with_revoke_remediation)?;
+        call.execute().await?;
         context.out().print(&RevokedInvite { invite_id: self.invite_id, revoked: true })
     }
 }
 
-/// Replaces remediations that are written for other commands.
-fn with_invite_remediation(error: CliError) -> CliError {
-    match ProblemKind::from_code(&error.code) {
-        Some(ProblemKind::NotFound) => error.with_remediation(
-            "Check the id with `svc invites list`. If the invite is expired or revoked, invite the person again: `svc users invite`.",
-        ),
-        Some(ProblemKind::RateLimited) => {
-            error.with_remediation("Wait, or pass --delivery response to get the token in the output.")
-        }
-        _ => error,
-    }
-}
-
-/// Replaces the remediation of `user_exists`, which is written for inviting.
-fn with_revoke_remediation(error: CliError) -> CliError {
-    match error.exit {
-        Exit::Conflict => {
-            error.with_remediation("The invite was accepted. Run `svc users disable` to disable the user.")
-        }
-        _ => with_invite_remediation(error),
+/// Names the pending invite of the address, if the credential may list invites.
+async fn with_invite_id(error: CliError, email: &str, api: &Api, credential: &ActiveCredential) -> CliError {
+    let filter = [("status", Some(InviteStatus::Pending.as_str()))];
+    let pending = api
+        .list(routes::LIST_INVITES.path, &filter, ListLimit::All, |call| call.authenticated(credential))
+        .await
+        .map(|list: ApiList<Invite>| list.items)
+        .unwrap_or_default();
+    match pending.iter().find(|invite| invite.email.eq_ignore_ascii_case(email.trim())) {
+        Some(Invite { invite_id, .. }) => error.with_remediation(format!(
+            "To send the mail again, run `svc invites resend {invite_id}`. To withdraw the invite, run `svc invites revoke \
+             {invite_id}`."
+        )),
+        None => error,
     }
 }
 

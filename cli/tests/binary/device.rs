@@ -196,7 +196,10 @@ fn unknown_code_is_not_found_and_old_login_is_rejected() {
     let approve = ["auth", "device", "approve", "ZZZZ-ZZZZ", "--yes", "--output", "json"];
     let result = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_fresh").run(&approve);
     assert_eq!((result.code, result.error()["code"].as_str()), (Some(3), Some("not_found")));
-    assert_eq!(result.error()["remediation"], "Check the code on the device, and --tenant.");
+    assert_eq!(
+        result.error()["remediation"],
+        "Compare the code with the device, and check --tenant. A code is valid for ten minutes: to get a new one, run `svc auth login --device` on the device again."
+    );
     let result = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_old").run(&approve);
     assert_eq!((result.code, result.error()["code"].as_str()), (Some(4), Some("reauthentication_required")));
 }

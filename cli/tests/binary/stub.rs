@@ -82,6 +82,8 @@ async fn respond(request: Request, recorded: Arc<Mutex<Vec<StubRequest>>>, handl
     let request =
         StubRequest { line, headers: head.headers, body: to_bytes(body, usize::MAX).await.unwrap() };
     let (status, body) = handler(&request);
+    // As the service does: the instance of a problem is the path of the request.
+    let body = body.replace(r#""instance":"/api/v1""#, &format!(r#""instance":"{}""#, head.uri.path()));
     recorded.lock().unwrap().push(request);
     let status = StatusCode::from_u16(status).unwrap();
     (status, [("content-type", "application/json"), ("x-request-id", "of-the-stub")], body).into_response()
@@ -93,7 +95,8 @@ pub(crate) fn problem(kind: contract::ProblemKind) -> (u16, String) {
         type_uri: format!("http://127.0.0.1/api/v1/problems/{}", kind.code()),
         title: kind.title().into(),
         status: kind.status(),
-        detail: "What happened this time.".into(),
+        // Without details, the service repeats the remedy.
+        detail: kind.remedy().into(),
         instance: "/api/v1".into(),
         code: kind.code().into(),
         request_id: "of-the-stub".into(),

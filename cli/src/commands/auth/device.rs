@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Exit, Result};
+use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, Table, now, relative};
 
 group!(
@@ -110,22 +110,13 @@ async fn decide(context: &Context, user_code: String, decision: Decision) -> Res
     let (credential, api) = (context.session()?, context.api()?);
     let call = |route: &Route| api.call(route, &[]).authenticated(&credential);
     let inspect = InspectDevice { user_code: user_code.clone() };
-    let request: DeviceRequest =
-        call(&routes::INSPECT_DEVICE)?.json(&inspect)?.fetch().await.map_err(with_code_remediation)?;
+    let request: DeviceRequest = call(&routes::INSPECT_DEVICE)?.json(&inspect)?.fetch().await?;
     context.prompt().confirm(&question(&request, decision)).await?;
     let decide = call(&routes::DECIDE_DEVICE)?.json(&DecideDevice { user_code, decision })?;
-    decide.execute().await.map_err(with_code_remediation)?;
+    decide.execute().await?;
     let DeviceRequest { client_name, ip, created_at } = request;
     let approved = decision == Decision::Approve;
     context.out().print(&DecidedDevice { approved, client_name, ip, created_at })
-}
-
-/// Replaces the remediation of `not_found`, which is written for ids.
-fn with_code_remediation(error: CliError) -> CliError {
-    match error.exit {
-        Exit::NotFound => error.with_remediation("Check the code on the device, and --tenant."),
-        _ => error,
-    }
 }
 
 fn question(request: &DeviceRequest, decision: Decision) -> String {

@@ -2,14 +2,14 @@
 
 use clap::Args;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, RequestReset};
-use contract::{ProblemKind, Secret, routes};
+use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
 use crate::context::Context;
-use crate::error::{CliError, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, Table};
 use crate::prompt::{MIN_CHARACTERS, PasswordSource, TokenSource};
 
@@ -79,7 +79,7 @@ impl Command for Change {
             let owner = credential.owner(&api).await?;
             let call = api.call(&routes::CHANGE_PASSWORD, &[]).bearer(&credential.bearer)?;
             let call = call.tenant(Some(&owner.tenant)).user(owner.user).json(&request)?;
-            call.execute().await.map_err(with_change_remediation)
+            call.execute().await
         };
         if let Some([current, new]) = self.passwords.read(["current password", "new password"]).await? {
             change(current, new).await?;
@@ -90,15 +90,6 @@ impl Command for Change {
             prompt.send_new_password(MIN_CHARACTERS, options, send).await?;
         }
         context.out().print(&ChangedPassword { changed: true, session_kept: true })
-    }
-}
-
-/// Replaces the remediation of `login_failed`, which is written for logging in.
-fn with_change_remediation(error: CliError) -> CliError {
-    if error.code == ProblemKind::LoginFailed.code() {
-        error.with_remediation("Check the current password. After several failures, wait a few minutes.")
-    } else {
-        error
     }
 }
 

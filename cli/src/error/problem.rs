@@ -1,0 +1,208 @@
+//! Problems of the API in terms of the command line: the API's own texts name headers and fields of bodies.
+
+use contract::ProblemKind as P;
+
+/// What happened, and what a user of `svc` can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProblemText {
+    pub(crate) title: &'static str,
+    pub(crate) remediation: &'static str,
+}
+
+impl ProblemText {
+    /// Text of a problem of a request to this path, or to a route with this path template; both are below `/api/v1`.
+    pub(crate) fn of(kind: P, path: &str) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
+        let (title, remediation) = match (kind, path) {
+            (P::NotFound, _) => not_found(path),
+            (P::LoginFailed, "/auth/password/change") => (
+                "The current password is wrong",
+                "Check the current password. After several failures, wait a few minutes, or run `svc auth password reset`.",
+            ),
+            (P::TokenInvalid, "/users/accept-invite" | "/users/accept-invite/inspect") => (
+                "The invite token is not valid",
+                "The token was used, replaced or revoked, or has expired. Ask an administrator for a new one: `svc invites \
+                 list`, then `svc invites resend`, or `svc users invite`.",
+            ),
+            (P::TokenInvalid, _) => (
+                "The reset token is not valid",
+                "The token was used, replaced or has expired. Request a new one: `svc auth password reset`.",
+            ),
+            (P::UserExists, _) if path.starts_with("/users/invites/") => (
+                "The invite was accepted",
+                "No invite is needed. To block the user, run `svc users disable` with the e-mail address.",
+            ),
+            (P::RateLimited, _) if path.starts_with("/users/invite") => {
+                (kind.title(), "Wait, or pass --delivery response to get the token in the output.")
+            }
+            (P::UserInvited, _) => (
+                kind.title(),
+                "The user must accept the invite first: `svc invites list --status pending`, then `svc invites resend`. To \
+                 withdraw it, run `svc invites revoke`.",
+            ),
+            _ => (kind.title(), remediation_for(kind)),
+        };
+        Self { title, remediation }
+    }
+}
+
+/// Texts for an object that does not exist.
+fn not_found(path: &str) -> (&'static str, &'static str) {
+    let tenant = ("Tenant not found", "Check the tenant id, or --tenant (SVC_TENANT): `svc tenants list`.");
+    let user = ("User not found", "List the users of the tenant: `svc users list`.");
+    match path {
+        _ if path.starts_with("/users/invites/") => (
+            "Invite not found",
+            "List the invites: `svc invites list`. If the invite is expired or revoked, invite the person again: `svc users \
+             invite`.",
+        ),
+        "/users" | "/users/invite" | "/users/invites" => tenant,
+        _ if path.starts_with("/tenants") => tenant,
+        "/auth/sessions" => user,
+        _ if path.starts_with("/users/") => user,
+        _ if path.starts_with("/auth/sessions/") => (
+            "Session not found",
+            "List your sessions: `svc auth sessions list`. Sessions of another user: with --user-id.",
+        ),
+        _ if path.starts_with("/auth/device") => (
+            "No device waits for this code",
+            "Compare the code with the device, and check --tenant. A code is valid for ten minutes: to get a new one, run `svc auth login \
+             --device` on the device again.",
+        ),
+        _ if path.starts_with("/api-keys") => {
+            ("API key not found", "List the active keys: `svc api-keys list`.")
+        }
+        _ if path.starts_with("/consumers") => {
+            ("Consumer not found", "List the consumers: `svc consumers list`.")
+        }
+        _ => (P::NotFound.title(), "Check the path and the ids in it."),
+    }
+}
+
+/// What a user of `svc` can do about a problem.
+pub(crate) const fn remediation_for(kind: P) -> &'static str {
+    match kind {
+        P::Unauthenticated => "Run `svc auth login`, or set SVC_TOKEN or SVC_API_KEY.",
+        P::CredentialInvalid => {
+            "Run `svc auth login`. If SVC_TOKEN, SVC_API_KEY or SVC_PLATFORM_TOKEN is set, replace or unset it."
+        }
+        P::LoginFailed => {
+            "Check the password, --email and --tenant. After several failures, wait a few minutes or run `svc auth password reset`."
+        }
+        P::Forbidden => {
+            "Use the credential of an allowed caller: `svc auth login`, SVC_API_KEY or SVC_PLATFORM_TOKEN. Or ask an administrator of the tenant."
+        }
+        P::InsufficientScope => {
+            "Set SVC_API_KEY to a key with the scope that the message names. An administrator creates it: `svc api-keys create --scope`."
+        }
+        P::TenantMismatch => "Change or omit --tenant (SVC_TENANT), or use a credential of that tenant.",
+        P::SourceNotAllowed => {
+            "Set SVC_API_KEY to a key that allows the source. An administrator creates it: `svc api-keys create --source-id`."
+        }
+        P::ReauthenticationRequired => "Run `svc auth login` with the password, then run the command again.",
+        P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
+        P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
+        P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",
+        P::TenantExists => "Choose another tenant id, or show the existing tenant: `svc tenants get`.",
+        P::UserExists => "No invite is needed: the user can log in, or run `svc auth password reset`.",
+        P::InvitePending => {
+            "Run `svc invites list --status pending`, then `svc invites resend` or `svc invites revoke`."
+        }
+        P::LastAdmin => "Make another user an administrator first: `svc users set-role`.",
+        P::TooManyApiKeys => "Revoke an unused key: `svc api-keys list`, then `svc api-keys revoke`.",
+        P::TooManyInvites => {
+            "Revoke pending invites: `svc invites list --status pending`, then `svc invites revoke`."
+        }
+        P::TooManyUsers => "Ask the platform administrator to invite the person or to raise the limit.",
+        P::MailUnavailable => "Pass `--delivery response` to get the token in the output.",
+        P::ConsumerExists => "Choose another name, or delete the consumer: `svc consumers delete`.",
+        P::ValidationFailed => "Correct the options, arguments or fields that the message names.",
+        P::EventIdConflict => "Give each event of a source its own event_id.",
+        P::RateLimited | P::Overloaded | P::DependencyUnavailable => "Wait, then run the command again.",
+        P::QuotaExceeded => {
+            "Wait, then send the rejected events again. The platform administrator can raise the quota: `svc tenants update`."
+        }
+        P::TooManyStreams => "Stop another `svc events tail` of the tenant, then run the command again.",
+        P::StreamFull => {
+            "Keep the events and send them again later. The platform administrator must free space."
+        }
+        P::AckTimeout => "Send the rejected events again with the same event_id.",
+        P::Internal => "Try again later. If the error persists, report the request id.",
+        other => other.remedy(),
+    }
+}
+
+/// Returns the option, argument or input that sets a field of a request to this path.
+pub(super) fn option_of(pointer: &str, path: &str) -> Option<&'static str> {
+    let mut names = pointer.split('/').skip(1);
+    let (first, second) = (names.next()?, names.next());
+    Some(match (first, second) {
+        ("name", _) if path.starts_with("/consumers") => "NAME",
+        ("quota", Some("events_per_second")) => "--events-per-second",
+        ("quota", Some("bytes_per_second")) => "--bytes-per-second",
+        ("admin_email", _) => "--admin-email",
+        ("current_password", _) => "current password",
+        ("delivery", _) => "--delivery",
+        ("display_name", _) => "--display-name",
+        ("email", _) => "--email",
+        ("event_types", _) => "--event-type",
+        ("expires_at", _) => "--expires-at",
+        ("limit", _) => "--limit",
+        ("name", _) => "--name",
+        ("new_password", _) => "new password",
+        ("partitions", _) => "--partitions",
+        ("password", _) => "password",
+        ("role", _) => "--role",
+        ("scopes", _) => "--scope",
+        ("source_ids", _) => "--source-id",
+        ("status", _) => "--status",
+        ("tenant_id", _) if path.starts_with("/consumers") => "--tenant",
+        ("tenant_id", _) => "TENANT_ID",
+        ("token", _) => "token",
+        ("user_code", _) => "USER_CODE",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remediations_name_no_http_headers() {
+        let routes: Vec<_> = contract::routes::all().map(|route| route.path).collect();
+        for (kind, path) in P::ALL.iter().flat_map(|kind| routes.iter().map(move |path| (*kind, *path))) {
+            let text = ProblemText::of(kind, path).remediation;
+            let request_format = matches!(kind, P::MalformedEncoding | P::MediaType | P::ContentEncoding);
+            for header in
+                ["Authorization", "X-Tenant-ID", "X-User-ID", "X-Session-ID", "Retry-After", "Allow "]
+            {
+                assert!(request_format || !text.contains(header), "{}: {text}", kind.code());
+            }
+        }
+    }
+
+    #[test]
+    fn missing_object_is_named_for_every_route_with_a_parameter() {
+        for route in contract::routes::all()
+            .filter(|route| route.path.contains("_id}") || route.path.contains("_name}"))
+        {
+            let text = ProblemText::of(P::NotFound, route.path);
+            assert_ne!(text.title, P::NotFound.title(), "{}", route.path);
+            assert!(text.remediation.contains(" list`"), "{}: {}", route.path, text.remediation);
+        }
+        let of = |path| ProblemText::of(P::NotFound, path).title;
+        assert_eq!(of("/users/01890a5d"), "User not found");
+        assert_eq!(of("/users/invites/01890a5d/resend"), "Invite not found");
+        assert_eq!(of("/users?email=a"), "Tenant not found");
+    }
+
+    #[test]
+    fn fields_have_the_names_of_options() {
+        assert_eq!(option_of("/quota/events_per_second", "/tenants"), Some("--events-per-second"));
+        assert_eq!(option_of("/source_ids/3", "/api-keys"), Some("--source-id"));
+        assert_eq!(option_of("/name", "/api-keys"), Some("--name"));
+        assert_eq!(option_of("/name", "/consumers"), Some("NAME"));
+        assert_eq!(option_of("/unknown", "/consumers"), None);
+    }
+}

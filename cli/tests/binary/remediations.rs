@@ -1,0 +1,117 @@
+//! Remediations: the text alone is enough to repair the command, in terms of the command line.
+
+use contract::ProblemKind;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::stub::{Stub, StubRequest, problem};
+
+const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+/// Error of a command that fails with this exit status.
+fn error_of(stub: &Stub, arguments: &[&str], input: &str, code: i32) -> Value {
+    let client = Client::for_url(&stub.url)
+        .with_variable("SVC_TOKEN", "svc_st_x")
+        .with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x")
+        .with_variable("SVC_TENANT", "acme");
+    let result = client.run_with(&[arguments, &["--output", "json"]].concat(), input);
+    assert_eq!(result.code, Some(code), "{result:?}");
+    result.error()
+}
+
+fn text(error: &Value, field: &str) -> String {
+    error[field].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn missing_object_is_named_with_the_command_that_lists_it() {
+    let stub = Stub::new(|_| problem(ProblemKind::NotFound));
+    let cases: [(&[&str], &str, &str); 8] = [
+        (&["users", "get", ID], "User not found", "svc users list"),
+        (&["users", "set-role", ID, "admin"], "User not found", "svc users list"),
+        (&["auth", "sessions", "revoke", ID], "Session not found", "svc auth sessions list"),
+        (&["invites", "resend", ID], "Invite not found", "svc invites list"),
+        (&["api-keys", "revoke", ID, "--yes"], "API key not found", "svc api-keys list"),
+        (&["tenants", "get", "nope"], "Tenant not found", "svc tenants list"),
+        (&["consumers", "delete", "nope", "--yes"], "Consumer not found", "svc consumers list"),
+        (
+            &["auth", "device", "approve", "BCDF-GHJK"],
+            "No device waits for this code",
+            "svc auth login --device",
+        ),
+    ];
+    for (arguments, message, advice) in cases {
+        let error = error_of(&stub, arguments, "", 3);
+        assert_eq!((text(&error, "code"), text(&error, "message")), ("not_found".into(), message.into()));
+        assert!(text(&error, "remediation").contains(advice), "{error}");
+    }
+}
+
+#[test]
+fn pending_invite_is_named_by_its_id() {
+    fn service(request: &StubRequest) -> (u16, String) {
+        match request.line.as_str() {
+            "GET /api/v1/users/invites?status=pending&limit=200" => {
+                let invite = |id: &str, email: &str| {
+                    json!({
+                        "invite_id": id, "email": email, "role": "member", "status": "pending",
+                        "expires_at": "2030-01-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z",
+                    })
+                };
+                let other = invite("01890a5d-ac96-774b-bcce-b302099a8058", "eve@acme.example");
+                (200, json!({"items": [other, invite(ID, "Bob@acme.example")]}).to_string())
+            }
+            _ => problem(ProblemKind::InvitePending),
+        }
+    }
+    let error = error_of(&Stub::new(service), &["users", "invite", "--email", "bob@acme.example"], "", 6);
+    let advice = text(&error, "remediation");
+    assert!(advice.contains(&format!("svc invites resend {ID}")), "{advice}");
+    assert!(advice.contains(&format!("svc invites revoke {ID}")), "{advice}");
+
+    // An API key may invite but not list.
+    let stub = Stub::new(|_| problem(ProblemKind::InvitePending));
+    let error = error_of(&stub, &["users", "invite", "--email", "bob@acme.example"], "", 6);
+    assert!(text(&error, "remediation").contains("svc invites list --status pending"), "{error}");
+}
+
+#[test]
+fn wrong_current_password_is_not_a_failed_login() {
+    let stub = Stub::new(|request| match request.line.as_str() {
+        "GET /api/v1/auth/session" => {
+            let whoami = json!({
+                "subject_type": "user", "user_id": ID, "tenant_id": "acme", "role": "admin", "scopes": [],
+                "expires_at": "2030-01-01T00:00:00Z",
+            });
+            (200, whoami.to_string())
+        }
+        _ => problem(ProblemKind::LoginFailed),
+    });
+    let arguments = ["auth", "password", "change", "--password-stdin"];
+    let error = error_of(&stub, &arguments, "wrong\ncorrect horse battery\n", 4);
+    assert!(text(&error, "remediation").starts_with("Check the current password."), "{error}");
+}
+
+#[test]
+fn used_token_leads_to_a_new_one_of_its_kind() {
+    let stub = Stub::new(|_| problem(ProblemKind::TokenInvalid));
+    for (command, message, advice) in [
+        (&["users", "accept-invite"][..], "The invite token is not valid", "svc invites resend"),
+        (&["auth", "password", "confirm-reset"], "The reset token is not valid", "svc auth password reset"),
+    ] {
+        let arguments = [command, &["-", "--password-stdin"]].concat();
+        let error = error_of(&stub, &arguments, "svc_iv_x\ncorrect horse battery\n", 7);
+        assert_eq!(text(&error, "message"), message);
+        assert!(text(&error, "remediation").contains(advice), "{error}");
+    }
+}
+
+#[test]
+fn accepted_invite_cannot_be_revoked_but_its_user_can_be_disabled() {
+    let stub = Stub::new(|_| problem(ProblemKind::UserExists));
+    let error = error_of(&stub, &["invites", "revoke", ID, "--yes"], "", 6);
+    assert_eq!(text(&error, "message"), "The invite was accepted");
+    assert!(text(&error, "remediation").contains("svc users disable"), "{error}");
+    let error = error_of(&stub, &["users", "invite", "--email", "bob@acme.example"], "", 6);
+    assert!(text(&error, "remediation").contains("No invite is needed"), "{error}");
+}
