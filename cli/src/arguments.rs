@@ -1,10 +1,12 @@
 //! Options: the global ones, which every command accepts, and arguments that several commands share.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
 use contract::Role;
 use contract::identity::Delivery;
 use serde::de::value::Error;
@@ -12,21 +14,25 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use tenancy::TenantId;
 
 use crate::api::ListLimit;
+use crate::contexts::ContextName;
 
 /// Longest accepted duration. Keeps sums of durations far from overflow.
 const MAX_DURATION: Duration = Duration::from_hours(24);
 
-/// Global options. Precedence: option, environment variable, last login, default.
+/// Global options. Precedence: option, environment variable, context, default.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 #[expect(clippy::struct_excessive_bools, reason = "command line switches; only quiet and verbose conflict")]
 pub(crate) struct Globals {
-    /// Service URL [default: from the last login, else `http://127.0.0.1:8080`].
+    /// Service URL [default: of the context, else `http://127.0.0.1:8080`].
     #[arg(long, global = true, value_name = "URL", env = "SVC_BASE_URL", hide_env_values = true)]
     pub(crate) base_url: Option<String>,
-    /// Tenant id [default: from the last login].
+    /// Tenant id [default: of the context].
     #[arg(long, global = true, value_name = "TENANT", env = "SVC_TENANT", hide_env_values = true)]
     pub(crate) tenant: Option<TenantId>,
+    /// Context with service and tenant, as `svc config list` shows it [default: the current one].
+    #[arg(long, global = true, value_name = "NAME", env = "SVC_CONTEXT", hide_env_values = true)]
+    pub(crate) context: Option<ContextName>,
     /// Output format.
     #[arg(
         long,
@@ -58,6 +64,23 @@ pub(crate) struct Globals {
     /// Color messages; auto honors `NO_COLOR`.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
+    /// Ids of the options on the command line, as opposed to variables and defaults.
+    #[arg(skip)]
+    given: Vec<String>,
+}
+
+impl Globals {
+    /// Records which options are on the command line.
+    pub(crate) fn record_given(&mut self, matches: &ArgMatches) {
+        let ids = matches.ids().map(clap::Id::as_str);
+        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
+        self.given = given.map(str::to_owned).collect();
+    }
+
+    /// Returns whether the option with this id is on the command line.
+    pub(crate) fn is_given(&self, id: &str) -> bool {
+        self.given.iter().any(|given| given == id)
+    }
 }
 
 /// Output format. The values have no doc comments: clap would print the help of every command on several lines per value.
@@ -67,6 +90,16 @@ pub(crate) enum Format {
     Table,
     Json,
     Ndjson,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Table => "table",
+            Self::Json => "json",
+            Self::Ndjson => "ndjson",
+        })
+    }
 }
 
 /// When to color messages.

@@ -6,6 +6,7 @@ mod api_keys;
 mod auth;
 mod catalog;
 mod client;
+mod config;
 mod consumers;
 mod events;
 mod invites;
@@ -131,9 +132,9 @@ group!(
         /// Show and validate the command catalog.
         #[command(subcommand)]
         Catalog(catalog::Catalog),
-        /// Show the configuration of this client.
+        /// Show and change settings and contexts.
         #[command(subcommand)]
-        Config(client::Config),
+        Config(config::Config),
         Completion(client::Completion),
         Version(client::Version),
     }

@@ -1,5 +1,4 @@
-//! Effective settings of one run. Precedence: option, environment variable, last login, default. The credential of a command
-//! is one of the environment, else the stored session.
+//! Settings and services of one run. The credential of a command is one of the environment, else the stored session.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -11,10 +10,12 @@ use tenancy::{TenantId, UserId};
 use crate::api::{Api, ApiList, Call};
 use crate::arguments::Globals;
 use crate::catalog::CommandTree;
-use crate::credentials::{CredentialStore, Credentials};
-use crate::endpoint::{BaseUrl, CaFile, DEFAULT_BASE_URL};
+use crate::contexts::Configuration;
+use crate::credentials::Credentials;
+use crate::endpoint::{BaseUrl, CaFile};
 use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
 use crate::error::{CliError, ErrorKind, Result};
+use crate::files::Directory;
 use crate::output::{ItemList, Output, Row};
 use crate::prompt::Prompt;
 
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     tree: CommandTree,
     out: Output,
     prompt: Prompt,
+    configuration: OnceCell<Configuration>,
     service: OnceCell<BaseUrl>,
     trace: OnceCell<Option<TraceContext>>,
 }
@@ -32,7 +34,24 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        Self { globals, tree, out, prompt, service: OnceCell::new(), trace: OnceCell::new() }
+        let (configuration, service, trace) = Default::default();
+        Self { globals, tree, out, prompt, configuration, service, trace }
+    }
+
+    pub(crate) fn globals(&self) -> &Globals {
+        &self.globals
+    }
+
+    /// Contexts and other stored settings. Empty without a home directory, as in a container.
+    pub(crate) fn configuration(&self) -> Result<&Configuration> {
+        if let Some(configuration) = self.configuration.get() {
+            return Ok(configuration);
+        }
+        let configuration = match Directory::for_current_user() {
+            Ok(directory) => directory.load()?,
+            Err(_) => Configuration::default(),
+        };
+        Ok(self.configuration.get_or_init(|| configuration))
     }
 
     /// All commands of the client.
@@ -53,9 +72,21 @@ impl Context {
         self.globals.timeout
     }
 
-    /// CA certificates of `--ca-file`.
+    /// Lets `--context` name a context that does not exist yet. For a command that creates it, before it reads settings.
+    pub(crate) fn accept_new_context(&self) -> Result<()> {
+        let mut configuration = Directory::for_current_user()?.load::<Configuration>()?;
+        if let Some(name) = &self.globals.context {
+            configuration.contexts.entry(name.clone()).or_default();
+        }
+        // It is not set yet.
+        let _ = self.configuration.set(configuration);
+        Ok(())
+    }
+
+    /// CA certificates to trust instead of the system's.
     pub(crate) fn ca_file(&self) -> Result<Option<CaFile>> {
-        self.globals.ca_file.as_deref().map(CaFile::read).transpose()
+        let setting = self.ca_file_setting()?;
+        setting.map(|setting| CaFile::read(&setting.value, setting.origin)).transpose()
     }
 
     /// Base URL of the service. Warns once if credentials would be sent unencrypted.
@@ -63,11 +94,7 @@ impl Context {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
-        let url = match &self.globals.base_url {
-            Some(url) => url.clone(),
-            None => stored_credentials()?.current_service().unwrap_or(DEFAULT_BASE_URL).to_owned(),
-        };
-        let service = BaseUrl::parse(&url)?;
+        let service = self.base_url()?.value;
         if service.is_unencrypted() {
             self.out.warn(&format!("{service} uses plain http: credentials are sent unencrypted; use https"));
         }
@@ -105,24 +132,16 @@ impl Context {
         self.globals.tenant.as_ref()
     }
 
-    /// Tenant to act in: the option, that of the last login, or the answer to a prompt.
+    /// Tenant to act in: the setting, or the answer to a prompt.
     pub(crate) async fn tenant(&self) -> Result<TenantId> {
-        if let Some(tenant) = self.tenant_option() {
-            return Ok(tenant.clone());
-        }
-        if let Some(tenant) = stored_credentials()?.current_tenant(self.service()?) {
-            return Ok(tenant.clone());
+        if let Some(tenant) = self.tenant_setting()? {
+            return Ok(tenant.value);
         }
         let typed = self.prompt.line("Tenant", "--tenant").await?;
         typed.trim().parse().map_err(|error: tenancy::InvalidTenantId| {
             ErrorKind::InputInvalid.with_message(error.to_string())
         })
     }
-}
-
-/// Credentials of the current user's file.
-pub(crate) fn stored_credentials() -> Result<Credentials> {
-    CredentialStore::for_current_user()?.load()
 }
 
 /// A credential and what the client knows about it.
@@ -148,7 +167,7 @@ impl Context {
     pub(crate) fn credential(&self) -> Result<ActiveCredential> {
         for variable in [TOKEN, API_KEY] {
             if let Some(bearer) = environment::secret(variable)? {
-                return Ok(self.credential_from(bearer, variable));
+                return self.credential_from(bearer, variable);
             }
         }
         self.stored_session()
@@ -157,7 +176,7 @@ impl Context {
     /// Session to use. Ignores API keys.
     pub(crate) fn session(&self) -> Result<ActiveCredential> {
         match environment::secret(TOKEN)? {
-            Some(bearer) => Ok(self.credential_from(bearer, TOKEN)),
+            Some(bearer) => self.credential_from(bearer, TOKEN),
             None => self.stored_session(),
         }
     }
@@ -165,7 +184,7 @@ impl Context {
     /// Token of the platform administrator.
     pub(crate) fn platform_token(&self) -> Result<ActiveCredential> {
         let bearer = environment::secret(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
-        Ok(self.credential_from(bearer, PLATFORM_TOKEN))
+        self.credential_from(bearer, PLATFORM_TOKEN)
     }
 
     /// Credential for routes that accept the platform token too. A session or API key of the environment takes
@@ -179,25 +198,26 @@ impl Context {
         Ok(ActiveCredential { tenant: Some(self.tenant().await?), ..self.platform_token()? })
     }
 
-    fn credential_from(&self, bearer: Secret, variable: &'static str) -> ActiveCredential {
-        let tenant = self.tenant_option().cloned();
-        ActiveCredential { bearer, variable: Some(variable), user: None, tenant }
+    /// A credential of the environment may belong to another tenant than the current context. Its tenant is checked only if
+    /// the user named a tenant or a context for this run.
+    fn credential_from(&self, bearer: Secret, variable: &'static str) -> Result<ActiveCredential> {
+        let is_named = self.tenant_option().is_some() || self.globals.context.is_some();
+        let tenant = if is_named { self.tenant_setting()?.map(|setting| setting.value) } else { None };
+        Ok(ActiveCredential { bearer, variable: Some(variable), user: None, tenant })
     }
 
     fn stored_session(&self) -> Result<ActiveCredential> {
-        let (service, stored) = (self.service()?, stored_credentials()?);
-        let tenant = self
-            .tenant_option()
-            .or_else(|| stored.current_tenant(service))
-            .ok_or_else(|| not_logged_in(&service.to_string()))?;
+        let service = self.service()?;
+        let tenant = self.tenant_setting()?.ok_or_else(|| not_logged_in(&service.to_string()))?.value;
+        let stored = Credentials::load()?;
         let session = stored
-            .session(service, tenant)
+            .session(service, &tenant)
             .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
         Ok(ActiveCredential {
             bearer: session.token.clone(),
             variable: None,
             user: Some(session.user_id),
-            tenant: Some(tenant.clone()),
+            tenant: Some(tenant),
         })
     }
 }

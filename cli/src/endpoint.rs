@@ -1,5 +1,5 @@
-//! The service to connect to: its base URL, validated and normalized, and the CA certificates of `--ca-file`, which replace
-//! the system's. Stored credentials are keyed by the base URL.
+//! The service to connect to: its base URL, validated and normalized, and the CA certificates that replace the system's.
+//! Stored credentials are keyed by the base URL.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 
 use contract::API_PREFIX;
 use reqwest::Certificate;
+use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 use crate::error::{CliError, ErrorKind, Result};
+use crate::settings::Origin;
 
-/// Base URL without option, variable and login.
+/// Base URL without option, variable and context.
 pub(crate) const DEFAULT_BASE_URL: &str = "http://127.0.0.1:8080";
 
 /// A normalized base URL: `http` or `https`, host, port and optional path prefix, without `/api/v1` and trailing slash.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct BaseUrl(String);
 
 impl BaseUrl {
@@ -51,6 +54,12 @@ impl BaseUrl {
         &self.0
     }
 
+    /// Host and port, as written in the URL.
+    pub(crate) fn authority(&self) -> &str {
+        let (_, rest) = self.0.split_once("://").unwrap_or_default();
+        rest.split('/').next().unwrap_or_default()
+    }
+
     /// Returns whether the host is a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {
         let url = Url::parse(&self.0).ok();
@@ -68,6 +77,20 @@ impl BaseUrl {
     }
 }
 
+impl TryFrom<String> for BaseUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        Self::parse(&text).map_err(|error| error.message)
+    }
+}
+
+impl From<BaseUrl> for String {
+    fn from(url: BaseUrl) -> Self {
+        url.0
+    }
+}
+
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -77,12 +100,13 @@ impl fmt::Display for BaseUrl {
 /// A PEM file of root certificates.
 pub(crate) struct CaFile {
     path: PathBuf,
+    origin: Origin,
     pem: Vec<u8>,
 }
 
 impl CaFile {
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let empty = Self { path: path.to_owned(), pem: Vec::new() };
+    pub(crate) fn read(path: &Path, origin: Origin) -> Result<Self> {
+        let empty = Self { path: path.to_owned(), origin, pem: Vec::new() };
         match std::fs::read(path) {
             Ok(pem) => Ok(Self { pem, ..empty }),
             Err(error) => Err(empty.invalid(&error.to_string())),
@@ -105,7 +129,8 @@ impl CaFile {
 
     /// Error for a file that cannot be used.
     pub(crate) fn invalid(&self, reason: &str) -> CliError {
-        ErrorKind::ConfigurationInvalid.with_message(format!("--ca-file {}: {reason}", self.path.display()))
+        let message = format!("CA file {} ({}): {reason}", self.path.display(), self.origin);
+        ErrorKind::ConfigurationInvalid.with_message(message)
     }
 }
 

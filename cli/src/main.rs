@@ -6,15 +6,18 @@ mod arguments;
 mod catalog;
 mod commands;
 mod context;
+mod contexts;
 mod credentials;
 mod endpoint;
 mod environment;
 mod error;
+mod files;
 mod help;
 mod input;
 mod output;
 mod prompt;
 mod run;
+mod settings;
 
 fn main() -> std::process::ExitCode {
     run::run()

@@ -16,6 +16,8 @@ mod client;
 mod confirmation;
 #[path = "binary/consumers.rs"]
 mod consumers;
+#[path = "binary/contexts.rs"]
+mod contexts;
 #[path = "binary/dead_letters.rs"]
 mod dead_letters;
 #[path = "binary/device.rs"]

@@ -5,6 +5,7 @@ mod device_login;
 mod login;
 mod password;
 mod sessions;
+mod switch;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -17,8 +18,8 @@ use tenancy::{TenantId, UserId};
 use self::sessions::RevokedSession;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
-use crate::context::{Context, stored_credentials};
-use crate::credentials::CredentialStore;
+use crate::context::Context;
+use crate::credentials::Credentials;
 use crate::environment::{self, API_KEY, TOKEN};
 use crate::error::{ErrorKind, Exit, Result};
 use crate::output::{Cell, CommandOutput, ItemList, Row, Table, optional, text, time};
@@ -28,6 +29,7 @@ group!(
     Auth {
         Login(login::Login),
         Logout(Logout),
+        Switch(switch::Switch),
         Whoami(WhoamiCommand),
         Status(Status),
         Token(Token),
@@ -45,7 +47,7 @@ group!(
 
 /// Log out.
 ///
-/// Revokes the current session and removes it from the credentials file. If the service is unreachable, the session stays
+/// Revokes the current session and removes it from the credentials file. The context stays. If the service is unreachable, the session stays
 /// active and stored.
 #[derive(Args)]
 pub(crate) struct Logout {}
@@ -58,7 +60,7 @@ impl Command for Logout {
     const EXAMPLES: Examples = &[("Log out of the current tenant", "svc auth logout")];
     const AGENT_NOTES: &'static str = "Revokes the session in SVC_TOKEN if set, else the stored session of \
         the tenant. A second run exits with status 4 because no session is stored.";
-    const SEE_ALSO: Names = &["auth login", "auth sessions revoke"];
+    const SEE_ALSO: Names = &["auth login", "auth switch", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let token = context.session()?.bearer;
@@ -66,7 +68,7 @@ impl Command for Logout {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
         }
-        let forgotten = CredentialStore::for_current_user()?.update(|all| all.remove(&token))?;
+        let forgotten = Credentials::update(|all| all.remove(&token))?;
         context.out().print(&RevokedSession { revoked: true, forgotten })
     }
 }
@@ -170,13 +172,13 @@ impl Command for Status {
     const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline, so a listed credential may be expired or revoked. \
         Exit status 4 means that no credential exists.";
-    const SEE_ALSO: Names = &["auth whoami", "config path"];
+    const SEE_ALSO: Names = &["auth whoami", "auth switch", "config list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let mut items = environment_credentials()?;
         // A credential of the environment takes precedence over stored sessions.
         let current = if items.is_empty() { current_session_key(context)? } else { None };
-        for (base_url, tenant, session) in stored_credentials()?.all() {
+        for (base_url, tenant, session) in Credentials::load()?.all() {
             items.push(AvailableCredential {
                 source: "stored",
                 current: current.as_ref().is_some_and(|(url, id)| url == base_url && id == tenant),
@@ -209,9 +211,17 @@ fn environment_credentials() -> Result<Vec<AvailableCredential>> {
 
 /// Base URL and tenant of the stored session that commands use.
 fn current_session_key(context: &Context) -> Result<Option<(String, TenantId)>> {
-    let (service, stored) = (context.service()?, stored_credentials()?);
-    let tenant = context.tenant_option().or_else(|| stored.current_tenant(service));
-    Ok(tenant.map(|tenant| (service.to_string(), tenant.clone())))
+    let service = context.base_url()?.value.to_string();
+    Ok(context.tenant_setting()?.map(|tenant| (service, tenant.value)))
+}
+
+/// Warns about credentials of the environment that take precedence over stored sessions.
+fn warn_about_credentials(context: &Context) {
+    for variable in [TOKEN, API_KEY] {
+        if environment::text(variable).is_some() {
+            context.out().warn(&format!("{variable} is set and takes precedence over this login"));
+        }
+    }
 }
 
 /// Print the raw session token.

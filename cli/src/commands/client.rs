@@ -1,4 +1,4 @@
-//! Commands about the client itself: `svc version`, `svc config` and `svc completion`.
+//! Commands about the client itself: `svc version` and `svc completion`.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -6,9 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::catalog::{self, Examples, Names, Requirement};
-use crate::commands::{Command, group};
+use crate::commands::Command;
 use crate::context::Context;
-use crate::credentials::CredentialStore;
 use crate::error::Result;
 use crate::help;
 use crate::output::{CommandOutput, Table, text};
@@ -45,53 +44,6 @@ impl Command for Version {
         context
             .out()
             .print(&ClientVersion { version: env!("CARGO_PKG_VERSION"), catalog_version: catalog::VERSION })
-    }
-}
-
-group!(
-    /// Show the configuration of this client.
-    Config {
-        Path(PathCommand),
-    }
-);
-
-/// Print the paths of the client's files.
-#[derive(Args)]
-pub(crate) struct PathCommand {}
-
-/// Paths of the client's files, which may not exist.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct ConfigPaths {
-    /// Configuration directory.
-    directory: String,
-    /// Credentials file.
-    credentials: String,
-}
-
-impl CommandOutput for ConfigPaths {
-    fn table(&self) -> Table {
-        Table::fields([
-            ("directory", Some(text(&self.directory))),
-            ("credentials", Some(text(&self.credentials))),
-        ])
-    }
-}
-
-impl Command for PathCommand {
-    type Output = ConfigPaths;
-
-    const REQUIRES: Requirement = Requirement::ConfigDirectory;
-    const EXAMPLES: Examples = &[("Print where sessions are stored", "svc config path")];
-    const READ_ONLY: bool = true;
-    const AGENT_NOTES: &'static str = "Works offline. On Unix, XDG_CONFIG_HOME changes the directory.";
-    const SEE_ALSO: Names = &["auth status"];
-
-    async fn run(self, context: &Context) -> Result<()> {
-        let store = CredentialStore::for_current_user()?;
-        context.out().print(&ConfigPaths {
-            directory: store.directory().display().to_string(),
-            credentials: store.path().display().to_string(),
-        })
     }
 }
 

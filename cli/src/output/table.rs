@@ -19,6 +19,8 @@ pub(crate) enum Table {
     Fields(Vec<(&'static str, Cell)>),
     /// Rows under headings; there is at least one.
     Rows { headings: &'static [&'static str], rows: Vec<Vec<Cell>> },
+    /// Several tables, separated by empty lines.
+    Sections(Vec<Self>),
 }
 
 impl Table {
@@ -61,6 +63,9 @@ impl Table {
             Self::Text(text) | Self::Message(text) => text.clone(),
             Self::Fields(fields) => layout::fields(fields, view),
             Self::Rows { headings, rows } => layout::table(headings, rows, view),
+            Self::Sections(tables) => {
+                tables.iter().map(|table| table.render(view)).collect::<Vec<_>>().join("\n")
+            }
         }
     }
 }

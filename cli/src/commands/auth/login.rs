@@ -13,18 +13,18 @@ use super::device_login;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::Command;
 use crate::context::Context;
-use crate::credentials::{CredentialStore, StoredSession};
-use crate::endpoint::BaseUrl;
-use crate::environment;
+use crate::contexts::{Configuration, ContextName};
+use crate::credentials::{Credentials, StoredSession};
 use crate::error::{ErrorKind, Result};
+use crate::files::Directory;
 use crate::output::{CommandOutput, Table, text, time};
 use crate::prompt::PasswordSource;
 
 /// Log in with a password, or from another device.
 ///
 /// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in a file
-/// that only you can read (see `svc config path`); later commands use it. Revokes the stored session of the same tenant that it
-/// replaces.
+/// that only you can read (see `svc config path`), and makes the context of the service and tenant current, so that later commands
+/// use it. Revokes the stored session of the same tenant that it replaces.
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
@@ -40,6 +40,8 @@ pub(crate) struct Login {
 /// Result of a login. Does not contain the token: `svc auth token` prints it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LoginResult {
+    /// Context, which is the current one now.
+    context: ContextName,
     /// Base URL of the service.
     base_url: String,
     /// Tenant id.
@@ -59,6 +61,7 @@ pub(crate) struct LoginResult {
 impl CommandOutput for LoginResult {
     fn table(&self) -> Table {
         Table::fields([
+            ("context", Some(text(&self.context))),
             ("service", Some(text(&self.base_url))),
             ("tenant", Some(text(&self.tenant_id))),
             ("user", Some(text(self.user_id))),
@@ -95,7 +98,7 @@ impl Command for Login {
         both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \
         password as an argument. login_failed does not reveal whether the password, the address or the \
         tenant is wrong. After several failures, even the correct password is rejected for a while: wait. \
-        SVC_TOKEN and SVC_API_KEY take precedence over the stored session.";
+        SVC_TOKEN and SVC_API_KEY take precedence over the stored session. --context names the context to create or change.";
     const SEE_ALSO: Names = &[
         "auth logout",
         "auth whoami",
@@ -108,9 +111,9 @@ impl Command for Login {
         Some(|| text_input("With --password-stdin, one line: the password."));
 
     async fn run(self, context: &Context) -> Result<()> {
-        let service = context.service()?;
+        context.accept_new_context()?;
         // Check that the session can be stored before it is created.
-        CredentialStore::for_current_user()?.load()?;
+        Credentials::load()?;
         if !self.device && self.password.is_prompt() && context.prompt().is_available() {
             // Before the person answers questions for a server that does not answer.
             context.api()?.call(&routes::GET_VERSION, &[]).send_any().await?;
@@ -121,16 +124,12 @@ impl Command for Login {
         } else {
             self.with_password(context, &tenant).await?
         };
-        let (result, replaced) = store_session(service, email, issued)?;
+        let (result, replaced) = store_session(context, email, issued)?;
         if let Some(replaced) = replaced {
             // The new session is stored, so a failure, such as an expired session, is not an error of the login.
             let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&replaced.token)?.execute().await;
         }
-        for variable in [environment::TOKEN, environment::API_KEY] {
-            if environment::text(variable).is_some() {
-                context.out().warn(&format!("{variable} is set and takes precedence over this login"));
-            }
-        }
+        super::warn_about_credentials(context);
         context.out().print(&result)
     }
 }
@@ -156,9 +155,9 @@ impl Login {
     }
 }
 
-/// Stores the session. Also returns the session that it replaces.
+/// Stores the session and makes its context current. Also returns the session that it replaces.
 fn store_session(
-    service: &BaseUrl,
+    context: &Context,
     email: String,
     issued: IssuedSession,
 ) -> Result<(LoginResult, Option<StoredSession>)> {
@@ -169,9 +168,19 @@ fn store_session(
         role: issued.role,
         expires_at: issued.expires_at,
     };
-    let store = CredentialStore::for_current_user()?;
-    let replaced = store.update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
+    let service = context.service()?;
+    let ca_file = context
+        .ca_file_setting()?
+        .map(|setting| std::path::absolute(setting.value))
+        .transpose()
+        .map_err(|error| ErrorKind::ConfigurationInvalid.with_message(error.to_string()))?;
+    let replaced = Credentials::update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
+    let name = Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+        let named = context.globals().context.as_ref();
+        Ok(configuration.record_login(named, service, &issued.tenant_id, ca_file))
+    })?;
     let result = LoginResult {
+        context: name,
         base_url: service.to_string(),
         tenant_id: issued.tenant_id,
         user_id: issued.user_id,

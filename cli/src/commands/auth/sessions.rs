@@ -11,7 +11,7 @@ use crate::api::Api;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
-use crate::credentials::CredentialStore;
+use crate::credentials::Credentials;
 use crate::error::{ErrorKind, Exit, Result};
 use crate::input::stdin_secret;
 use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, optional, text, time};
@@ -147,7 +147,7 @@ impl Command for Revoke {
         let forgotten = match session {
             SessionRef::Token(token) => {
                 api.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
-                CredentialStore::for_current_user()?.update(|all| all.remove(&token))?
+                Credentials::update(|all| all.remove(&token))?
             }
             SessionRef::Id(id) => {
                 let credential = context.session()?;
@@ -179,7 +179,7 @@ async fn remove_if_revoked(api: &Api, credential: &ActiveCredential) -> Result<b
     }
     match api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.execute().await {
         Err(error) if error.exit == Exit::Authentication => {
-            CredentialStore::for_current_user()?.update(|all| all.remove(&credential.bearer))
+            Credentials::update(|all| all.remove(&credential.bearer))
         }
         // The session is active, or its state is unknown.
         _ => Ok(false),

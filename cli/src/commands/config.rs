@@ -1,0 +1,523 @@
+//! `svc config`: settings, contexts and files of this client.
+
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::catalog::{Errors, Examples, Names, Requirement};
+use crate::commands::{Command, group};
+use crate::context::Context;
+use crate::contexts::{Configuration, ContextName, NamedContext};
+use crate::credentials::Credentials;
+use crate::endpoint::{BaseUrl, CaFile};
+use crate::environment;
+use crate::error::{ErrorKind, Result};
+use crate::files::Directory;
+use crate::output::{Cell, CommandOutput, Row, Table, optional, text};
+use crate::settings::{Origin, Setting};
+
+group!(
+    /// Show and change settings and contexts.
+    Config {
+        List(List),
+        Get(Get),
+        Set(Set),
+        Unset(Unset),
+        UseContext(UseContext),
+        DeleteContext(DeleteContext),
+        Path(PathCommand),
+    }
+);
+
+/// A setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Context,
+    BaseUrl,
+    Tenant,
+    CaFile,
+    Output,
+}
+
+impl Key {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Context => "context",
+            Self::BaseUrl => "base-url",
+            Self::Tenant => "tenant",
+            Self::CaFile => "ca-file",
+            Self::Output => "output",
+        }
+    }
+
+    /// Effective value and its origin.
+    fn read(self, context: &Context) -> Result<EffectiveSetting> {
+        let setting = match self {
+            Self::Context => context.named_context()?.map(|(name, _)| match context.globals().context {
+                Some(_) => (name.to_string(), context.origin_of("context").to_string()),
+                None => (name.to_string(), "current".to_owned()),
+            }),
+            Self::BaseUrl => Some(shown(&context.base_url()?)),
+            Self::Tenant => context.tenant_setting()?.as_ref().map(shown),
+            Self::CaFile => context
+                .ca_file_setting()?
+                .map(|setting| (setting.value.display().to_string(), setting.origin.to_string())),
+            Self::Output => Some(shown(&context.output_setting())),
+        };
+        let (value, origin) = setting.unzip();
+        Ok(EffectiveSetting { key: self.name(), value, origin })
+    }
+}
+
+fn shown<T: ToString>(setting: &Setting<T>) -> (String, String) {
+    (setting.value.to_string(), setting.origin.to_string())
+}
+
+impl ValueEnum for Key {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Context, Self::BaseUrl, Self::Tenant, Self::CaFile, Self::Output]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+/// A setting of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ContextKey {
+    BaseUrl,
+    Tenant,
+    CaFile,
+}
+
+impl ContextKey {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BaseUrl => "base-url",
+            Self::Tenant => "tenant",
+            Self::CaFile => "ca-file",
+        }
+    }
+
+    /// Sets or removes the value. Returns the previous one.
+    fn write(self, context: &mut NamedContext, value: Option<&str>) -> Result<Option<String>> {
+        Ok(match self {
+            Self::BaseUrl => {
+                let url = value.map(BaseUrl::parse).transpose()?;
+                std::mem::replace(&mut context.base_url, url).map(String::from)
+            }
+            Self::Tenant => {
+                let tenant = value.map(|text| {
+                    text.parse().map_err(|error: tenancy::InvalidTenantId| {
+                        ErrorKind::InputInvalid.with_message(error.to_string())
+                    })
+                });
+                std::mem::replace(&mut context.tenant, tenant.transpose()?).map(String::from)
+            }
+            Self::CaFile => {
+                let path = value.map(absolute_ca_file).transpose()?;
+                std::mem::replace(&mut context.ca_file, path).map(|path| path.display().to_string())
+            }
+        })
+    }
+}
+
+/// Absolute path of a file that contains certificates.
+fn absolute_ca_file(path: &str) -> Result<std::path::PathBuf> {
+    let path = std::path::absolute(path)
+        .map_err(|error| ErrorKind::InputInvalid.with_message(format!("{path}: {error}")))?;
+    CaFile::read(&path, Origin::Option("ca_file"))?.certificates()?;
+    Ok(path)
+}
+
+/// An effective setting.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct EffectiveSetting {
+    /// Name, as `svc config get` accepts it.
+    key: &'static str,
+    /// Value in effect; null without one.
+    value: Option<String>,
+    /// What sets the value: an option, a variable, `context NAME`, `current` or `default`.
+    origin: Option<String>,
+}
+
+impl Row for EffectiveSetting {
+    const HEADINGS: &'static [&'static str] = &["SETTING", "VALUE", "ORIGIN"];
+    const EMPTY: &'static str = "No settings.";
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            text(self.key),
+            optional(self.value.as_ref().map(text)),
+            text(self.origin.as_deref().unwrap_or("not set")),
+        ]
+    }
+}
+
+/// A context.
+#[derive(Serialize, JsonSchema)]
+struct ListedContext {
+    /// Name.
+    name: ContextName,
+    /// Whether commands use it without `--context`.
+    current: bool,
+    /// Base URL of the service.
+    base_url: Option<String>,
+    /// Tenant id.
+    tenant_id: Option<String>,
+    /// File of CA certificates.
+    ca_file: Option<String>,
+    /// E-mail address of the stored session of the service and tenant.
+    email: Option<String>,
+}
+
+impl Row for ListedContext {
+    const HEADINGS: &'static [&'static str] = &["", "CONTEXT", "SERVICE", "TENANT", "LOGIN"];
+    const EMPTY: &'static str = "No contexts. `svc auth login` creates one.";
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            text(if self.current { "*" } else { "" }),
+            text(&self.name),
+            optional(self.base_url.as_ref().map(text)),
+            optional(self.tenant_id.as_ref().map(text)),
+            optional(self.email.as_ref().map(text)),
+        ]
+    }
+}
+
+/// List the effective settings and the contexts.
+///
+/// An option has precedence over its variable, and a variable over the context. A context is about one service: with another
+/// base URL, its tenant and its CA file do not apply. An empty variable counts as unset.
+#[derive(Args)]
+pub(crate) struct List {}
+
+/// Settings and contexts.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ListedConfiguration {
+    /// Effective settings.
+    settings: Vec<EffectiveSetting>,
+    /// All contexts.
+    contexts: Vec<ListedContext>,
+}
+
+impl CommandOutput for ListedConfiguration {
+    fn table(&self) -> Table {
+        Table::Sections(vec![Table::items(&self.settings), Table::items(&self.contexts)])
+    }
+}
+
+impl Command for List {
+    type Output = ListedConfiguration;
+
+    const REQUIRES: Requirement = Requirement::CredentialsFile;
+    const EXAMPLES: Examples =
+        &[("Show which service, tenant and credential commands use", "svc config list")];
+    const READ_ONLY: bool = true;
+    const AGENT_NOTES: &'static str = "Works offline. `origin` names what to change: an option, a variable \
+        or a context.";
+    const SEE_ALSO: Names = &["config set", "config use-context", "auth status"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let settings = Key::value_variants().iter().map(|key| key.read(context)).collect::<Result<_>>()?;
+        let (configuration, stored) = (context.configuration()?, Credentials::load()?);
+        let contexts = configuration.contexts.iter().map(|(name, named)| {
+            let session = named.base_url.as_ref().zip(named.tenant.as_ref());
+            ListedContext {
+                name: name.clone(),
+                current: configuration.current() == Some(name),
+                base_url: named.base_url.as_ref().map(ToString::to_string),
+                tenant_id: named.tenant.as_ref().map(ToString::to_string),
+                ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
+                email: session
+                    .and_then(|(service, tenant)| stored.session(service, tenant))
+                    .map(|session| session.email.clone()),
+            }
+        });
+        context.out().print(&ListedConfiguration { settings, contexts: contexts.collect() })
+    }
+}
+
+/// Print the effective value of a setting.
+#[derive(Args)]
+pub(crate) struct Get {
+    /// Setting.
+    #[arg(value_name = "SETTING")]
+    key: Key,
+}
+
+impl CommandOutput for EffectiveSetting {
+    fn table(&self) -> Table {
+        Table::text(self.value.as_deref().unwrap_or_default())
+    }
+}
+
+impl Command for Get {
+    type Output = EffectiveSetting;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Print the base URL that commands use", "svc config get base-url")];
+    const READ_ONLY: bool = true;
+    const AGENT_NOTES: &'static str = "Works offline. Prints nothing if the setting has no value.";
+    const SEE_ALSO: Names = &["config list", "config set"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        context.out().print(&self.key.read(context)?)
+    }
+}
+
+/// Change a setting of a context.
+///
+/// Changes the context of --context, else the current one. A context that does not exist is created; the first one becomes
+/// current.
+#[derive(Args)]
+pub(crate) struct Set {
+    /// Setting.
+    #[arg(value_name = "SETTING")]
+    key: ContextKey,
+    /// Value.
+    #[arg(value_name = "VALUE")]
+    value: String,
+}
+
+/// A changed setting.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ChangedSetting {
+    /// Context.
+    context: ContextName,
+    /// Setting.
+    key: &'static str,
+    /// New value; null if it was removed.
+    value: Option<String>,
+    /// Previous value.
+    previous: Option<String>,
+}
+
+impl CommandOutput for ChangedSetting {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("context", Some(text(&self.context))),
+            (self.key, Some(text(self.value.as_deref().unwrap_or("not set")))),
+            ("previously", Some(text(self.previous.as_deref().unwrap_or("not set")))),
+        ])
+    }
+}
+
+impl Command for Set {
+    type Output = ChangedSetting;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const EXAMPLES: Examples = &[
+        ("Change the service of the current context", "svc config set base-url https://svc.example.com"),
+        ("Create a context", "svc config set base-url https://svc.example.com --context production"),
+        ("Trust a private certificate authority", "svc config set ca-file ca.pem"),
+    ];
+    const AGENT_NOTES: &'static str = "Works offline. `previous` in the output is the value to undo the \
+        change with.";
+    const SEE_ALSO: Names = &["config list", "config unset", "config use-context"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let changed = change(context, self.key, Some(&self.value), |configuration, name| {
+            Ok(configuration.get_or_create(name))
+        })?;
+        context.out().print(&changed)
+    }
+}
+
+/// Remove a setting from a context.
+///
+/// Changes the context of --context, else the current one.
+#[derive(Args)]
+pub(crate) struct Unset {
+    /// Setting.
+    #[arg(value_name = "SETTING")]
+    key: ContextKey,
+}
+
+impl Command for Unset {
+    type Output = ChangedSetting;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Trust the certificates of the system again", "svc config unset ca-file")];
+    const AGENT_NOTES: &'static str = "Works offline. Idempotent.";
+    const SEE_ALSO: Names = &["config set", "config delete-context"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let changed = change(context, self.key, None, |configuration, name| {
+            configuration.get(name)?;
+            Ok(configuration.get_or_create(name))
+        })?;
+        context.out().print(&changed)
+    }
+}
+
+/// Changes a setting of the context of `--context`, else of the current one.
+fn change(
+    context: &Context,
+    key: ContextKey,
+    value: Option<&str>,
+    find: impl for<'a> FnOnce(&'a mut Configuration, &ContextName) -> Result<&'a mut NamedContext>,
+) -> Result<ChangedSetting> {
+    Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+        let named = context.globals().context.as_ref().or_else(|| configuration.current());
+        let name = named.cloned().unwrap_or_else(ContextName::first);
+        let found = find(configuration, &name)?;
+        let previous = key.write(found, value)?;
+        let value = match key {
+            ContextKey::BaseUrl => found.base_url.as_ref().map(ToString::to_string),
+            ContextKey::Tenant => found.tenant.as_ref().map(ToString::to_string),
+            ContextKey::CaFile => found.ca_file.as_ref().map(|path| path.display().to_string()),
+        };
+        Ok(ChangedSetting { context: name, key: key.name(), value, previous })
+    })
+}
+
+/// Make a context the current one.
+#[derive(Args)]
+pub(crate) struct UseContext {
+    /// Context.
+    #[arg(value_name = "NAME")]
+    name: ContextName,
+}
+
+/// The current context after a change.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CurrentContext {
+    /// Current context.
+    context: ContextName,
+    /// Previous one.
+    previous: Option<ContextName>,
+}
+
+impl CommandOutput for CurrentContext {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("context", Some(text(&self.context))),
+            ("previously", self.previous.as_ref().map(text)),
+        ])
+    }
+}
+
+impl Command for UseContext {
+    type Output = CurrentContext;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Use another context from now on", "svc config use-context acme")];
+    const AGENT_NOTES: &'static str = "Works offline. Affects all later commands of the user; prefer \
+        --context or SVC_CONTEXT for single commands. `previous` in the output undoes it.";
+    const SEE_ALSO: Names = &["config list", "auth switch"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let previous = Directory::for_current_user()?
+            .update(|configuration: &mut Configuration| configuration.make_current(&self.name))?;
+        warn_about_overrides(context);
+        context.out().print(&CurrentContext { context: self.name, previous })
+    }
+}
+
+/// Warns about variables that take precedence over the current context.
+pub(super) fn warn_about_overrides(context: &Context) {
+    for variable in ["SVC_CONTEXT", "SVC_BASE_URL", "SVC_TENANT"] {
+        if environment::text(variable).is_some() {
+            context.out().warn(&format!("{variable} is set and takes precedence over the current context"));
+        }
+    }
+}
+
+/// Delete a context.
+///
+/// Keeps the session of its service and tenant: `svc auth logout` ends it, and `svc auth switch` restores the context.
+#[derive(Args)]
+pub(crate) struct DeleteContext {
+    /// Context.
+    #[arg(value_name = "NAME")]
+    name: ContextName,
+}
+
+/// A deleted context.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedContext {
+    /// Name.
+    context: ContextName,
+    /// Its base URL.
+    base_url: Option<String>,
+    /// Its tenant id.
+    tenant_id: Option<String>,
+    /// Its file of CA certificates.
+    ca_file: Option<String>,
+}
+
+impl CommandOutput for DeletedContext {
+    fn table(&self) -> Table {
+        Table::message(&format!("Context {} deleted.", self.context))
+    }
+}
+
+impl Command for DeleteContext {
+    type Output = DeletedContext;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Delete a context", "svc config delete-context acme")];
+    const AGENT_NOTES: &'static str = "Works offline. The output has the values to create it again with \
+        `config set`. After the current context is deleted, no context is current.";
+    const SEE_ALSO: Names = &["config list", "config use-context", "auth logout"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let deleted = Directory::for_current_user()?
+            .update(|configuration: &mut Configuration| configuration.delete(&self.name))?;
+        context.out().print(&DeletedContext {
+            context: self.name,
+            base_url: deleted.base_url.map(String::from),
+            tenant_id: deleted.tenant.map(String::from),
+            ca_file: deleted.ca_file.map(|path| path.display().to_string()),
+        })
+    }
+}
+
+/// Print the paths of the client's files.
+#[derive(Args)]
+pub(crate) struct PathCommand {}
+
+/// Paths of the client's files, which may not exist.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ConfigPaths {
+    /// Configuration directory.
+    directory: String,
+    /// Configuration file.
+    configuration: String,
+    /// Credentials file.
+    credentials: String,
+}
+
+impl CommandOutput for ConfigPaths {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("directory", Some(text(&self.directory))),
+            ("configuration", Some(text(&self.configuration))),
+            ("credentials", Some(text(&self.credentials))),
+        ])
+    }
+}
+
+impl Command for PathCommand {
+    type Output = ConfigPaths;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Print where settings and sessions are stored", "svc config path")];
+    const READ_ONLY: bool = true;
+    const AGENT_NOTES: &'static str = "Works offline. On Unix, XDG_CONFIG_HOME changes the directory.";
+    const SEE_ALSO: Names = &["config list", "auth status"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let directory = Directory::for_current_user()?;
+        context.out().print(&ConfigPaths {
+            directory: directory.path().display().to_string(),
+            configuration: directory.path_of::<Configuration>().display().to_string(),
+            credentials: directory.path_of::<Credentials>().display().to_string(),
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! The client's files: JSON documents in the configuration directory of the user, replaced atomically, readable only by their
+//! owner, written by one process at a time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{CliError, ErrorKind, Result};
+
+/// Content of a file of the client. A missing file is the default.
+pub(crate) trait Document: Default + Serialize + DeserializeOwned {
+    /// File name.
+    const FILE: &'static str;
+    /// Whether the file contains credentials. Such a file is rejected if other users can access it.
+    const IS_SECRET: bool;
+    /// Kind of the error for a file that cannot be read or written.
+    const ERROR: ErrorKind;
+}
+
+/// The configuration directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    /// Directory of the current user, in the platform's location.
+    pub(crate) fn for_current_user() -> Result<Self> {
+        let strategy = etcetera::choose_base_strategy().map_err(|_| {
+            ErrorKind::ConfigurationInvalid
+                .with_message("cannot determine the home directory")
+                .with_remediation("Set HOME or XDG_CONFIG_HOME.")
+        })?;
+        Ok(Self(strategy.config_dir().join("svc")))
+    }
+
+    /// Path of the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Path of the file of a document.
+    pub(crate) fn path_of<D: Document>(&self) -> PathBuf {
+        self.0.join(D::FILE)
+    }
+
+    /// Reads a document.
+    pub(crate) fn load<D: Document>(&self) -> Result<D> {
+        let path = self.path_of::<D>();
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(D::default()),
+            Err(error) => return Err(io_error::<D>(&path, &error)),
+        };
+        if D::IS_SECRET {
+            reject_exposed::<D>(&path)?;
+        }
+        serde_json::from_slice(&text).map_err(|error| {
+            // The text of serde's error could repeat a token.
+            let reason = if D::IS_SECRET {
+                format!("line {}, column {}", error.line(), error.column())
+            } else {
+                error.to_string()
+            };
+            D::ERROR
+                .with_message(format!("{} is malformed ({reason})", path.display()))
+                .with_remediation(format!("Correct or remove the file {}.", path.display()))
+        })
+    }
+
+    /// Changes a document under a lock. Writes nothing if the change fails.
+    pub(crate) fn update<D: Document, T>(&self, change: impl FnOnce(&mut D) -> Result<T>) -> Result<T> {
+        let _lock = self.lock().map_err(|error| io_error::<D>(&self.0, &error))?;
+        let mut document = self.load::<D>()?;
+        let result = change(&mut document)?;
+        let path = self.path_of::<D>();
+        replace(&path, &document).map_err(|error| io_error::<D>(&path, &error))?;
+        Ok(result)
+    }
+
+    /// Locks out other processes of this user until dropped. Creates the directory if necessary.
+    fn lock(&self) -> io::Result<File> {
+        make_private_directory(&self.0)?;
+        let file =
+            private(OpenOptions::new().write(true).create(true).truncate(false)).open(self.0.join("lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+}
+
+/// Writes a temporary file and renames it, so that readers never see a partial file.
+fn replace(path: &Path, document: &impl Serialize) -> io::Result<()> {
+    let temporary = path.with_extension("json.new");
+    // A file left by a killed process would keep its permissions.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = private(OpenOptions::new().write(true).create_new(true)).open(&temporary)?;
+    serde_json::to_writer_pretty(&mut file, document)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}
+
+fn io_error<D: Document>(path: &Path, error: &io::Error) -> CliError {
+    let shown = path.display();
+    D::ERROR
+        .with_message(format!("{shown}: {error}"))
+        .with_remediation(format!("Make {shown} readable and writable for your user, or remove it."))
+}
+
+#[cfg(unix)]
+fn reject_exposed<D: Document>(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = fs::metadata(path).map_err(|error| io_error::<D>(path, &error))?.permissions().mode() & 0o777;
+    let mode_of_others = mode & 0o077;
+    if mode_of_others == 0 {
+        return Ok(());
+    }
+    let shown = path.display();
+    Err(ErrorKind::CredentialsExposed
+        .with_message(format!("other users can access the credentials file {shown} (mode {mode:04o})"))
+        .with_remediation(format!(
+            "Run `chmod 600 '{shown}'`. If another user may have read the file, log out and log in again."
+        )))
+}
+
+#[cfg(not(unix))]
+fn reject_exposed<D: Document>(_: &Path) -> Result<()> {
+    // Other platforms restrict the profile directory to its owner.
+    Ok(())
+}
+
+#[cfg(unix)]
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    options.mode(0o600)
+}
+
+#[cfg(not(unix))]
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+#[cfg(unix)]
+fn make_private_directory(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(not(unix))]
+fn make_private_directory(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Secrets {
+        token: String,
+    }
+
+    impl Document for Secrets {
+        const FILE: &'static str = "secrets.json";
+        const IS_SECRET: bool = true;
+        const ERROR: ErrorKind = ErrorKind::CredentialsUnusable;
+    }
+
+    fn empty_directory() -> (tempfile::TempDir, Directory) {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = Directory(parent.path().join("svc"));
+        (parent, directory)
+    }
+
+    fn store(directory: &Directory, token: &str) {
+        let change = |secrets: &mut Secrets| {
+            token.clone_into(&mut secrets.token);
+            Ok(())
+        };
+        directory.update(change).unwrap();
+    }
+
+    #[test]
+    fn a_failed_change_keeps_the_file() {
+        let (_parent, directory) = empty_directory();
+        store(&directory, "one");
+        let failed = directory.update(|secrets: &mut Secrets| {
+            secrets.token = "two".into();
+            Err::<(), _>(ErrorKind::Declined.into())
+        });
+        assert_eq!(failed.unwrap_err().code, "declined");
+        assert_eq!(directory.load::<Secrets>().unwrap().token, "one");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn rejects_a_file_that_other_users_can_access() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let (_parent, directory) = empty_directory();
+        store(&directory, "one");
+        let path = directory.path_of::<Secrets>();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for mode in [0o640, 0o604, 0o660] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = directory.load::<Secrets>().err().unwrap();
+            assert_eq!(error.code, "credentials_exposed");
+            assert!(
+                error.remediation.contains(&format!("chmod 600 '{}'", path.display())),
+                "{}",
+                error.remediation
+            );
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn replaces_the_temporary_file_of_an_interrupted_write() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let (_parent, directory) = empty_directory();
+        store(&directory, "one");
+        let path = directory.path_of::<Secrets>();
+        let temporary = path.with_extension("json.new");
+        fs::write(&temporary, "left over").unwrap();
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o644)).unwrap();
+        store(&directory, "two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!temporary.exists());
+    }
+
+    #[test]
+    fn error_for_a_malformed_file_does_not_contain_its_secrets() {
+        let (_parent, directory) = empty_directory();
+        store(&directory, "one");
+        let path = directory.path_of::<Secrets>();
+        fs::write(&path, r#"{"token":"svc_st_secret", "svc_st_secret":1}"#).unwrap();
+        let error = directory.load::<Secrets>().err().unwrap();
+        assert_eq!(error.code, "credentials_unusable");
+        assert!(!error.message.contains("svc_st_secret"), "{}", error.message);
+        assert!(error.remediation.contains(&*path.to_string_lossy()), "{}", error.remediation);
+    }
+
+    #[test]
+    fn concurrent_changes_are_all_kept() {
+        let (_parent, directory) = empty_directory();
+        let append = |all: &mut Secrets| {
+            all.token.push('x');
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| directory.update(append).unwrap());
+            }
+        });
+        assert_eq!(directory.load::<Secrets>().unwrap().token.len(), 8);
+    }
+}
