@@ -72,6 +72,18 @@ impl CliError {
         }
     }
 
+    /// Error that the client detects in place of the API, with the texts of a request to this path.
+    pub(crate) fn of_problem(kind: ProblemKind, path: &str, message: String) -> Self {
+        Self {
+            code: kind.code().to_owned(),
+            message,
+            remediation: ProblemText::of(kind, path).remediation.to_owned(),
+            exit: Exit::from_problem(kind),
+            retryable: kind.is_retryable(),
+            request_id: None,
+        }
+    }
+
     /// Error for a failed write. A closed pipe is not reported as a failed write.
     pub(crate) fn write_failed(error: &io::Error, destination: &str) -> Self {
         match error.kind() {

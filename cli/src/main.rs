@@ -1,6 +1,7 @@
 //! `svc`: command line client and its command catalog. Writes data to standard output and everything else to standard
 //! error. The exit status classifies the result.
 
+mod address;
 mod api;
 mod arguments;
 mod catalog;

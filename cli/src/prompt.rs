@@ -39,6 +39,11 @@ impl Prompt {
         Self { unavailable, assume_yes }
     }
 
+    /// Returns whether [`confirm`](Self::confirm) asks a person.
+    pub(crate) fn asks_for_confirmation(self) -> bool {
+        self.is_available() && !self.assume_yes
+    }
+
     /// Returns whether prompting is possible.
     pub(crate) fn is_available(self) -> bool {
         self.unavailable.is_none()

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "binary/addresses.rs"]
+mod addresses;
 #[path = "binary/api.rs"]
 mod api;
 #[path = "binary/api_keys.rs"]

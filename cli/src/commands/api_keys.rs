@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::KeyId;
 
+use crate::address::{self, IdRef};
 use crate::arguments::{Paging, enum_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
@@ -157,9 +158,9 @@ impl Command for List {
 /// Requires a session of an administrator. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Id of the key, as `svc api-keys list` shows it.
+    /// Id of the key, or 4 or more characters of its start or end.
     #[arg(value_name = "KEY_ID")]
-    key_id: KeyId,
+    key: IdRef<KeyId>,
 }
 
 /// Result of revoking an API key.
@@ -181,8 +182,8 @@ impl Command for Revoke {
     type Output = RevokedApiKey;
 
     const REQUIRES: Requirement = Requirement::Session;
-    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_API_KEY]);
-    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_API_KEY, &routes::LIST_API_KEYS]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke an API key after confirmation", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Revoke an API key in a script", "svc api-keys revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
@@ -193,10 +194,12 @@ impl Command for Revoke {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.session()?;
-        context.prompt().confirm(&format!("Revoke API key {}?", self.key_id)).await?;
-        let api = context.api()?;
-        api.call(&routes::REVOKE_API_KEY, &[&self.key_id]).authenticated(&credential)?.execute().await?;
-        context.out().print(&RevokedApiKey { key_id: self.key_id, revoked: true })
+        let (api, prompt) = (context.api()?, context.prompt());
+        let key = address::resolve::<ApiKey>(&self.key, prompt, &api, |call| call.authenticated(&credential))
+            .await?;
+        prompt.confirm(&format!("Revoke the API key {}?", key.label)).await?;
+        api.call(&routes::REVOKE_API_KEY, &[&key.id]).authenticated(&credential)?.execute().await?;
+        context.out().print(&RevokedApiKey { key_id: key.id, revoked: true })
     }
 }
 

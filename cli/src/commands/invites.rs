@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::InviteId;
 
+use crate::address::{self, IdRef};
 use crate::api::{Api, ApiList, ListLimit};
 use crate::arguments::{Paging, delivery_parser, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
@@ -221,9 +222,9 @@ impl Command for List {
 /// administrator must have logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct Resend {
-    /// Invite id.
+    /// Invite id, or 4 or more characters of its start or end.
     #[arg(value_name = "INVITE_ID")]
-    invite_id: InviteId,
+    invite: IdRef<InviteId>,
     /// How to deliver the invite token.
     #[arg(long, value_name = "HOW", default_value = "email", value_parser = delivery_parser())]
     delivery: Delivery,
@@ -233,8 +234,8 @@ impl Command for Resend {
     type Output = Invite;
 
     const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE]);
-    const ERRORS: Errors = ErrorKind::PROMPT;
+    const ROUTES: Routes = Routes::Only(&[&routes::RESEND_INVITE, &routes::LIST_INVITES]);
+    const ERRORS: Errors = ErrorKind::ADDRESS;
     const EXAMPLES: Examples = &[
         ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Print a new token", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response"),
@@ -247,7 +248,8 @@ impl Command for Resend {
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
         let api = context.api()?;
-        let call = api.call(&routes::RESEND_INVITE, &[&self.invite_id]).authenticated(&credential)?;
+        let id = self.invite.id::<Invite>(&api, |call| call.authenticated(&credential)).await?;
+        let call = api.call(&routes::RESEND_INVITE, &[&id]).authenticated(&credential)?;
         let request = ResendInvite { delivery: self.delivery };
         let invite: Invite = call.json(&request)?.fetch().await?;
         print_invite(context, &invite)
@@ -260,9 +262,9 @@ impl Command for Resend {
 /// tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Invite id.
+    /// Invite id, or 4 or more characters of its start or end.
     #[arg(value_name = "INVITE_ID")]
-    invite_id: InviteId,
+    invite: IdRef<InviteId>,
 }
 
 /// Result of revoking an invite.
@@ -284,8 +286,8 @@ impl Command for Revoke {
     type Output = RevokedInvite;
 
     const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE]);
-    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const ROUTES: Routes = Routes::Only(&[&routes::REVOKE_INVITE, &routes::LIST_INVITES]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke an invite after confirmation", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Revoke an invite in a script", "svc invites revoke 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
@@ -296,11 +298,14 @@ impl Command for Revoke {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
-        context.prompt().confirm(&format!("Revoke invite {}?", self.invite_id)).await?;
-        let api = context.api()?;
-        let call = api.call(&routes::REVOKE_INVITE, &[&self.invite_id]).authenticated(&credential)?;
+        let (api, prompt) = (context.api()?, context.prompt());
+        let invite =
+            address::resolve::<Invite>(&self.invite, prompt, &api, |call| call.authenticated(&credential))
+                .await?;
+        prompt.confirm(&format!("Revoke the invite of {}?", invite.label)).await?;
+        let call = api.call(&routes::REVOKE_INVITE, &[&invite.id]).authenticated(&credential)?;
         call.execute().await?;
-        context.out().print(&RevokedInvite { invite_id: self.invite_id, revoked: true })
+        context.out().print(&RevokedInvite { invite_id: invite.id, revoked: true })
     }
 }
 

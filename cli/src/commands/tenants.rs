@@ -243,7 +243,7 @@ impl Command for Suspend {
     type Output = Tenant;
 
     const REQUIRES: Requirement = Requirement::PlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT]);
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_TENANT, &routes::GET_TENANT]);
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Suspend a tenant after confirmation", "svc tenants suspend acme"),
@@ -256,8 +256,14 @@ impl Command for Suspend {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
-        let question =
-            format!("Suspend tenant {}, revoke its sessions and reject its API keys?", self.tenant_id);
+        let mut name = self.tenant_id.to_string();
+        if context.prompt().asks_for_confirmation() {
+            let api = context.api()?;
+            let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
+            let Tenant { display_name, .. } = call.fetch().await?;
+            name = format!("{name} (\"{display_name}\")");
+        }
+        let question = format!("Suspend tenant {name}, revoke its sessions and reject its API keys?");
         context.prompt().confirm(&question).await?;
         set_status(context, &credential, &self.tenant_id, TenantStatus::Suspended).await
     }

@@ -6,6 +6,8 @@ use contract::{Role, UserStatus, routes};
 use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
+use crate::address::UserRef;
+use crate::api::Api;
 use crate::arguments::{Paging, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
@@ -98,25 +100,26 @@ impl Command for List {
 /// Administrators and API keys with the scope `users:read` can show any user of the tenant; others only themselves.
 #[derive(Args)]
 pub(crate) struct Get {
-    /// User id, as `svc users list --email` shows it.
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "USER_ID")]
-    user_id: UserId,
+    user: UserRef,
 }
 
 impl Command for Get {
     type Output = User;
 
     const REQUIRES: Requirement = Requirement::Credential;
-    const ROUTES: Routes = Routes::Only(&[&routes::GET_USER]);
-    const EXAMPLES: Examples =
-        &[("Show role and status of a user", "svc users get 01890a5d-ac96-774b-bcce-b302099a8057")];
+    const ROUTES: Routes = Routes::Only(&[&routes::GET_USER, &routes::LIST_USERS]);
+    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
+    const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
-        tenant, or is not visible to you. To find an id by e-mail address, run `users list --email`.";
+        tenant, or is not visible to you. A member can show only the own user, by id.";
     const SEE_ALSO: Names = &["users list", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.credential()?, context.api()?);
-        let call = api.call(&routes::GET_USER, &[&self.user_id]).authenticated(&credential)?;
+        let user = self.user.id(&api, &credential).await?;
+        let call = api.call(&routes::GET_USER, &[&user]).authenticated(&credential)?;
         let user: User = call.fetch().await?;
         context.out().print(&user)
     }
@@ -128,9 +131,9 @@ impl Command for Get {
 /// platform token and a tenant. Asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Disable {
-    /// User id, as `svc users list --email` shows it.
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "USER_ID")]
-    user_id: UserId,
+    user: UserRef,
     /// Revoke the API keys that the user created.
     #[arg(long)]
     revoke_api_keys: bool,
@@ -140,11 +143,11 @@ impl Command for Disable {
     type Output = User;
 
     const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
-    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
-        ("Disable a user after confirmation", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057"),
-        ("Disable a user in a script", "svc users disable 01890a5d-ac96-774b-bcce-b302099a8057 --yes"),
+        ("Disable a user after confirmation", "svc users disable bob@acme.example"),
+        ("Disable a user in a script", "svc users disable bob@acme.example --yes"),
     ];
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal; pass it only if the user asked \
         for this change. Idempotent. The last active administrator cannot be disabled. API keys that the \
@@ -154,11 +157,12 @@ impl Command for Disable {
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
-        let question = format!("Disable user {} and revoke all sessions of the user?", self.user_id);
-        context.prompt().confirm(&question).await?;
+        let (api, prompt) = (context.api()?, context.prompt());
+        let user = self.user.resolve(prompt, &api, &credential).await?;
+        prompt.confirm(&format!("Disable {} and revoke all sessions of the user?", user.label)).await?;
         let status = Some(UserStatus::Disabled);
         let patch = PatchUser { status, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
-        update(context, &credential, self.user_id, &patch).await?;
+        update(context, &api, &credential, user.id, &patch).await?;
         if !self.revoke_api_keys {
             context.out().notice(KEYS_STAY_ACTIVE);
         }
@@ -172,18 +176,18 @@ impl Command for Disable {
 /// token and a tenant.
 #[derive(Args)]
 pub(crate) struct Enable {
-    /// User id, as `svc users list --email` shows it.
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "USER_ID")]
-    user_id: UserId,
+    user: UserRef,
 }
 
 impl Command for Enable {
     type Output = User;
 
     const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
-    const ERRORS: Errors = ErrorKind::PROMPT;
-    const EXAMPLES: Examples = &[("Enable a user", "svc users enable 01890a5d-ac96-774b-bcce-b302099a8057")];
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
+    const ERRORS: Errors = ErrorKind::ADDRESS;
+    const EXAMPLES: Examples = &[("Enable a user", "svc users enable bob@acme.example")];
     const AGENT_NOTES: &'static str = "Also ends a lockout. The password does not change, and revoked \
         sessions stay revoked. Idempotent. A user who has not accepted the invite cannot be enabled.";
     const SEE_ALSO: Names = &["users disable", "users list", "auth password reset"];
@@ -191,7 +195,9 @@ impl Command for Enable {
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential_or_platform_token().await?;
         let patch = PatchUser { status: Some(UserStatus::Active), ..PatchUser::default() };
-        update(context, &credential, self.user_id, &patch).await
+        let api = context.api()?;
+        let user = self.user.id(&api, &credential).await?;
+        update(context, &api, &credential, user, &patch).await
     }
 }
 
@@ -200,9 +206,9 @@ impl Command for Enable {
 /// Requires an administrator who logged in with the password in the last ten minutes.
 #[derive(Args)]
 pub(crate) struct SetRole {
-    /// User id, as `svc users list --email` shows it.
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
     #[arg(value_name = "USER_ID")]
-    user_id: UserId,
+    user: UserRef,
     /// New role.
     #[arg(value_name = "ROLE", value_parser = role_parser())]
     role: Role,
@@ -215,10 +221,11 @@ impl Command for SetRole {
     type Output = User;
 
     const REQUIRES: Requirement = Requirement::Session;
-    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER]);
+    const ROUTES: Routes = Routes::Only(&[&routes::UPDATE_USER, &routes::LIST_USERS]);
+    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[
-        ("Make a user an administrator", "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 admin"),
-        ("Make an administrator a member", "svc users set-role 01890a5d-ac96-774b-bcce-b302099a8057 member"),
+        ("Make a user an administrator", "svc users set-role bob@acme.example admin"),
+        ("Make an administrator a member", "svc users set-role bob@acme.example member"),
     ];
     const AGENT_NOTES: &'static str = "Applies to active sessions of the user too. An administrator has \
         full access to the tenant: grant the role only if the user asked for it. The role of the last \
@@ -229,7 +236,9 @@ impl Command for SetRole {
         let credential = context.session()?;
         let role = Some(self.role);
         let patch = PatchUser { role, revoke_api_keys: self.revoke_api_keys, ..PatchUser::default() };
-        update(context, &credential, self.user_id, &patch).await?;
+        let api = context.api()?;
+        let user = self.user.id(&api, &credential).await?;
+        update(context, &api, &credential, user, &patch).await?;
         if self.role == Role::Member && !self.revoke_api_keys {
             context.out().notice(KEYS_STAY_ACTIVE);
         }
@@ -240,11 +249,11 @@ impl Command for SetRole {
 /// Changes a user and prints the result.
 async fn update(
     context: &Context,
+    api: &Api,
     credential: &ActiveCredential,
     user: UserId,
     patch: &PatchUser,
 ) -> Result<()> {
-    let api = context.api()?;
     let call = api.call(&routes::UPDATE_USER, &[&user]).authenticated(credential)?;
     let user: User = call.json(patch)?.fetch().await?;
     context.out().print(&user)

@@ -51,6 +51,7 @@ error_kinds! {
     Declined = "declined", Failed, "Not confirmed; nothing was changed", "Run the command again and answer y, or pass --yes.";
     InputUnreadable = "input_unreadable", InvalidInput, "Cannot read the input", "Check the path that the message names, and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "Invalid input", "Correct the input that the message names.";
+    AmbiguousId = "ambiguous_id", InvalidInput, "The part of the id matches several objects", "Pass more characters of the id, or one of the listed ids.";
     EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events in the --rejects file and send them again.";
     PartialSuccess = "partial_success", Partial, "Some events were rejected", "Correct the events in the --rejects file and send only those. Do not send accepted events again.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
@@ -63,6 +64,12 @@ error_kinds! {
 impl ErrorKind {
     /// Errors of commands that prompt for input.
     pub(crate) const PROMPT: &[Self] = &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
+    /// Errors of commands that accept a part of an id, and may prompt.
+    pub(crate) const ADDRESS: &[Self] =
+        &[Self::AmbiguousId, Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
+    /// Errors of commands that accept a part of an id, and ask for confirmation.
+    pub(crate) const ADDRESS_AND_CONFIRMATION: &[Self] =
+        &[Self::Declined, Self::AmbiguousId, Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable];
     /// Errors of commands that ask for confirmation.
     pub(crate) const CONFIRMATION: &[Self] =
         &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable, Self::Declined];

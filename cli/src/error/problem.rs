@@ -35,6 +35,11 @@ impl ProblemText {
             (P::RateLimited, _) if path.starts_with("/users/invite") => {
                 (kind.title(), "Wait, or pass --delivery response to get the token in the output.")
             }
+            (P::Forbidden, "/users") => (
+                kind.title(),
+                "Only administrators list users and find them by e-mail address. Pass the user id (`svc auth whoami` shows \
+                 yours), or use the credential of an administrator.",
+            ),
             (P::UserInvited, _) => (
                 kind.title(),
                 "The user must accept the invite first: `svc invites list --status pending`, then `svc invites resend`. To \

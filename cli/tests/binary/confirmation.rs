@@ -7,24 +7,38 @@ use crate::stub::{Stub, StubRequest};
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-/// Commands that ask for confirmation, and the request of each.
-const COMMANDS: [(&[&str], &str); 3] = [
-    (&["users", "disable", ID], "PATCH /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057"),
-    (&["invites", "revoke", ID], "DELETE /api/v1/users/invites/01890a5d-ac96-774b-bcce-b302099a8057"),
-    (&["tenants", "suspend", "acme"], "PATCH /api/v1/tenants/acme"),
+/// Commands that ask for confirmation, the request of each, and what a person recognises the object by.
+const COMMANDS: [(&[&str], &str, &str); 3] = [
+    (
+        &["users", "disable", ID],
+        "PATCH /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057",
+        "Disable bob@acme.example",
+    ),
+    (
+        &["invites", "revoke", ID],
+        "DELETE /api/v1/users/invites/01890a5d-ac96-774b-bcce-b302099a8057",
+        "the invite of bob@acme.example",
+    ),
+    (&["tenants", "suspend", "acme"], "PATCH /api/v1/tenants/acme", "acme (\"Acme Ltd\")"),
 ];
 
 fn service(request: &StubRequest) -> (u16, String) {
     if request.line.starts_with("DELETE") {
         return (204, String::new());
     }
-    // Contains the fields of a user and of a tenant.
-    let both = json!({
-        "user_id": ID, "email": "bob@acme.example", "role": "member", "updated_at": "2026-01-01T00:00:00Z",
-        "tenant_id": "acme", "display_name": "Acme", "quota": {}, "created_at": "2026-01-01T00:00:00Z",
-        "status": request.json()["status"],
+    let lists = request.line.starts_with("GET /api/v1/users");
+    let status = match request.line.split(' ').next() {
+        Some("GET") if request.line.contains("/invites") => "pending".into(),
+        Some("GET") => "active".into(),
+        _ => request.json()["status"].clone(),
+    };
+    // Contains the fields of a user, an invite and a tenant.
+    let all = json!({
+        "user_id": ID, "invite_id": ID, "email": "bob@acme.example", "role": "member", "expires_at": "2030-01-01T00:00:00Z",
+        "tenant_id": "acme", "display_name": "Acme Ltd", "quota": {}, "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z", "status": status,
     });
-    (200, both.to_string())
+    (200, if lists { json!({"items": [all]}) } else { all }.to_string())
 }
 
 fn client(stub: &Stub) -> Client {
@@ -35,7 +49,7 @@ fn client(stub: &Stub) -> Client {
 
 #[test]
 fn requires_yes_without_a_terminal() {
-    for (command, sent) in COMMANDS {
+    for (command, sent, _) in COMMANDS {
         let stub = Stub::new(service);
         let client = client(&stub);
         let result = client.run(&[command, &["--output", "json"]].concat());
@@ -56,7 +70,7 @@ fn requires_yes_without_a_terminal() {
 fn ci_does_not_imply_yes() {
     let stub = Stub::new(service);
     let client = client(&stub).with_variable("CI", "true");
-    for (command, _) in COMMANDS {
+    for (command, ..) in COMMANDS {
         assert_eq!(client.run(command).code, Some(12));
     }
     assert!(stub.requests().is_empty());
@@ -65,7 +79,7 @@ fn ci_does_not_imply_yes() {
 #[test]
 fn missing_credential_is_reported_before_the_question() {
     let client = Client::new();
-    for (command, _) in COMMANDS {
+    for (command, ..) in COMMANDS {
         assert_eq!(client.run(command).code, Some(4), "{command:?}");
     }
 }
@@ -79,20 +93,20 @@ mod at_a_terminal {
 
     #[test]
     fn proceeds_after_yes() {
-        for (command, sent) in COMMANDS {
+        for (command, sent, label) in COMMANDS {
             let stub = Stub::new(service);
             let result = run_at_terminal(&client(&stub), command, "y\n");
             assert_eq!(result.code, Some(0), "{result:?}");
             assert!(result.stderr.contains("? [y/N]: "), "{result:?}");
-            assert!(result.stderr.contains(command[2]), "{result:?}");
-            assert_eq!(stub.request_lines(), [sent]);
+            assert!(result.stderr.contains(label), "{result:?}");
+            assert_eq!(stub.request_lines()[1..], [sent]);
         }
     }
 
     #[test]
     fn any_other_answer_is_exit_status_1() {
         let stub = Stub::new(service);
-        for (command, _) in COMMANDS {
+        for (command, ..) in COMMANDS {
             // The last one is the end of the input.
             for answer in ["n\n", "\n", "\u{4}"] {
                 let result = run_at_terminal(&client(&stub), command, answer);
@@ -100,7 +114,7 @@ mod at_a_terminal {
                 assert!(result.stderr.contains("--yes"), "{result:?}");
             }
         }
-        assert!(stub.requests().is_empty());
+        assert!(stub.request_lines().iter().all(|line| line.starts_with("GET")));
     }
 
     #[test]
@@ -150,7 +164,7 @@ mod at_a_terminal {
     #[test]
     fn yes_and_no_input_suppress_the_question() {
         let stub = Stub::new(service);
-        for (command, _) in COMMANDS {
+        for (command, ..) in COMMANDS {
             let result = run_at_terminal(&client(&stub), &[command, &["--yes"]].concat(), "");
             assert_eq!(result.code, Some(0), "{result:?}");
             assert!(!result.stderr.contains('?'), "{result:?}");
