@@ -1,6 +1,10 @@
-//! Environment variables that are not options. An empty variable counts as unset.
+//! Environment variables. An empty variable counts as unset.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
+
+use clap::Command;
+use clap::builder::Resettable;
 
 use contract::{Secret, TraceContext};
 
@@ -52,4 +56,18 @@ pub(crate) fn secret(name: &str) -> Result<Option<Secret>> {
 #[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
 pub(crate) fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The command without the variables of its options that are empty. clap would parse them.
+pub(crate) fn without_empty(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_env() {
+        Some(name) if is_empty(name) => arg.env(Resettable::Reset),
+        _ => arg,
+    });
+    command.mut_subcommands(without_empty)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the client reads environment variables only here")]
+fn is_empty(name: &OsStr) -> bool {
+    std::env::var_os(name).is_some_and(|value| value.is_empty())
 }

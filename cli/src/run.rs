@@ -23,13 +23,12 @@ pub(crate) fn run() -> ExitCode {
     let format = value_before_parsing(&arguments, "--output", environment::text("SVC_OUTPUT"));
     let color: Color = value_before_parsing(&arguments, "--color", None);
     let out = Output::before_parsing(format, color);
-    let parsed = help::command(TREE).color(color.into()).try_get_matches_from(std::env::args_os()).and_then(
-        |matches| {
-            let mut line = CommandLine::from_arg_matches(&matches)?;
-            line.globals.record_given(&matches);
-            Ok(line)
-        },
-    );
+    let command = environment::without_empty(help::command(TREE)).color(color.into());
+    let parsed = command.try_get_matches_from(std::env::args_os()).and_then(|matches| {
+        let mut line = CommandLine::from_arg_matches(&matches)?;
+        line.globals.record_given(&matches);
+        Ok(line)
+    });
     let exit = match parsed {
         Ok(line) => run_command(line),
         Err(error) => report_parse_error(&with_full_names(error), &out),

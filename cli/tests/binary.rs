@@ -24,6 +24,8 @@ mod contexts;
 mod dead_letters;
 #[path = "binary/device.rs"]
 mod device;
+#[path = "binary/environment.rs"]
+mod environment;
 #[path = "binary/events.rs"]
 mod events;
 #[path = "binary/invites.rs"]
