@@ -23,6 +23,7 @@ use tokio::time::Instant;
 pub(crate) use list::{ApiList, ListLimit};
 pub(crate) use response::ApiResponse;
 
+use crate::credential::{Bearer, CredentialSource};
 use crate::endpoint::{BaseUrl, CaFile};
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{Output, RequestLog};
@@ -85,7 +86,7 @@ impl Api {
     /// Prepares a request to a path below `/api/v1`, which starts with a slash.
     pub(crate) fn call_path(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
-        Call { api: self, method, url, headers: Vec::new(), body: None }
+        Call { api: self, method, url, headers: Vec::new(), credential: None, body: None }
     }
 }
 
@@ -95,13 +96,20 @@ pub(crate) struct Call<'a> {
     method: Method,
     url: String,
     headers: Vec<(HeaderName, HeaderValue)>,
+    credential: Option<CredentialSource>,
     body: Option<Vec<u8>>,
 }
 
 impl Call<'_> {
-    /// Sets the bearer credential.
-    pub(crate) fn bearer(self, credential: &Secret) -> Result<Self> {
-        self.secret_header(AUTHORIZATION, format!("Bearer {}", credential.expose()))
+    /// Sets the bearer credential. Errors name where it comes from.
+    pub(crate) fn bearer(self, credential: &Bearer) -> Result<Self> {
+        let call = self.token(&credential.secret)?;
+        Ok(Self { credential: Some(credential.source.clone()), ..call })
+    }
+
+    /// Sets a bearer credential that the user does not know.
+    pub(crate) fn token(self, token: &Secret) -> Result<Self> {
+        self.secret_header(AUTHORIZATION, format!("Bearer {}", token.expose()))
     }
 
     /// Sets `X-Session-ID` to a raw session token.
@@ -233,7 +241,8 @@ impl Call<'_> {
         let body = response.bytes().await.map_err(|error| request_error(&error, &self.api.base))?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
-        Ok(ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body))
+        let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
+        Ok(response.sent_with(self.credential.clone()))
     }
 
     /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After

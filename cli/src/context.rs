@@ -4,13 +4,14 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use contract::session::Whoami;
-use contract::{Secret, TraceContext, routes};
+use contract::{TraceContext, routes};
 use tenancy::{TenantId, UserId};
 
 use crate::api::{Api, ApiList, Call};
 use crate::arguments::Globals;
 use crate::catalog::CommandTree;
 use crate::contexts::Configuration;
+use crate::credential::{Bearer, CredentialSource};
 use crate::credentials::Credentials;
 use crate::endpoint::{BaseUrl, CaFile};
 use crate::environment::{self, API_KEY, PLATFORM_TOKEN, TOKEN};
@@ -147,9 +148,7 @@ impl Context {
 /// A credential and what the client knows about it.
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveCredential {
-    pub(crate) bearer: Secret,
-    /// Variable that contains the credential; `None` for a stored session.
-    pub(crate) variable: Option<&'static str>,
+    pub(crate) bearer: Bearer,
     /// User of a stored session.
     pub(crate) user: Option<UserId>,
     /// Tenant to send with the credential. The service rejects a credential of another tenant.
@@ -166,8 +165,8 @@ impl Context {
     /// Session or API key to use.
     pub(crate) fn credential(&self) -> Result<ActiveCredential> {
         for variable in [TOKEN, API_KEY] {
-            if let Some(bearer) = environment::secret(variable)? {
-                return self.credential_from(bearer, variable);
+            if let Some(bearer) = environment::credential(variable)? {
+                return self.credential_from(bearer);
             }
         }
         self.stored_session()
@@ -175,23 +174,24 @@ impl Context {
 
     /// Session to use. Ignores API keys.
     pub(crate) fn session(&self) -> Result<ActiveCredential> {
-        match environment::secret(TOKEN)? {
-            Some(bearer) => self.credential_from(bearer, TOKEN),
+        match environment::credential(TOKEN)? {
+            Some(bearer) => self.credential_from(bearer),
             None => self.stored_session(),
         }
     }
 
     /// Token of the platform administrator.
     pub(crate) fn platform_token(&self) -> Result<ActiveCredential> {
-        let bearer = environment::secret(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
-        self.credential_from(bearer, PLATFORM_TOKEN)
+        let bearer = environment::credential(PLATFORM_TOKEN)?.ok_or(ErrorKind::PlatformTokenMissing)?;
+        self.credential_from(bearer)
     }
 
     /// Credential for routes that accept the platform token too. A session or API key of the environment takes
     /// precedence over the platform token, and the platform token over a stored session.
     pub(crate) async fn credential_or_platform_token(&self) -> Result<ActiveCredential> {
-        let has_credential = environment::secret(TOKEN)?.is_some() || environment::secret(API_KEY)?.is_some();
-        if has_credential || environment::secret(PLATFORM_TOKEN)?.is_none() {
+        let has_credential =
+            environment::credential(TOKEN)?.is_some() || environment::credential(API_KEY)?.is_some();
+        if has_credential || environment::credential(PLATFORM_TOKEN)?.is_none() {
             return self.credential();
         }
         // The platform administrator belongs to no tenant, so the request must name one.
@@ -200,10 +200,10 @@ impl Context {
 
     /// A credential of the environment may belong to another tenant than the current context. Its tenant is checked only if
     /// the user named a tenant or a context for this run.
-    fn credential_from(&self, bearer: Secret, variable: &'static str) -> Result<ActiveCredential> {
+    fn credential_from(&self, bearer: Bearer) -> Result<ActiveCredential> {
         let is_named = self.tenant_option().is_some() || self.globals.context.is_some();
         let tenant = if is_named { self.tenant_setting()?.map(|setting| setting.value) } else { None };
-        Ok(ActiveCredential { bearer, variable: Some(variable), user: None, tenant })
+        Ok(ActiveCredential { bearer, user: None, tenant })
     }
 
     fn stored_session(&self) -> Result<ActiveCredential> {
@@ -213,9 +213,9 @@ impl Context {
         let session = stored
             .session(service, &tenant)
             .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
+        let source = CredentialSource::Stored { email: session.email.clone(), tenant: tenant.clone() };
         Ok(ActiveCredential {
-            bearer: session.token.clone(),
-            variable: None,
+            bearer: Bearer { secret: session.token.clone(), source },
             user: Some(session.user_id),
             tenant: Some(tenant),
         })
@@ -224,7 +224,7 @@ impl Context {
 
 /// Error without a stored session. A platform token, if there is one, is not accepted by the command.
 fn not_logged_in(to: &str) -> CliError {
-    let has_platform_token = matches!(environment::secret(PLATFORM_TOKEN), Ok(Some(_)));
+    let has_platform_token = matches!(environment::credential(PLATFORM_TOKEN), Ok(Some(_)));
     let reason =
         if has_platform_token { "this command does not accept the platform token, and you are " } else { "" };
     ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"))

@@ -8,6 +8,7 @@ use clap::builder::Resettable;
 
 use contract::{Secret, TraceContext};
 
+use crate::credential::{Bearer, CredentialSource};
 use crate::error::{ErrorKind, Result};
 
 /// Session token or another bearer credential, for automation.
@@ -32,10 +33,11 @@ pub(crate) fn trace() -> Option<TraceContext> {
     TraceContext::parse(text("TRACEPARENT")?.trim())
 }
 
-/// Secret in the variable, or in the file that `<name>_FILE` names.
-pub(crate) fn secret(name: &str) -> Result<Option<Secret>> {
+/// Credential in the variable, or in the file that `<name>_FILE` names.
+pub(crate) fn credential(name: &'static str) -> Result<Option<Bearer>> {
     if let Some(raw) = text(name) {
-        return Ok(Some(Secret::new(raw.trim())));
+        let source = CredentialSource::Variable { name, file: None };
+        return Ok(Some(Bearer { secret: Secret::new(raw.trim()), source }));
     }
     let file_variable = format!("{name}_FILE");
     let Some(path) = text(&file_variable).map(PathBuf::from) else {
@@ -48,7 +50,10 @@ pub(crate) fn secret(name: &str) -> Result<Option<Secret>> {
     let raw = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
     match raw.trim() {
         "" => Err(invalid("the file is empty".to_owned())),
-        secret => Ok(Some(Secret::new(secret))),
+        secret => {
+            let source = CredentialSource::Variable { name, file: Some(path.clone()) };
+            Ok(Some(Bearer { secret: Secret::new(secret), source }))
+        }
     }
 }
 

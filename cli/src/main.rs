@@ -8,6 +8,7 @@ mod catalog;
 mod commands;
 mod context;
 mod contexts;
+mod credential;
 mod credentials;
 mod endpoint;
 mod environment;

@@ -20,6 +20,8 @@ mod confirmation;
 mod consumers;
 #[path = "binary/contexts.rs"]
 mod contexts;
+#[path = "binary/credentials.rs"]
+mod credentials;
 #[path = "binary/dead_letters.rs"]
 mod dead_letters;
 #[path = "binary/device.rs"]

@@ -6,6 +6,7 @@ use contract::Problem;
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
 
+use crate::credential::CredentialSource;
 use crate::error::{CliError, ErrorKind, Exit, Result};
 
 /// A response of the service or of a proxy in front of it.
@@ -13,6 +14,7 @@ pub(crate) struct ApiResponse {
     status: StatusCode,
     request_id: String,
     retry_after: Option<Duration>,
+    credential: Option<CredentialSource>,
     body: Vec<u8>,
 }
 
@@ -23,7 +25,13 @@ impl ApiResponse {
         retry_after: Option<Duration>,
         body: &[u8],
     ) -> Self {
-        Self { status, request_id: request_id.to_owned(), retry_after, body: body.to_vec() }
+        let request_id = request_id.to_owned();
+        Self { status, request_id, retry_after, credential: None, body: body.to_vec() }
+    }
+
+    /// Sets the credential of the request, which errors name.
+    pub(super) fn sent_with(self, credential: Option<CredentialSource>) -> Self {
+        Self { credential, ..self }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -61,6 +69,10 @@ impl ApiResponse {
         let error = match serde_json::from_slice::<Problem>(&self.body) {
             Ok(problem) => convert(problem),
             Err(_) => self.unknown_error(),
+        };
+        let error = match &self.credential {
+            Some(source) => error.with_credential(source),
+            None => error,
         };
         Err(error.with_request_id(&self.request_id))
     }

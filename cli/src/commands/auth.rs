@@ -63,7 +63,7 @@ impl Command for Logout {
     const SEE_ALSO: Names = &["auth login", "auth switch", "auth sessions revoke"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        let token = context.session()?.bearer;
+        let token = context.session()?.bearer.secret;
         match context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
@@ -201,7 +201,7 @@ impl Command for Status {
 fn environment_credentials() -> Result<Vec<AvailableCredential>> {
     let mut items = Vec::new();
     for source in [TOKEN, API_KEY] {
-        if environment::secret(source)?.is_some() {
+        if environment::credential(source)?.is_some() {
             let current = items.is_empty();
             items.push(AvailableCredential { source, current, ..AvailableCredential::default() });
         }
@@ -253,6 +253,6 @@ impl Command for Token {
     const SEE_ALSO: Names = &["auth login", "auth sessions revoke", "api"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        context.out().print(&SessionToken { token: context.session()?.bearer })
+        context.out().print(&SessionToken { token: context.session()?.bearer.secret })
     }
 }

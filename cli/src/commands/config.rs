@@ -38,6 +38,7 @@ enum Key {
     Tenant,
     CaFile,
     Output,
+    Credential,
 }
 
 impl Key {
@@ -48,6 +49,7 @@ impl Key {
             Self::Tenant => "tenant",
             Self::CaFile => "ca-file",
             Self::Output => "output",
+            Self::Credential => "credential",
         }
     }
 
@@ -64,9 +66,23 @@ impl Key {
                 .ca_file_setting()?
                 .map(|setting| (setting.value.display().to_string(), setting.origin.to_string())),
             Self::Output => Some(shown(&context.output_setting())),
+            Self::Credential => credential_in_use(context)?,
         };
         let (value, origin) = setting.unzip();
         Ok(EffectiveSetting { key: self.name(), value, origin })
+    }
+}
+
+/// Name of the session or API key that commands use, and what provides it.
+fn credential_in_use(context: &Context) -> Result<Option<(String, String)>> {
+    match context.credential() {
+        Ok(credential) => {
+            let source = credential.bearer.source;
+            let origin = if source.variable().is_some() { "environment" } else { "svc auth login" };
+            Ok(Some((source.to_string(), origin.to_owned())))
+        }
+        Err(error) if error.code == ErrorKind::NotLoggedIn.code() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -76,7 +92,7 @@ fn shown<T: ToString>(setting: &Setting<T>) -> (String, String) {
 
 impl ValueEnum for Key {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Context, Self::BaseUrl, Self::Tenant, Self::CaFile, Self::Output]
+        &[Self::Context, Self::BaseUrl, Self::Tenant, Self::CaFile, Self::Output, Self::Credential]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -139,7 +155,8 @@ pub(crate) struct EffectiveSetting {
     key: &'static str,
     /// Value in effect; null without one.
     value: Option<String>,
-    /// What sets the value: an option, a variable, `context NAME`, `current` or `default`.
+    /// What sets the value: an option, a variable, `context NAME`, `current` or `default`. Of a credential: `environment` or
+    /// `svc auth login`.
     origin: Option<String>,
 }
 
@@ -258,7 +275,7 @@ impl CommandOutput for EffectiveSetting {
 impl Command for Get {
     type Output = EffectiveSetting;
 
-    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const REQUIRES: Requirement = Requirement::CredentialsFile;
     const EXAMPLES: Examples = &[("Print the base URL that commands use", "svc config get base-url")];
     const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline. Prints nothing if the setting has no value.";

@@ -100,7 +100,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::InsufficientScope => {
             "Set SVC_API_KEY to a key with the scope that the message names. An administrator creates it: `svc api-keys create --scope`."
         }
-        P::TenantMismatch => "Change or omit --tenant (SVC_TENANT), or use a credential of that tenant.",
+        P::TenantMismatch => {
+            "Change or omit --tenant (SVC_TENANT) and --context (SVC_CONTEXT), or use a credential of that tenant."
+        }
         P::SourceNotAllowed => {
             "Set SVC_API_KEY to a key that allows the source. An administrator creates it: `svc api-keys create --source-id`."
         }

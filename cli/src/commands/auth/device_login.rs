@@ -130,7 +130,7 @@ async fn offer_browser(context: &Context, codes: &DeviceCodes) -> Result<IssuedS
 /// E-mail address of the user, or the user id if the request fails: the session is valid without it.
 async fn email_of(api: &Api, session: &IssuedSession) -> String {
     let request = async {
-        let call = api.call(&routes::GET_USER, &[&session.user_id]).bearer(&session.session_id)?;
+        let call = api.call(&routes::GET_USER, &[&session.user_id]).token(&session.session_id)?;
         call.fetch::<User>().await
     };
     request.await.map_or_else(|_| session.user_id.to_string(), |user| user.email)

@@ -174,12 +174,12 @@ fn parse_session(text: &str) -> Result<SessionRef> {
 
 /// Removes the stored session if it is no longer valid. Only the service knows whether the revoked id was its id.
 async fn remove_if_revoked(api: &Api, credential: &ActiveCredential) -> Result<bool> {
-    if credential.variable.is_some() {
+    if credential.bearer.source.variable().is_some() {
         return Ok(false);
     }
     match api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.execute().await {
         Err(error) if error.exit == Exit::Authentication => {
-            Credentials::update(|all| all.remove(&credential.bearer))
+            Credentials::update(|all| all.remove(&credential.bearer.secret))
         }
         // The session is active, or its state is unknown.
         _ => Ok(false),

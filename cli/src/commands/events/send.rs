@@ -14,7 +14,7 @@ use super::input::InputSource;
 use super::rejects::{RejectLog, RejectedLine, error_code, error_message, local_kind};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, schema_of};
 use crate::commands::Command;
-use crate::context::Context;
+use crate::context::{ActiveCredential, Context};
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
 use crate::input::run_blocking;
 use crate::output::{CommandOutput, Table, text};
@@ -98,7 +98,9 @@ impl Command for Send {
     const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
 
     async fn run(self, context: &Context) -> Result<()> {
-        let transport = transport(context)?;
+        let credential = context.credential()?;
+        let source_of_credential = credential.bearer.source.clone();
+        let transport = transport(context, credential)?;
         let has_rejects_file = self.rejects.is_some();
         let rejects = RejectLog::create(self.rejects.as_deref(), &self.file, context.out())?;
         let limits = BatchLimits { batch_size: self.batch_size, concurrency: self.concurrency };
@@ -116,14 +118,13 @@ impl Command for Send {
         if summary.total > 0 {
             context.out().print(&summary)?;
         }
-        exit_result(&result, has_rejects_file)
+        exit_result(&result, has_rejects_file).map_err(|error| error.with_credential(&source_of_credential))
     }
 }
 
-fn transport(context: &Context) -> Result<HttpTransport> {
-    let credential = context.credential()?;
+fn transport(context: &Context, credential: ActiveCredential) -> Result<HttpTransport> {
     let mut transport = HttpTransport::new(HttpTransportConfig {
-        api_key: Some(credential.bearer),
+        api_key: Some(credential.bearer.secret),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
     });

@@ -1,0 +1,119 @@
+//! The credential of a command and where it comes from. Errors name it, so that the right one is replaced.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use contract::{ProblemKind, Secret};
+use tenancy::TenantId;
+
+use crate::environment::{API_KEY, PLATFORM_TOKEN};
+use crate::error::CliError;
+
+/// A bearer credential.
+#[derive(Clone, Debug)]
+pub(crate) struct Bearer {
+    pub(crate) secret: Secret,
+    pub(crate) source: CredentialSource,
+}
+
+/// Where a credential comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CredentialSource {
+    /// An environment variable, or the file that `<name>_FILE` names.
+    Variable { name: &'static str, file: Option<PathBuf> },
+    /// A stored session.
+    Stored { email: String, tenant: TenantId },
+}
+
+impl CredentialSource {
+    /// Name of the variable without `_FILE`; `None` for a stored session.
+    pub(crate) fn variable(&self) -> Option<&'static str> {
+        match self {
+            Self::Variable { name, .. } => Some(name),
+            Self::Stored { .. } => None,
+        }
+    }
+
+    /// What to do if the service does not accept the credential any more.
+    fn replacement(&self) -> String {
+        let variable = self.variable_in_use();
+        match self {
+            Self::Stored { email, tenant } => {
+                format!("Log in again: `svc auth login --email {email} --tenant {tenant}`.")
+            }
+            Self::Variable { name: API_KEY, .. } => format!(
+                "Replace the key in {variable} by an active one; an administrator creates it: `svc api-keys create`. Or \
+                 unset {variable} to use the stored login."
+            ),
+            Self::Variable { name: PLATFORM_TOKEN, .. } => {
+                format!("Replace the token in {variable} by the current platform token of the service.")
+            }
+            Self::Variable { .. } => format!(
+                "Replace the token in {variable} by that of an active session, or unset {variable} to use the stored \
+                 login."
+            ),
+        }
+    }
+
+    fn variable_in_use(&self) -> String {
+        match self {
+            Self::Variable { name, file } => format!("{name}{}", if file.is_some() { "_FILE" } else { "" }),
+            Self::Stored { .. } => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for CredentialSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable { file: Some(file), .. } => {
+                write!(f, "{} ({})", self.variable_in_use(), file.display())
+            }
+            Self::Variable { name, .. } => f.write_str(name),
+            Self::Stored { email, tenant } => {
+                write!(f, "the session of {email} in tenant {tenant}, stored by `svc auth login`")
+            }
+        }
+    }
+}
+
+impl CliError {
+    /// Names the credential if the service rejected it or its permissions.
+    pub(crate) fn with_credential(mut self, source: &CredentialSource) -> Self {
+        let Some(kind) = ProblemKind::from_code(&self.code) else { return self };
+        match (kind, source.variable()) {
+            (ProblemKind::CredentialInvalid, _) => self.remediation = source.replacement(),
+            (ProblemKind::ReauthenticationRequired, Some(_)) => {
+                let variable = source.variable_in_use();
+                self.remediation = format!(
+                    "Unset {variable}, run `svc auth login` with the password, then run the command again."
+                );
+            }
+            _ if matches!(kind.status(), 403) => {}
+            _ => return self,
+        }
+        self.message = format!("{}\n  credential: {source}", self.message);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn only_errors_of_the_credential_name_it() {
+        let source = CredentialSource::Variable { name: API_KEY, file: Some("key.txt".into()) };
+        let named = |code: &str| {
+            let error = CliError { code: code.to_owned(), ..ErrorKind::Defect.with_message("failed") };
+            error.with_credential(&source).message.contains("\n  credential: SVC_API_KEY_FILE (key.txt)")
+        };
+        for kind in ProblemKind::ALL {
+            let expected = kind.status() == 403 || *kind == ProblemKind::CredentialInvalid;
+            let reauthentication = *kind == ProblemKind::ReauthenticationRequired;
+            assert_eq!(named(kind.code()), expected || reauthentication, "{}", kind.code());
+        }
+        assert!(!named("unreachable"));
+    }
+}
