@@ -15,7 +15,7 @@ pub struct Svc {
     home: TempDir,
     base_url: String,
     tenant: String,
-    api_key: Option<String>,
+    variables: Vec<(String, String)>,
 }
 
 /// The result of a command.
@@ -37,14 +37,28 @@ impl Svc {
             home: tempfile::Builder::new().prefix("svc-e2e-home-").tempdir().unwrap(),
             base_url: base_url.to_owned(),
             tenant: tenant.to_owned(),
-            api_key: None,
+            variables: Vec::new(),
         }
     }
 
     /// Adds `SVC_API_KEY`.
     #[must_use]
     pub fn with_api_key(self, key: &str) -> Self {
-        Self { api_key: Some(key.to_owned()), ..self }
+        self.with_variable("SVC_API_KEY", key)
+    }
+
+    /// Adds an environment variable.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Writes a file into the directory in which commands run.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.home.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
     }
 
     /// Starts a command that waits for another user. It stops with the test.
@@ -52,7 +66,7 @@ impl Svc {
         let mut command = Command::new(&self.program);
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
         command.env("SVC_BASE_URL", &self.base_url).env("SVC_TENANT", &self.tenant);
-        command.envs(self.api_key.iter().map(|key| ("SVC_API_KEY", key)));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command.spawn().unwrap()
     }

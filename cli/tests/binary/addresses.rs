@@ -65,7 +65,7 @@ fn run(stub: &Stub, arguments: &[&str]) -> CommandResult {
 }
 
 /// Commands with the place of the object, and the last request if the object is Bob's.
-const COMMANDS: [(&[&str], &str); 7] = [
+const COMMANDS: [(&[&str], &str); 8] = [
     (&["users", "get"], "GET /api/v1/users/"),
     (&["users", "disable"], "PATCH /api/v1/users/"),
     (&["users", "enable"], "PATCH /api/v1/users/"),
@@ -73,6 +73,7 @@ const COMMANDS: [(&[&str], &str); 7] = [
     (&["invites", "revoke"], "DELETE /api/v1/users/invites/"),
     (&["api-keys", "revoke"], "DELETE /api/v1/api-keys/"),
     (&["users", "set-role"], "PATCH /api/v1/users/"),
+    (&["auth", "sessions", "list", "--user-id"], "GET /api/v1/auth/sessions"),
 ];
 
 #[test]
@@ -126,7 +127,8 @@ fn part_without_an_object_is_not_found() {
 
 #[test]
 fn users_are_found_by_e_mail_address() {
-    for command in [&["users", "get"][..], &["users", "disable"]] {
+    for command in [&["users", "get"][..], &["users", "disable"], &["auth", "sessions", "list", "--user-id"]]
+    {
         let stub = Stub::new(service);
         let result = run(&stub, &[command, &["bob@acme.example"]].concat());
         assert_eq!(result.code, Some(0), "{result:?}");

@@ -5,8 +5,9 @@ use contract::session::Session;
 use contract::{Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tenancy::{SessionId, UserId};
+use tenancy::SessionId;
 
+use crate::address::UserRef;
 use crate::api::Api;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
@@ -51,9 +52,9 @@ impl CommandOutput for RevokedSession {
 /// an administrator.
 #[derive(Args)]
 pub(crate) struct List {
-    /// User id [default: your own].
-    #[arg(long, value_name = "UUID")]
-    user_id: Option<UserId>,
+    /// User, by e-mail address or id [default: yourself].
+    #[arg(long, value_name = "USER")]
+    user_id: Option<UserRef>,
 }
 
 /// JSON output has all fields.
@@ -79,13 +80,13 @@ impl Command for List {
     type Output = ItemList<Session>;
 
     const REQUIRES: Requirement = Requirement::Session;
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_SESSIONS]);
-    const ERRORS: Errors = &[ErrorKind::InputInvalid];
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_SESSIONS, &routes::LIST_USERS]);
+    const ERRORS: Errors = &[ErrorKind::AmbiguousId, ErrorKind::InputInvalid];
     const EXAMPLES: Examples = &[
         ("List your own sessions", "svc auth sessions list"),
         (
             "List sessions of another user as an administrator",
-            "svc auth sessions list --user-id 01890a5d-ac96-774b-bcce-b302099a8057",
+            "svc auth sessions list --user-id bob@acme.example",
         ),
     ];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist or belongs to \
@@ -95,7 +96,7 @@ impl Command for List {
     async fn run(self, context: &Context) -> Result<()> {
         let (credential, api) = (context.session()?, context.api()?);
         let user = match self.user_id {
-            Some(user) => user,
+            Some(user) => user.id(&api, &credential).await?,
             None => credential.owner(&api).await?.user,
         };
         let items: Vec<Session> = api
