@@ -3,6 +3,7 @@
 
 use contract::paths::Upstream;
 use e2e::{ApiUser, EventStream, Producers, Service, Services, api_client, expect_rejected_events};
+use reqwest::Method;
 use serde_json::json;
 use testkit::{Client, NatsCluster, wait_until};
 
@@ -142,4 +143,26 @@ async fn no_event_of_an_atomic_batch_is_lost_or_stored_twice_with_an_isolated_or
     let mut producers = system.isolate_the_leader().await;
     system.kill_the_leader(&mut producers).await;
     system.stop_and_check(producers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_read_through_another_node_while_one_is_isolated() {
+    let system = System::start("standard", "").await;
+    let client = system.client(&system.ingest);
+    // The node that ingest reads from is not known.
+    for isolated in 0..3 {
+        system.services.nats.isolate(isolated);
+        let other = NatsCluster::others(isolated).next().unwrap();
+        wait_until("the majority has a leader", async || {
+            system.services.nats.leader(STREAM, other).await.filter(|elected| *elected != isolated)
+        })
+        .await;
+        wait_until("events can be read", async || {
+            let response = client.request(Method::GET, "/events/stream").send().await;
+            response.is_ok_and(|response| response.status() == 200).then_some(())
+        })
+        .await;
+        system.services.nats.heal();
+        system.services.nats.wait_until_healthy().await;
+    }
 }

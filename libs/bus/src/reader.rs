@@ -10,6 +10,7 @@ mod filter;
 mod position;
 mod state;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -19,6 +20,7 @@ use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
 use service::Tasks;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::connect::{self, Config, ConnectError};
 use crate::streams::EventStreams;
@@ -31,6 +33,8 @@ pub use position::{InvalidPosition, Position};
 
 /// Memory that one read can hold: the reply to one request, and the event that is being sent.
 pub const READ_BYTES: usize = 640 * 1024;
+/// Minimum interval of new connections while a stream does not answer.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads events over one connection to the broker. Clones share it.
 #[derive(Clone)]
@@ -39,6 +43,7 @@ pub struct EventReader {
     context: jetstream::Context,
     /// Changes when the connection breaks.
     disconnects: watch::Receiver<()>,
+    reconnected_at: Arc<Mutex<Instant>>,
     streams: EventStreams,
     idle_interval: Duration,
     tasks: Tasks,
@@ -115,7 +120,16 @@ impl EventReader {
             .connect(servers)
             .await?;
         let context = jetstream::new(client.clone());
-        Ok(Self { client, context, disconnects, streams, idle_interval, tasks: tasks.clone() })
+        let reconnected_at = Arc::new(Mutex::new(Instant::now()));
+        Ok(Self {
+            client,
+            context,
+            disconnects,
+            reconnected_at,
+            streams,
+            idle_interval,
+            tasks: tasks.clone(),
+        })
     }
 
     /// Starts a read. Its first item is [`ReadItem::Gap`] if events after the start are not stored any more. Without `follow`,
@@ -134,7 +148,11 @@ impl EventReader {
         let streams: Vec<_> = self.streams.with_ranges().collect();
         let mut states = Vec::new();
         for (stream, _) in &streams {
-            states.push(StreamState::of(&self.context, stream).await?);
+            let state = StreamState::of(&self.context, stream).await;
+            if state.is_err() {
+                self.try_another_server().await;
+            }
+            states.push(state?);
         }
         let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
         let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);
@@ -154,6 +172,19 @@ impl EventReader {
         }
         let first = Some(if has_gap { ReadItem::Gap } else { ReadItem::Idle });
         Ok(EventRead { position: Position { tag, sequences }, first, cursors, disconnects })
+    }
+
+    /// Connects again, because the server can be cut off from the leaders of the streams, and another one not. This ends all reads.
+    async fn try_another_server(&self) {
+        {
+            let mut reconnected_at = self.reconnected_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if reconnected_at.elapsed() < RECONNECT_INTERVAL {
+                return;
+            }
+            *reconnected_at = Instant::now();
+        }
+        // Fails only if the client has stopped.
+        let _ = self.client.force_reconnect().await;
     }
 }
 
