@@ -143,7 +143,7 @@ impl Column {
         text
     }
 
-    /// Whether the column stands for omitted ones.
+    /// Whether the column represents omitted ones.
     fn is_marker(&self) -> bool {
         self.cells.first().is_some_and(|heading| heading == CUT)
     }

@@ -29,6 +29,9 @@ fn service(request: &StubRequest) -> (u16, String) {
                 request.json()["sequences"].as_array().unwrap().iter().cloned().partition(|n| n == 7);
             (200, json!({ "replayed": replayed, "skipped": skipped }).to_string())
         }
+        "POST /api/v1/consumers/archive/dead-letters/delete" => {
+            (200, json!({ "deleted": request.json()["sequences"], "skipped": [] }).to_string())
+        }
         _ => problem(contract::ProblemKind::NotFound),
     }
 }
@@ -72,6 +75,20 @@ fn replay_of_all_asks_for_confirmation_and_sends_parts_of_100() {
     let sent = requests.iter().filter(|request| request.line.starts_with("POST"));
     let counts: Vec<_> = sent.map(|request| request.json()["sequences"].as_array().unwrap().len()).collect();
     assert_eq!(counts, [100, 50]);
+}
+
+#[test]
+fn delete_removes_the_given_numbers_and_asks_before_it_removes_all() {
+    let stub = Stub::new(service);
+    let result = client(&stub).run(&["events", "dlq", "delete", "archive", "3", "--output", "json"]).json();
+    assert_valid_output("events dlq delete", &result);
+    assert_eq!(result, json!({ "deleted": [3], "skipped": [] }));
+    let arguments = ["events", "dlq", "delete", "archive", "--all"];
+    let sent = stub.requests().len();
+    assert_eq!(client(&stub).run(&arguments).code, Some(12));
+    assert!(stub.request_lines()[sent..].iter().all(|line| line.starts_with("GET")));
+    let run = client(&stub).run(&[&arguments[..], &["--yes"]].concat());
+    assert!(run.stdout.contains("deleted  150"), "{}", run.stdout);
 }
 
 #[test]

@@ -96,6 +96,15 @@ impl DeadLetters {
         }
     }
 
+    /// Returns the dead letter of a consumer with this number.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub async fn get(&self, consumer: &str, sequence: u64) -> Result<Option<DeadLetter>, DeadLetterError> {
+        let found = self.first_from(consumer, sequence).await?;
+        Ok(found.filter(|letter| letter.sequence == sequence))
+    }
+
     /// Deletes a dead letter.
     ///
     /// # Errors

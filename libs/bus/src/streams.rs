@@ -27,6 +27,8 @@ const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 const SIDE_STREAM_FRACTION: u64 = 8;
 /// The maximum size of `AUDIT_ANONYMOUS` is this fraction of the size for events.
 const ANONYMOUS_AUDIT_FRACTION: u64 = 64;
+/// Maximum number of dead letters of a tenant and consumer: more than an administrator reads, and a fraction of the stream.
+const MAX_DEAD_LETTERS: i64 = 10_000;
 /// Allowance for headers in the maximum message size.
 const HEADER_ALLOWANCE: usize = 16 * 1024;
 
@@ -131,11 +133,12 @@ impl Profile {
         let mut anonymous = side(ANONYMOUS_AUDIT_STREAM, "audit.anonymous.v1.>", 7 * DAY, anonymous_bytes);
         // Unauthenticated clients cause these events, so the newest replace the oldest.
         anonymous.0.discard = DiscardPolicy::Old;
-        let mut definitions = vec![
-            side(AUDIT_STREAM, "audit.v1.>", self.audit_max_age, side_bytes),
-            anonymous,
-            side(DEAD_LETTER_STREAM, "udm.dlq.v1.>", self.dead_letter_max_age, side_bytes),
-        ];
+        let mut dead_letters = side(DEAD_LETTER_STREAM, "udm.dlq.v1.>", self.dead_letter_max_age, side_bytes);
+        // A subject is that of a tenant and consumer. One that exceeds the limit waits instead of filling the stream for all.
+        dead_letters.0.max_messages_per_subject = MAX_DEAD_LETTERS;
+        dead_letters.0.discard_new_per_subject = true;
+        let mut definitions =
+            vec![side(AUDIT_STREAM, "audit.v1.>", self.audit_max_age, side_bytes), anonymous, dead_letters];
         let max_bytes = self.max_bytes / u64::from(self.streams.0);
         for range in self.streams.ranges() {
             let (name, subjects) = (self.streams.name(&range), self.streams.subjects(range));

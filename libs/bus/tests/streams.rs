@@ -7,6 +7,8 @@ use async_nats::jetstream::{
     stream::{Compression, Config, DiscardPolicy},
 };
 use bus::{EventStreams, Profile, StreamError, ensure, verify};
+use bytes::Bytes;
+use futures::future::try_join_all;
 use testkit::nats::NatsServer;
 
 const PROFILE: Profile = Profile::single_server(1 << 30);
@@ -52,6 +54,7 @@ async fn each_of_the_four_streams_is_verified() -> anyhow::Result<()> {
             DiscardPolicy::New => DiscardPolicy::Old,
             DiscardPolicy::Old => DiscardPolicy::New,
         };
+        changed.discard_new_per_subject = false;
         context.update_stream(&changed).await?;
         for result in [verify(&context, &PROFILE).await, ensure(&context, &PROFILE).await] {
             let error = result.unwrap_err().to_string();
@@ -135,6 +138,39 @@ async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() ->
     assert_eq!((kept.duplicate_window, kept.max_message_size), (Duration::from_mins(5), -1));
     ensure(&context, &PROFILE).await?;
     assert_ne!(config(&context, "UDM").await?.compression, Some(Compression::S2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_consumer_with_10000_dead_letters_of_a_tenant_can_store_no_more_and_others_can()
+-> anyhow::Result<()> {
+    let (_server, context) = broker().await?;
+    let without_limit = Config {
+        max_messages_per_subject: -1,
+        discard_new_per_subject: false,
+        ..created(&context, "UDM_DLQ").await?
+    };
+    context.update_stream(&without_limit).await?;
+    ensure(&context, &PROFILE).await?;
+    for _ in 0..10 {
+        let stored = (0..1_000).map(|_| publish(&context, "udm.dlq.v1.acme.archive"));
+        try_join_all(stored).await?;
+    }
+    publish(&context, "udm.dlq.v1.acme.archive").await.unwrap_err();
+    publish(&context, "udm.dlq.v1.acme.search").await?;
+    publish(&context, "udm.dlq.v1.globex.archive").await?;
+    Ok(())
+}
+
+/// Creates all streams and returns the configuration of one.
+async fn created(context: &jetstream::Context, stream: &str) -> anyhow::Result<Config> {
+    ensure(context, &PROFILE).await?;
+    config(context, stream).await
+}
+
+#[expect(clippy::disallowed_methods, reason = "publishes to any stream")]
+async fn publish(context: &jetstream::Context, subject: &'static str) -> anyhow::Result<()> {
+    context.publish(subject, Bytes::new()).await?.await?;
     Ok(())
 }
 

@@ -164,7 +164,7 @@ pub struct NatsPermissions {
 }
 
 /// Maximum number of dead letters that one request replays.
-pub const MAX_REPLAY: usize = 100;
+pub const MAX_DEAD_LETTER_SEQUENCES: usize = 100;
 
 /// An event that a consumer could not handle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -199,12 +199,12 @@ pub struct DeadLetter {
     pub event: Value,
 }
 
-/// Request body of `POST /consumers/{consumer_name}/dead-letters/replay`.
+/// Request body of `POST /consumers/{consumer_name}/dead-letters/replay` and `.../delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(example = json!({ "sequences": [17, 18] }))]
-pub struct ReplayDeadLetters {
+pub struct DeadLetterSequences {
     /// Numbers of the dead letters, 1 to 100.
-    #[schemars(length(min = 1, max = MAX_REPLAY))]
+    #[schemars(length(min = 1, max = MAX_DEAD_LETTER_SEQUENCES))]
     pub sequences: Vec<u64>,
 }
 
@@ -215,6 +215,16 @@ pub struct ReplayedDeadLetters {
     /// Dead letters that were stored as events again, and deleted.
     pub replayed: Vec<u64>,
     /// Numbers that are no dead letter of the consumer, or of one that does not match its event. They are unchanged.
+    pub skipped: Vec<u64>,
+}
+
+/// Response of `POST /consumers/{consumer_name}/dead-letters/delete`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({ "deleted": [17], "skipped": [18] }))]
+pub struct DeletedDeadLetters {
+    /// Dead letters that were deleted.
+    pub deleted: Vec<u64>,
+    /// Numbers that are no dead letter of the consumer.
     pub skipped: Vec<u64>,
 }
 

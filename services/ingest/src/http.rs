@@ -44,6 +44,7 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::DELETE_CONSUMER, consumers::delete)
         .on(&routes::LIST_DEAD_LETTERS, consumers::list_dead_letters)
         .on(&routes::REPLAY_DEAD_LETTERS, consumers::replay_dead_letters)
+        .on(&routes::DELETE_DEAD_LETTERS, consumers::delete_dead_letters)
         .with_state(app);
     failed_credentials.wrap(router)
 }

@@ -56,7 +56,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "create_api_key" => with(json!({ "name": "created by a case" })),
         "create_tenant" => with(json!({ "tenant_id": "t-{new}", "display_name": "created by a case" })),
         "create_consumer" => with(json!({ "name": "c-{new}" })),
-        "replay_dead_letters" => with(json!({ "sequences": [1] })),
+        "replay_dead_letters" | "delete_dead_letters" => with(json!({ "sequences": [1] })),
         // Absent fields are unchanged.
         "start_device" | "update_tenant" | "update_user" => with(json!({})),
         // Otherwise the response does not end.

@@ -1,9 +1,13 @@
 //! `svc events dlq`: dead letters of consumers, for the platform administrator.
 
 use clap::Args;
-use contract::consumers::{ConsumerName, DeadLetter, MAX_REPLAY, ReplayDeadLetters, ReplayedDeadLetters};
-use contract::routes;
+use contract::consumers::{
+    ConsumerName, DeadLetter, DeadLetterSequences, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES,
+    ReplayedDeadLetters,
+};
+use contract::routes::{self, Route};
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Paging;
@@ -18,6 +22,7 @@ group!(
     DeadLetters {
         List(List),
         Replay(Replay),
+        Delete(Delete),
     }
 );
 
@@ -65,7 +70,7 @@ impl Command for List {
         event id, type, reason, attempts and event. Exit status 3 means that the consumer \
         does not exist and has no dead letters. Dead letters are deleted after \
         SVC_DLQ_MAX_AGE, 14 days by default.";
-    const SEE_ALSO: Names = &["events dlq replay", "consumers list"];
+    const SEE_ALSO: Names = &["events dlq replay", "events dlq delete", "consumers list"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
@@ -78,19 +83,16 @@ impl Command for List {
     }
 }
 
-/// Send dead letters to their consumer again.
-///
-/// Correct the consumer first. Each event is stored again as a new message, and its dead letter is deleted. Other consumers
-/// receive it again too. With --all, asks for confirmation.
+/// A consumer and some or all of its dead letters.
 #[derive(Args)]
-pub(crate) struct Replay {
+struct Selection {
     /// Name of the consumer.
     #[arg(value_name = "CONSUMER")]
     consumer: ConsumerName,
     /// Numbers of the dead letters, as `svc events dlq list` prints them.
     #[arg(value_name = "SEQUENCE", required_unless_present = "all")]
     sequences: Vec<u64>,
-    /// Replay all dead letters that the consumer has now.
+    /// All dead letters that the consumer has now.
     #[arg(long, conflicts_with = "sequences")]
     all: bool,
 }
@@ -101,8 +103,85 @@ struct Number {
     sequence: u64,
 }
 
+/// Result of a request for some dead letters.
+trait Handled: DeserializeOwned {
+    /// Numbers that were handled, and numbers that were skipped.
+    fn into_parts(self) -> (Vec<u64>, Vec<u64>);
+}
+
+impl Handled for ReplayedDeadLetters {
+    fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
+        (self.replayed, self.skipped)
+    }
+}
+
+impl Handled for DeletedDeadLetters {
+    fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
+        (self.deleted, self.skipped)
+    }
+}
+
+impl Selection {
+    /// Sends the numbers to the route, in parts. Asks for confirmation if all dead letters are selected. Returns the numbers that
+    /// were handled and skipped.
+    async fn send<T: Handled>(
+        self,
+        context: &Context,
+        route: &Route,
+        question: impl FnOnce(usize, &ConsumerName) -> String,
+    ) -> Result<(Vec<u64>, Vec<u64>)> {
+        let credential = context.platform_token()?;
+        let api = context.api()?;
+        let sequences = if self.all {
+            let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
+            let letters: Vec<Number> = api.list_all(&path, |call| call.bearer(&credential.bearer)).await?;
+            let sequences: Vec<_> = letters.into_iter().map(|letter| letter.sequence).collect();
+            if !sequences.is_empty() {
+                context.prompt().confirm(&question(sequences.len(), &self.consumer)).await?;
+            }
+            sequences
+        } else {
+            self.sequences
+        };
+        let (mut handled, mut skipped) = (Vec::new(), Vec::new());
+        for part in sequences.chunks(MAX_DEAD_LETTER_SEQUENCES) {
+            let request = DeadLetterSequences { sequences: part.to_vec() };
+            let call = api.call(route, &[&self.consumer]).bearer(&credential.bearer)?;
+            let (done, unknown) = call.json(&request)?.fetch::<T>().await?.into_parts();
+            handled.extend(done);
+            skipped.extend(unknown);
+            if sequences.len() > MAX_DEAD_LETTER_SEQUENCES {
+                let count = handled.len() + skipped.len();
+                context.out().notice(&format!("{count} of {} dead letters", sequences.len()));
+            }
+        }
+        if !skipped.is_empty() {
+            context.out().warn(&format!("{} numbers are no dead letter of this consumer", skipped.len()));
+        }
+        Ok((handled, skipped))
+    }
+}
+
+/// Cells of the table: the number of handled dead letters, and the skipped numbers.
+fn table(handled: &'static str, numbers: &[u64], skipped: &[u64]) -> Table {
+    Table::fields([
+        (handled, Some(text(numbers.len()))),
+        ("skipped", Some(text(skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
+    ])
+}
+
+/// Send dead letters to their consumer again.
+///
+/// Correct the consumer first. Each event is stored again as a new message, and its dead letter is deleted. Other consumers
+/// receive it again too. With --all, asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    selection: Selection,
+}
+
 /// Result of a replay.
-#[derive(Default, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ReplayResult {
     /// Dead letters that were sent again and deleted.
     replayed: Vec<u64>,
@@ -112,10 +191,7 @@ pub(crate) struct ReplayResult {
 
 impl CommandOutput for ReplayResult {
     fn table(&self) -> Table {
-        Table::fields([
-            ("replayed", Some(text(self.replayed.len()))),
-            ("skipped", Some(text(self.skipped.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
-        ])
+        table("replayed", &self.replayed, &self.skipped)
     }
 }
 
@@ -131,41 +207,60 @@ impl Command for Replay {
     ];
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. --all requires --yes without \
         a terminal. A repeated command skips replayed numbers. An event that fails again becomes a new dead letter.";
-    const SEE_ALSO: Names = &["events dlq list", "consumers list"];
+    const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "consumers list"];
 
     async fn run(self, context: &Context) -> Result<()> {
-        let credential = context.platform_token()?;
-        let api = context.api()?;
-        let sequences = if self.all {
-            let path = routes::LIST_DEAD_LETTERS.path_with(&[&self.consumer]);
-            let letters: Vec<Number> = api.list_all(&path, |call| call.bearer(&credential.bearer)).await?;
-            let sequences: Vec<_> = letters.into_iter().map(|letter| letter.sequence).collect();
-            if !sequences.is_empty() {
-                let question = format!("Send {} events to {} again?", sequences.len(), self.consumer);
-                context.prompt().confirm(&question).await?;
-            }
-            sequences
-        } else {
-            self.sequences
-        };
-        let mut result = ReplayResult::default();
-        for part in sequences.chunks(MAX_REPLAY) {
-            let request = ReplayDeadLetters { sequences: part.to_vec() };
-            let call =
-                api.call(&routes::REPLAY_DEAD_LETTERS, &[&self.consumer]).bearer(&credential.bearer)?;
-            let done: ReplayedDeadLetters = call.json(&request)?.fetch().await?;
-            result.replayed.extend(done.replayed);
-            result.skipped.extend(done.skipped);
-            if sequences.len() > MAX_REPLAY {
-                let count = result.replayed.len() + result.skipped.len();
-                context.out().notice(&format!("{count} of {} dead letters", sequences.len()));
-            }
-        }
-        if !result.skipped.is_empty() {
-            context
-                .out()
-                .warn(&format!("{} numbers are no dead letter of this consumer", result.skipped.len()));
-        }
-        context.out().print(&result)
+        let question = |count, consumer: &ConsumerName| format!("Send {count} events to {consumer} again?");
+        let route = &routes::REPLAY_DEAD_LETTERS;
+        let (replayed, skipped) =
+            self.selection.send::<ReplayedDeadLetters>(context, route, question).await?;
+        context.out().print(&ReplayResult { replayed, skipped })
+    }
+}
+
+/// Delete dead letters.
+///
+/// The consumer does not get their events any more. The events themselves remain in the stream until their retention ends. With
+/// --all, asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Result of a deletion.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeleteResult {
+    /// Dead letters that were deleted.
+    deleted: Vec<u64>,
+    /// Numbers that are no dead letter of the consumer.
+    skipped: Vec<u64>,
+}
+
+impl CommandOutput for DeleteResult {
+    fn table(&self) -> Table {
+        table("deleted", &self.deleted, &self.skipped)
+    }
+}
+
+impl Command for Delete {
+    type Output = DeleteResult;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_DEAD_LETTERS, &routes::DELETE_DEAD_LETTERS]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Delete two dead letters", "svc events dlq delete archive 17 18"),
+        ("Delete all dead letters in a script", "svc events dlq delete archive --all --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. --all requires --yes without \
+        a terminal. Save the events first: svc events dlq list CONSUMER --all --output ndjson.";
+    const SEE_ALSO: Names = &["events dlq list", "events dlq replay"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let question = |count, consumer: &ConsumerName| format!("Delete {count} dead letters of {consumer}?");
+        let route = &routes::DELETE_DEAD_LETTERS;
+        let (deleted, skipped) = self.selection.send::<DeletedDeadLetters>(context, route, question).await?;
+        context.out().print(&DeleteResult { deleted, skipped })
     }
 }

@@ -13,7 +13,7 @@ use super::{EventStreams, Profile, StreamDefinition};
 use crate::subject::EventSubject;
 
 /// The settings that `ensure` changes.
-const UPDATED_SETTINGS: [&str; 7] = [
+const UPDATED_SETTINGS: [&str; 9] = [
     "max_age",
     "max_bytes",
     "compression",
@@ -21,6 +21,8 @@ const UPDATED_SETTINGS: [&str; 7] = [
     "duplicate_window",
     "max_msg_size",
     "allow_atomic",
+    "max_msgs_per_subject",
+    "discard_new_per_subject",
 ];
 
 /// A stream cannot be used.
@@ -99,7 +101,7 @@ pub async fn verify(context: &Context, profile: &Profile) -> Result<(), StreamEr
 }
 
 /// Creates missing streams, and updates retention, size and compression of existing ones. Also raises the number of replicas, the
-/// duplicate window and the maximum message size. Other settings are never changed. Requires nats-server 2.12 or newer.
+/// duplicate window and the maximum message size, and sets the limit of dead letters. Other settings are never changed. Requires nats-server 2.12 or newer.
 ///
 /// # Errors
 /// The first stream that cannot be used.
@@ -245,6 +247,10 @@ impl StreamDefinition {
             updated.max_message_size = expected.max_message_size;
         }
         updated.allow_atomic_publish |= expected.allow_atomic_publish;
+        if expected.discard_new_per_subject {
+            updated.max_messages_per_subject = expected.max_messages_per_subject;
+            updated.discard_new_per_subject = true;
+        }
         updated
     }
 
@@ -271,6 +277,11 @@ impl StreamDefinition {
             "max_msgs_per_subject",
             &expected.max_messages_per_subject,
             &found.max_messages_per_subject,
+        );
+        list.compare(
+            "discard_new_per_subject",
+            &expected.discard_new_per_subject,
+            &found.discard_new_per_subject,
         );
         list.compare("no_ack", &false, &found.no_ack);
         list.compare("sealed", &false, &found.sealed);

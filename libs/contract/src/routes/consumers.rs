@@ -1,7 +1,9 @@
 //! Durable consumers of the event stream, managed by the platform administrator.
 
 use super::{Access, PAGING, RateLimit, Route, RouteResponse, routes};
-use crate::consumers::{Consumer, CreateConsumer, DeadLetter, ReplayDeadLetters, ReplayedDeadLetters};
+use crate::consumers::{
+    Consumer, CreateConsumer, DeadLetter, DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters,
+};
 use crate::{Page, ProblemKind};
 
 const PLATFORM_ADMIN: &[Access] = &[Access::PlatformAdmin];
@@ -58,6 +60,15 @@ routes! {
     REPLAY_DEAD_LETTERS = Route::post("/consumers/{consumer_name}/dead-letters/replay")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
-        .json::<ReplayDeadLetters>()
+        .json::<DeadLetterSequences>()
         .responses(&[RouteResponse::json::<ReplayedDeadLetters>(200, "The replayed and the skipped dead letters.")]);
+
+    /// Delete dead letters
+    ///
+    /// The events themselves remain until their retention ends.
+    DELETE_DEAD_LETTERS = Route::post("/consumers/{consumer_name}/dead-letters/delete")
+        .access(PLATFORM_ADMIN)
+        .rate_limit(RateLimit::Unlimited)
+        .json::<DeadLetterSequences>()
+        .responses(&[RouteResponse::json::<DeletedDeadLetters>(200, "The deleted and the skipped dead letters.")]);
 }

@@ -1,7 +1,9 @@
 //! Dead letters of consumers, for the platform administrator.
 
 use bus::{DeadLetterError, DeadLetters, PublishError};
-use contract::consumers::{ConsumerName, DeadLetter, MAX_REPLAY, ReplayedDeadLetters};
+use contract::consumers::{
+    ConsumerName, DeadLetter, DeletedDeadLetters, MAX_DEAD_LETTER_SEQUENCES, ReplayedDeadLetters,
+};
 use contract::{Page, ProblemKind};
 use serde_json::Value;
 use service::Problem;
@@ -48,14 +50,7 @@ impl App {
         consumer: &ConsumerName,
         sequences: &[u64],
     ) -> Result<ReplayedDeadLetters, Problem> {
-        if !(1..=MAX_REPLAY).contains(&sequences.len()) {
-            let message = format!("must have 1 to {MAX_REPLAY} items");
-            return Err(Problem::new(ProblemKind::ValidationFailed).field(
-                "/sequences",
-                "invalid_value",
-                message,
-            ));
-        }
+        check_number_of(sequences)?;
         let stored = self.dead_letters(consumer).await?;
         if !self.has_consumer(consumer).await? {
             // All other consumers would skip the events.
@@ -65,10 +60,8 @@ impl App {
         }
         let mut result = ReplayedDeadLetters { replayed: Vec::new(), skipped: Vec::new() };
         for &sequence in sequences {
-            let found = stored.first_from(consumer.as_str(), sequence).await.map_err(problem)?;
-            let replay = found
-                .filter(|letter| letter.sequence == sequence)
-                .and_then(|letter| Some((letter.replay().ok()?, letter)));
+            let found = stored.get(consumer.as_str(), sequence).await.map_err(problem)?;
+            let replay = found.and_then(|letter| Some((letter.replay().ok()?, letter)));
             let Some((message, letter)) = replay else {
                 result.skipped.push(sequence);
                 continue;
@@ -87,6 +80,31 @@ impl App {
         Ok(result)
     }
 
+    /// Deletes dead letters.
+    ///
+    /// # Errors
+    /// 404 for an unknown consumer, 422 for too many numbers, 503 without the broker: the request can be repeated.
+    pub(crate) async fn delete_dead_letters(
+        &self,
+        consumer: &ConsumerName,
+        sequences: &[u64],
+    ) -> Result<DeletedDeadLetters, Problem> {
+        check_number_of(sequences)?;
+        let stored = self.dead_letters(consumer).await?;
+        let mut result = DeletedDeadLetters { deleted: Vec::new(), skipped: Vec::new() };
+        for &sequence in sequences {
+            match stored.get(consumer.as_str(), sequence).await.map_err(problem)? {
+                Some(letter) => {
+                    stored.delete(&letter).await.map_err(problem)?;
+                    result.deleted.push(sequence);
+                }
+                None => result.skipped.push(sequence),
+            }
+        }
+        tracing::info!(%consumer, ?result, "dead letters deleted");
+        Ok(result)
+    }
+
     /// Requests are rare, so each has its own connection. It fails at once if the broker is down.
     ///
     /// # Errors
@@ -99,6 +117,14 @@ impl App {
         }
         Ok(stored)
     }
+}
+
+fn check_number_of(sequences: &[u64]) -> Result<(), Problem> {
+    if (1..=MAX_DEAD_LETTER_SEQUENCES).contains(&sequences.len()) {
+        return Ok(());
+    }
+    let message = format!("must have 1 to {MAX_DEAD_LETTER_SEQUENCES} items");
+    Err(Problem::new(ProblemKind::ValidationFailed).field("/sequences", "invalid_value", message))
 }
 
 fn problem(error: DeadLetterError) -> Problem {

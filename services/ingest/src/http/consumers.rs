@@ -6,7 +6,8 @@ use axum::extract::State;
 use bus::Creation;
 use contract::Page;
 use contract::consumers::{
-    Consumer, ConsumerName, CreateConsumer, DeadLetter, ReplayDeadLetters, ReplayedDeadLetters,
+    Consumer, ConsumerName, CreateConsumer, DeadLetter, DeadLetterSequences, DeletedDeadLetters,
+    ReplayedDeadLetters,
 };
 use http::StatusCode;
 use service::Problem;
@@ -62,7 +63,17 @@ pub(super) async fn replay_dead_letters(
     _: PlatformAdmin,
     State(app): State<App>,
     Id(name): Id<ConsumerName>,
-    JsonBody(request): JsonBody<ReplayDeadLetters>,
+    JsonBody(request): JsonBody<DeadLetterSequences>,
 ) -> Result<Json<ReplayedDeadLetters>, Problem> {
     Ok(Json(app.replay_dead_letters(&name, &request.sequences).await?))
+}
+
+/// `POST /consumers/{consumer_name}/dead-letters/delete`: the platform administrator.
+pub(super) async fn delete_dead_letters(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(name): Id<ConsumerName>,
+    JsonBody(request): JsonBody<DeadLetterSequences>,
+) -> Result<Json<DeletedDeadLetters>, Problem> {
+    Ok(Json(app.delete_dead_letters(&name, &request.sequences).await?))
 }

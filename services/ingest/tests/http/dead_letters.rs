@@ -135,13 +135,30 @@ async fn a_dead_letter_that_does_not_match_its_event_is_listed_and_not_replayed(
 }
 
 #[tokio::test]
-async fn a_replay_has_1_to_100_numbers() {
+async fn a_deleted_dead_letter_is_gone_and_those_of_another_consumer_are_skipped() {
     let fixture = Fixture::start().await;
-    for count in [0, 101] {
+    let other = fixture.store("other", &[]).await;
+    let [first, second] = [
+        fixture.store("archive", &[("Nats-Msg-Id", "1")]).await,
+        fixture.store("archive", &[("Nats-Msg-Id", "2")]).await,
+    ];
+    let body = json!({ "sequences": [first, other, 999] });
+    let client = fixture.system.platform_admin();
+    let result = client.post("/consumers/archive/dead-letters/delete", &body).await;
+    assert_eq!(result.expect::<Value>(200), json!({ "deleted": [first], "skipped": [other, 999] }));
+    let left = fixture.list("archive", "").await.items;
+    assert_eq!(left.iter().map(|letter| letter.sequence).collect::<Vec<_>>(), [second]);
+    assert_eq!(fixture.list("other", "").await.items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_has_1_to_100_numbers() {
+    let fixture = Fixture::start().await;
+    for (action, count) in [("replay", 0), ("replay", 101), ("delete", 0), ("delete", 101)] {
         let sequences: Vec<_> = (1..=count).collect();
         let body = json!({ "sequences": sequences });
-        let path = "/consumers/archive/dead-letters/replay";
-        let response = fixture.system.platform_admin().post(path, &body).await;
+        let path = format!("/consumers/archive/dead-letters/{action}");
+        let response = fixture.system.platform_admin().post(&path, &body).await;
         response.expect_problem(422, "validation_failed");
     }
 }
@@ -161,7 +178,10 @@ async fn a_consumer_that_neither_exists_nor_has_dead_letters_is_not_found() {
     let client = fixture.system.platform_admin();
     client.get("/consumers/unknown/dead-letters").await.expect_problem(404, "not_found");
     let body = json!({ "sequences": [1] });
-    client.post("/consumers/unknown/dead-letters/replay", &body).await.expect_problem(404, "not_found");
+    for action in ["replay", "delete"] {
+        let path = format!("/consumers/unknown/dead-letters/{action}");
+        client.post(&path, &body).await.expect_problem(404, "not_found");
+    }
 }
 
 #[tokio::test]
