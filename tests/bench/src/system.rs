@@ -72,6 +72,13 @@ impl System {
         Ok(())
     }
 
+    /// A request with the token of the platform administrator.
+    pub(crate) fn platform_request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let token = std::fs::read_to_string(&self.run_file.platform_token_file)?;
+        let bearer = format!("Bearer {}", token.trim());
+        Ok(request(method, path, &[("Authorization", &bearer)], body))
+    }
+
     /// The process id of the services.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

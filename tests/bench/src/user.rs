@@ -3,7 +3,9 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::Context as _;
-use contract::identity::{AcceptInvite, AcceptedInvite, Delivery, Invite, InviteUser, Login};
+use contract::identity::{
+    AcceptInvite, AcceptedInvite, CreateTenant, Delivery, Invite, InviteUser, Login, Tenant,
+};
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
 use tenancy::{TenantId, UserId};
@@ -25,6 +27,22 @@ pub(crate) struct BenchUser {
 pub(crate) async fn first_admin(system: &System) -> anyhow::Result<BenchUser> {
     let token = system.run_file.admin_invite_token.as_deref().context("the run file has no invite")?;
     accept_invite(system.address, Secret::new(token)).await
+}
+
+/// Creates a tenant. Its administrator accepts the invite and logs in.
+pub(crate) async fn tenant_admin(system: &System, tenant: String) -> anyhow::Result<BenchUser> {
+    let create = CreateTenant {
+        tenant_id: tenant.parse()?,
+        display_name: tenant,
+        admin_email: Some("admin@bench.example".to_owned()),
+        delivery: Delivery::Response,
+        quota: None,
+    };
+    let create = system.platform_request("POST", "/api/v1/tenants", &serde_json::to_vec(&create)?)?;
+    let mut connection = Connection::open(system.address).await?;
+    let created: Tenant = serde_json::from_slice(connection.exchange(&create).await?.expect(201)?)?;
+    let invite = created.invite.context("the response has no invite")?;
+    accept_invite(system.address, invite.token.context("the response has no invite token")?).await
 }
 
 /// Accepts an invite and logs in.
