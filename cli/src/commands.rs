@@ -3,6 +3,7 @@
 
 mod api;
 mod api_keys;
+mod audit;
 mod auth;
 mod catalog;
 mod client;
@@ -128,6 +129,9 @@ group!(
         /// Manage the consumers of events as the platform administrator.
         #[command(subcommand)]
         Consumers(consumers::Consumers),
+        /// Read audit events.
+        #[command(subcommand)]
+        Audit(audit::Audit),
         Api(api::Api),
         /// Show and validate the command catalog.
         #[command(subcommand)]

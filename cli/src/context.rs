@@ -198,6 +198,16 @@ impl Context {
         Ok(ActiveCredential { tenant: Some(self.tenant().await?), ..self.platform_token()? })
     }
 
+    /// Session or platform token, which then sees every tenant. A session of the environment takes precedence over the platform
+    /// token, and the platform token over a stored session. Ignores API keys.
+    pub(crate) fn session_or_platform_token(&self) -> Result<ActiveCredential> {
+        let has_session = environment::credential(TOKEN)?.is_some();
+        if has_session || environment::credential(PLATFORM_TOKEN)?.is_none() {
+            return self.session();
+        }
+        self.platform_token()
+    }
+
     /// A credential of the environment may belong to another tenant than the current context. Its tenant is checked only if
     /// the user named a tenant or a context for this run.
     fn credential_from(&self, bearer: Bearer) -> Result<ActiveCredential> {
@@ -238,6 +248,11 @@ impl Call<'_> {
 }
 
 impl ActiveCredential {
+    /// Whether this is the platform token.
+    pub(crate) fn is_platform_token(&self) -> bool {
+        self.bearer.source.variable() == Some(PLATFORM_TOKEN)
+    }
+
     /// User and tenant of the session. Asks the service about a token of the environment.
     pub(crate) async fn owner(&self, api: &Api) -> Result<SessionOwner> {
         if let (Some(tenant), Some(user)) = (self.tenant.clone(), self.user) {

@@ -8,6 +8,8 @@ mod addresses;
 mod api;
 #[path = "binary/api_keys.rs"]
 mod api_keys;
+#[path = "binary/audit.rs"]
+mod audit;
 #[path = "binary/catalog.rs"]
 mod catalog;
 #[path = "binary/certificates.rs"]

@@ -1,4 +1,4 @@
-//! `svc events`: events, sent, validated and read.
+//! `svc events`: events, sent, validated and read, and their schema.
 
 mod delivery;
 mod dlq;
@@ -13,6 +13,7 @@ use clap::Args;
 use contract::ProblemKind;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use udm::ParseError;
 
 use self::input::{EventReader, InputItem, InputSource};
@@ -28,6 +29,7 @@ group!(
     Events {
         Send(send::Send),
         Validate(Validate),
+        Schema(Schema),
         Tail(tail::Tail),
         /// List and replay events that a consumer could not handle, as the platform administrator.
         #[command(subcommand)]
@@ -133,6 +135,36 @@ impl Command for Validate {
                 Err(error.with_remediation("Correct the listed events and validate the file again."))
             }
         }
+    }
+}
+
+/// Print the JSON Schema of an event.
+#[derive(Args)]
+pub(crate) struct Schema {}
+
+/// A JSON Schema.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct EventSchema(Value);
+
+impl CommandOutput for EventSchema {
+    fn table(&self) -> Table {
+        Table::text(&format!("{:#}", self.0))
+    }
+}
+
+impl Command for Schema {
+    type Output = EventSchema;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const READ_ONLY: bool = true;
+    const EXAMPLES: Examples = &[("Print the JSON Schema of an event", "svc events schema")];
+    const AGENT_NOTES: &'static str = "Works offline. A server of the same version returns the same schema. \
+        `svc events validate` checks more than a JSON Schema can express.";
+    const SEE_ALSO: Names = &["events validate", "events send"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        context.out().print(&EventSchema(udm::schema().to_value()))
     }
 }
 

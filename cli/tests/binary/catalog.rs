@@ -96,7 +96,7 @@ fn summary_lists_every_command() {
     assert!(all.remove("svc"));
     assert_eq!(names(&summary, "commands", "name"), all);
     let table = client.run(&["catalog", "show", "--summary"]).stdout;
-    assert!(table.contains("svc auth sessions revoke [OPTIONS] <SESSION_ID>"), "{table}");
+    assert!(table.contains("svc auth sessions revoke [OPTIONS] [SESSION_ID]"), "{table}");
 }
 
 #[test]

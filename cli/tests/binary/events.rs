@@ -265,3 +265,11 @@ fn validates_events_offline() {
     let missing = client.run(&["events", "validate", "-f", "nowhere.ndjson", "--output", "json"]);
     assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(7), Some("input_unreadable")));
 }
+
+#[test]
+fn schema_is_printed_offline() {
+    let client = Client::new();
+    let expected = udm::schema().to_value();
+    assert_eq!(client.run(&["events", "schema", "--output", "json"]).json(), expected);
+    assert_eq!(client.run(&["events", "schema"]).json(), expected);
+}

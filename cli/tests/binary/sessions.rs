@@ -3,7 +3,7 @@
 use contract::ProblemKind;
 use serde_json::json;
 
-use crate::client::Client;
+use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -44,7 +44,8 @@ fn service(request: &StubRequest) -> (u16, String) {
             });
             (200, whoami.to_string())
         }
-        "DELETE /api/v1/auth/sessions/01890a5d-ac96-774b-bcce-b302099a8058" => (204, String::new()),
+        "DELETE /api/v1/auth/sessions/01890a5d-ac96-774b-bcce-b302099a8058"
+        | "DELETE /api/v1/auth/sessions" => (204, String::new()),
         _ => problem(ProblemKind::NotFound),
     }
 }
@@ -314,4 +315,31 @@ fn login_revokes_the_session_that_it_replaces() {
     // A failed login keeps the stored session.
     assert_eq!(client.run_with(&login, "wrong\n").code, Some(4));
     assert_eq!((stub.request_lines().len(), client.run(&["auth", "token"]).code), (4, Some(0)));
+}
+
+#[test]
+fn revokes_all_sessions_of_a_user_after_confirmation() {
+    let stub = Stub::new(service);
+    let client = logged_in(&stub);
+    let revoke = ["auth", "sessions", "revoke", "--all"];
+    let sent = || {
+        let requests = stub.requests();
+        let sent = requests.iter().filter(|request| request.line.starts_with("DELETE"));
+        sent.map(|request| (request.line.clone(), request.header("x-user-id").unwrap().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(client.run(&revoke).code, Some(12));
+    assert_eq!(sent(), []);
+    let result = client.run(&[&revoke[..], &["--yes", "--output", "json"]].concat()).json();
+    assert_valid_output("auth sessions revoke", &result);
+    // The session of the stub remains valid.
+    assert_eq!(result, json!({"revoked": true, "forgotten": false}));
+    let others = [&revoke[..], &["--yes", "--keep-current", "--user-id", LISTED]].concat();
+    assert_eq!(client.run(&others).code, Some(0));
+    let path = "DELETE /api/v1/auth/sessions".to_owned();
+    let expected = [(path.clone(), USER.to_owned()), (path + "?keep_current=true", LISTED.to_owned())];
+    assert_eq!(sent(), expected);
+    for wrong in [&["--all", "svc_st_x"][..], &["--keep-current"], &["--user-id", LISTED], &[]] {
+        assert_eq!(client.run(&[&["auth", "sessions", "revoke"], wrong].concat()).code, Some(2), "{wrong:?}");
+    }
 }

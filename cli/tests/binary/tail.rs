@@ -76,4 +76,6 @@ fn first_connection_that_fails_is_an_error() {
     assert_eq!(stub.request_lines(), ["GET /api/v1/events/stream?after=00000001-1"]);
     let wrong = client(&stub).run(&["events", "tail", "--since", "yesterday"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    client(&stub).run(&["events", "tail", "--since", "1h", "--no-follow"]);
+    assert!(stub.request_lines()[1].contains("stream?since=20"), "{:?}", stub.request_lines());
 }

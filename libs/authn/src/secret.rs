@@ -1,6 +1,8 @@
 //! Shared secrets: the service token of the internal API and the platform token. The previous value of each is accepted
 //! too, so that a secret can be rotated without an outage.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,7 +14,7 @@ use http::request::Parts;
 use service::Problem;
 use service::config::{Reader, Variable, Variables};
 
-use crate::bearer;
+use crate::{Bearer, Caller, CredentialVerifier, bearer};
 
 /// Authenticates services to the internal API.
 pub const SERVICE_TOKEN: Variable = Variable {
@@ -157,6 +159,34 @@ impl Variables for PlatformSecret {
         let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::platform);
         let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::platform);
         Some(Self(current?.unwrap_or_default().or(previous?)))
+    }
+}
+
+/// The platform administrator, or a caller with a credential of a tenant.
+pub enum AnyCaller {
+    /// The platform administrator.
+    PlatformAdmin,
+    /// The owner of a session or an API key.
+    Caller(Caller),
+}
+
+impl<S> FromRequestParts<S> for AnyCaller
+where
+    S: Send + Sync,
+    Arc<dyn CredentialVerifier>: FromRef<S>,
+    PlatformSecret: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match bearer(&parts.headers, &[TokenKind::PlatformAdmin]) {
+            Bearer::Token(_) => {
+                PlatformAdmin::from_request_parts(parts, state).await.map(|_| Self::PlatformAdmin)
+            }
+            Bearer::Missing | Bearer::Malformed => {
+                Caller::from_request_parts(parts, state).await.map(Self::Caller)
+            }
+        }
     }
 }
 

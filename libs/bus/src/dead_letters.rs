@@ -4,17 +4,15 @@ use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::RawMessage;
 use async_nats::jetstream::{Context, ErrorCode};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tenancy::TenantId;
 
 use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS};
+use crate::stored::{ReadFrom, first_message};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Config, ConnectError, DEAD_LETTER_STREAM, Message, connect};
 
@@ -77,20 +75,14 @@ impl DeadLetters {
         consumer: &str,
         sequence: u64,
     ) -> Result<Option<DeadLetter>, DeadLetterError> {
-        let mut sequence = sequence.max(1);
+        let filter = format!("{SUBJECT_PREFIX}.*.{consumer}");
+        let mut from = ReadFrom::Sequence(sequence);
         loop {
-            let next = json!({ "seq": sequence, "next_by_subj": format!("{SUBJECT_PREFIX}.*.{consumer}") });
-            let response: Response<Found> = self.request("GET", &next).await?;
-            let message = match response {
-                Response::Ok(Found { message }) => message,
-                Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
-                    return Ok(None);
-                }
-                Response::Err { error } => return Err(DeadLetterError::Failed(error.into())),
-            };
-            sequence = message.sequence + 1;
-            // Skips a message that no library can read.
-            if let Some(found) = StreamMessage::try_from(message).ok().and_then(DeadLetter::of) {
+            let found = first_message(&self.context, DEAD_LETTER_STREAM, &filter, from);
+            let Some(message) = found.await.map_err(DeadLetterError::Failed)? else { return Ok(None) };
+            from = ReadFrom::Sequence(message.sequence + 1);
+            // Skips a message that is not a dead letter.
+            if let Some(found) = DeadLetter::of(message) {
                 return Ok(Some(found));
             }
         }
@@ -111,7 +103,12 @@ impl DeadLetters {
     /// The broker did not answer.
     pub async fn delete(&self, letter: &DeadLetter) -> Result<(), DeadLetterError> {
         let number = json!({ "seq": letter.sequence, "no_erase": true });
-        let response: Response<Value> = self.request("DELETE", &number).await?;
+        let subject = format!("STREAM.MSG.DELETE.{DEAD_LETTER_STREAM}");
+        let response: Response<Value> = self
+            .context
+            .request(subject, &number)
+            .await
+            .map_err(|error| DeadLetterError::Failed(error.into()))?;
         match response {
             Response::Ok(_) => Ok(()),
             // Another request has deleted it.
@@ -119,22 +116,6 @@ impl DeadLetters {
             Response::Err { error } => Err(DeadLetterError::Failed(error.into())),
         }
     }
-
-    async fn request<T: DeserializeOwned>(
-        &self,
-        operation: &str,
-        body: &Value,
-    ) -> Result<Response<T>, DeadLetterError> {
-        let subject = format!("STREAM.MSG.{operation}.{DEAD_LETTER_STREAM}");
-        let response = self.context.request(subject, body).await;
-        response.map_err(|error| DeadLetterError::Failed(error.into()))
-    }
-}
-
-/// Response of the broker to a request for a message.
-#[derive(Deserialize)]
-struct Found {
-    message: RawMessage,
 }
 
 impl DeadLetter {

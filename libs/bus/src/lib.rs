@@ -1,6 +1,7 @@
-//! NATS: connection, subject grammar, stream definitions, durable consumers, dead letters, acknowledged publication, the invalidation feed
+//! NATS: connection, subject grammar, stream definitions, durable consumers, dead letters, audit events, acknowledged publication, the invalidation feed
 //! and the number of replicas.
 
+mod audit;
 mod budget;
 mod connect;
 mod dead_letters;
@@ -10,9 +11,11 @@ mod message;
 mod publisher;
 mod reader;
 mod replicas;
+mod stored;
 mod streams;
 mod subject;
 
+pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use connect::{Config, ConnectError, NATS_URL, check_url, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
@@ -30,6 +33,7 @@ pub use reader::{
     StoredEvent,
 };
 pub use replicas::{REPLICA_SUBJECT, Replicas};
+pub use stored::ReadFrom;
 pub use streams::{
     ANONYMOUS_AUDIT_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, Durability, EventStreams, Profile,
     StreamDefinition, StreamError, UDM_STREAM, ensure, verify,

@@ -77,7 +77,7 @@ pub enum ReadItem {
 pub struct ReadError(String);
 
 impl ReadError {
-    fn because(cause: impl std::fmt::Display) -> Self {
+    pub(crate) fn because(cause: impl std::fmt::Display) -> Self {
         Self(cause.to_string())
     }
 }
@@ -130,6 +130,11 @@ impl EventReader {
             idle_interval,
             tasks: tasks.clone(),
         })
+    }
+
+    /// The connection, for other requests.
+    pub(crate) fn connection(&self) -> (&async_nats::Client, &jetstream::Context) {
+        (&self.client, &self.context)
     }
 
     /// Starts a read. Its first item is [`ReadItem::Gap`] if events after the start are not stored any more. Without `follow`,

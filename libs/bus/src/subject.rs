@@ -141,6 +141,15 @@ impl AuditSubject {
         format!("{AUDIT_PREFIX}.{tenant}.>")
     }
 
+    /// The filter for the audit events of one tenant or of all tenants, with one name or any.
+    pub(crate) fn filter(tenant: Option<&TenantId>, event: Option<&str>) -> Result<String, InvalidSubject> {
+        if !event.is_none_or(is_audit_token) {
+            return Err(InvalidSubject);
+        }
+        let tenant = tenant.map_or("*", TenantId::as_str);
+        Ok(format!("{AUDIT_PREFIX}.{tenant}.*.{}", event.unwrap_or("*")))
+    }
+
     /// The affected tenant, if it exists.
     pub fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()

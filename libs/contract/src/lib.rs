@@ -2,6 +2,7 @@
 //!
 //! Servers and clients depend on this crate, so it has no server or client dependencies.
 
+pub mod audit;
 pub mod consumers;
 pub mod device;
 pub mod events;

@@ -9,7 +9,7 @@ pub enum Upstream {
     Identity,
     /// Sessions, device grants, API keys.
     Session,
-    /// Events and their consumers.
+    /// Events and their consumers, and audit events.
     Ingest,
 }
 
@@ -40,6 +40,7 @@ pub const PREFIXES: &[(&str, Upstream)] = &[
     ("/api-keys", Upstream::Session),
     ("/events", Upstream::Ingest),
     ("/consumers", Upstream::Ingest),
+    ("/audit", Upstream::Ingest),
     ("/health", Upstream::Ingest),
 ];
 

@@ -4,6 +4,7 @@
 //! The documentation of a route is published in the OpenAPI document: its first line is the summary.
 
 mod access;
+mod audit;
 mod auth;
 mod consumers;
 mod events;
@@ -11,6 +12,7 @@ mod route;
 mod tenants;
 
 pub use access::{Access, Header, RateLimit};
+pub use audit::*;
 pub use auth::*;
 pub use consumers::*;
 pub use events::*;
@@ -43,6 +45,7 @@ pub static GROUPS: &[RouteGroup] = &[
     auth::API_KEYS,
     events::EVENTS,
     consumers::CONSUMERS,
+    audit::AUDIT,
     tenants::TENANTS,
     ABOUT,
 ];

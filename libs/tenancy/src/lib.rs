@@ -58,7 +58,7 @@ impl TenantScope {
 }
 
 /// Who causes a change, as audit events name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Actor {
     /// An unauthenticated client.

@@ -1,6 +1,7 @@
 //! The use cases and the dependencies that they share. An event is validated and published, and the response waits for the
 //! acknowledgement of the stream. A tenant reads its own events.
 
+mod audit;
 mod consumers;
 mod dead_letters;
 mod ingest_batch;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use udm::{Event, ParseError};
 use uuid::Uuid;
 
+pub(crate) use audit::{Audit, AuditRequest};
 pub(crate) use ingest_batch::{BatchError, Format};
 pub(crate) use quotas::Quotas;
 pub(crate) use read_events::{OpenStream, ReadRequest, Readers};
@@ -53,6 +55,7 @@ pub(crate) struct App {
     pub(crate) nats: bus::Config,
     pub(crate) streams: EventStreams,
     pub(crate) readers: Readers,
+    pub(crate) audit: Audit,
 }
 
 /// The caller of a request and what its events have in common.

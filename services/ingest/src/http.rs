@@ -1,5 +1,6 @@
-//! The routes of the context: events, sent and read, their schema, health, and consumers.
+//! The routes of the context: events, sent and read, their schema, health, consumers, and audit events.
 
+mod audit;
 mod body;
 mod consumers;
 mod failed_credentials;
@@ -45,6 +46,7 @@ pub(crate) fn public(app: App, failed_credentials: FailedCredentials) -> Router 
         .on(&routes::LIST_DEAD_LETTERS, consumers::list_dead_letters)
         .on(&routes::REPLAY_DEAD_LETTERS, consumers::replay_dead_letters)
         .on(&routes::DELETE_DEAD_LETTERS, consumers::delete_dead_letters)
+        .on(&routes::LIST_AUDIT, audit::list)
         .with_state(app);
     failed_credentials.wrap(router)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authn::{CredentialCache, Feed, SessionClient};
-use bus::{EventReader, MemoryBudget, PublishLimits, Publisher, Replicas};
+use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
 use service::clock::SystemClock;
@@ -18,7 +18,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::{App, BODY_BUDGET, Quotas, Readers, StreamShare, TenantLimits};
+use crate::app::{App, Audit, BODY_BUDGET, Quotas, Readers, StreamShare, TenantLimits};
 use crate::config::{Config, StreamMode};
 use crate::http::{self, FailedCredentials};
 
@@ -95,6 +95,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         counted.set(replicas.count().into());
     });
     let reader = EventReader::connect(&nats, profile.streams, POSITION_INTERVAL, &tasks).await?;
+    let audit = Audit::new(AuditReader::new(&reader));
     let readers = Readers::new(reader, verifier.clone(), tasks.draining().clone());
     let open: Gauge = metrics.metric("event_streams_open", "Open responses of `GET /events/stream`", &[]);
     let counted_readers = readers.clone();
@@ -125,6 +126,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         nats: for_consumers,
         streams: config.streams,
         readers,
+        audit,
     };
     Ok(Routers {
         public: edge.wrap(http::public(app, failed_credentials)),

@@ -4,6 +4,8 @@
 
 #[path = "http/api_keys.rs"]
 mod api_keys;
+#[path = "http/audit.rs"]
+mod audit;
 #[path = "http/batch.rs"]
 mod batch;
 #[path = "http/consumers.rs"]

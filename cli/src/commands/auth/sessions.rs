@@ -3,6 +3,7 @@
 use clap::Args;
 use contract::session::Session;
 use contract::{Secret, routes};
+use reqwest::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::SessionId;
@@ -27,21 +28,21 @@ group!(
     }
 );
 
-/// Result of revoking a session.
+/// Result of revoking one or all sessions.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RevokedSession {
     /// Always true.
     pub(super) revoked: bool,
-    /// Whether the session was removed from the credentials file.
+    /// Whether a session was removed from the credentials file.
     pub(super) forgotten: bool,
 }
 
 impl CommandOutput for RevokedSession {
     fn table(&self) -> Table {
         Table::message(if self.forgotten {
-            "Session revoked and removed from the stored credentials."
+            "Revoked and removed from the stored credentials."
         } else {
-            "Session revoked."
+            "Revoked."
         })
     }
 }
@@ -106,15 +107,24 @@ impl Command for List {
     }
 }
 
-/// Revoke a session.
+/// Revoke a session, or all sessions of a user.
 ///
 /// A raw session token can be revoked without a login. The id of a listed session requires a login as its owner or as an
-/// administrator. A stored session is also removed from the credentials file.
+/// administrator. A stored session is also removed from the credentials file. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
     /// Raw session token (`svc_st_…`), id of a listed session, or `-` to read either from standard input.
-    #[arg(value_name = "SESSION_ID")]
-    session_id: String,
+    #[arg(value_name = "SESSION_ID", required_unless_present = "all")]
+    session_id: Option<String>,
+    /// Revoke all sessions of the user, including the current one.
+    #[arg(long, conflicts_with = "session_id")]
+    all: bool,
+    /// With --all: keep the session that runs this command.
+    #[arg(long, requires = "all")]
+    keep_current: bool,
+    /// With --all: user, by e-mail address or id [default: yourself].
+    #[arg(long, value_name = "USER", requires = "all")]
+    user_id: Option<UserRef>,
 }
 
 /// A session by its token or by its id.
@@ -127,22 +137,26 @@ impl Command for Revoke {
     type Output = RevokedSession;
 
     const REQUIRES: Requirement = Requirement::Session;
-    const ROUTES: Routes = Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION]);
-    const ERRORS: Errors = &[ErrorKind::InputInvalid, ErrorKind::InputUnreadable];
+    const ROUTES: Routes =
+        Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION, &routes::REVOKE_SESSIONS]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Read the session token from standard input", "svc auth sessions revoke - < token.txt"),
+        ("Revoke all other sessions of your own", "svc auth sessions revoke --all --keep-current --yes"),
     ];
     const AGENT_NOTES: &'static str = "Pass a raw token through `-`, so that it is not visible in the \
-        process list. A token needs no login. Idempotent. Takes effect everywhere within seconds.";
+        process list. A token needs no login. --all requires --yes without a terminal. Idempotent. Takes effect everywhere within \
+        seconds.";
     const SEE_ALSO: Names = &["auth sessions list", "auth logout"];
     const INPUT_SCHEMA: Option<SchemaOf> =
         Some(|| text_input("For `-`, one line: a session token or an id."));
 
     async fn run(self, context: &Context) -> Result<()> {
-        let session = match self.session_id.as_str() {
-            "-" => parse_session(stdin_secret("session token or id").await?.expose().trim())?,
-            argument => parse_session(argument)?,
+        let session = match self.session_id.as_deref() {
+            None => return self.revoke_all(context).await,
+            Some("-") => parse_session(stdin_secret("session token or id").await?.expose().trim())?,
+            Some(argument) => parse_session(argument)?,
         };
         let api = context.api()?;
         let forgotten = match session {
@@ -157,6 +171,26 @@ impl Command for Revoke {
                 remove_if_revoked(&api, &credential).await?
             }
         };
+        context.out().print(&RevokedSession { revoked: true, forgotten })
+    }
+}
+
+impl Revoke {
+    async fn revoke_all(&self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let (user, owner) = match &self.user_id {
+            Some(user) => {
+                let user = user.resolve(context.prompt(), &api, &credential).await?;
+                (user.id, format!("of {}", user.label))
+            }
+            None => (credential.owner(&api).await?.user, "your own".to_owned()),
+        };
+        let except = if self.keep_current { " except the current one" } else { "" };
+        context.prompt().confirm(&format!("Revoke all sessions {owner}{except}?")).await?;
+        let query = if self.keep_current { "?keep_current=true" } else { "" };
+        let call = api.call_path(Method::DELETE, &format!("{}{query}", routes::REVOKE_SESSIONS.path));
+        call.authenticated(&credential)?.user(user).execute().await?;
+        let forgotten = !self.keep_current && remove_if_revoked(&api, &credential).await?;
         context.out().print(&RevokedSession { revoked: true, forgotten })
     }
 }

@@ -21,6 +21,7 @@ use crate::commands::Command;
 use crate::context::{ActiveCredential, Context};
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{self, CommandOutput, Table};
+use crate::since::parse_since;
 
 /// The service sends something at least every 15 seconds. After this time without, the connection is broken.
 const MAX_SILENCE: Duration = Duration::from_secs(45);
@@ -43,8 +44,8 @@ pub(crate) struct Tail {
     /// Start after the event with this `id` in the output of an earlier run.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Start with the events that were stored at this time, such as 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "TIME", conflicts_with = "after")]
+    /// Start with the events that were stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 1h.
+    #[arg(long, value_name = "TIME", conflicts_with = "after", value_parser = parse_since)]
     since: Option<DateTime<Utc>>,
     /// End after the stored events.
     #[arg(long)]

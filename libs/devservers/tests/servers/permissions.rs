@@ -94,6 +94,7 @@ const TABLE: [Row; 4] = [
             "$JS.API.CONSUMER.DELETE.UDM.archive",
             "$JS.API.STREAM.MSG.GET.UDM_DLQ",
             "$JS.API.STREAM.MSG.DELETE.UDM_DLQ",
+            "$JS.API.STREAM.MSG.GET.AUDIT",
         ],
         does_not_publish: &[
             "$JS.API.CONSUMER.CREATE.AUDIT.read-x",
@@ -106,7 +107,8 @@ const TABLE: [Row; 4] = [
             "$JS.API.STREAM.DELETE.UDM",
             "$JS.API.STREAM.PURGE.UDM",
             "$JS.API.STREAM.MSG.GET.UDM",
-            "$JS.API.STREAM.MSG.GET.AUDIT",
+            "$JS.API.STREAM.MSG.GET.AUDIT_ANONYMOUS",
+            "$JS.API.STREAM.MSG.DELETE.AUDIT",
             "$JS.API.STREAM.MSG.DELETE.UDM",
             "$JS.API.CONSUMER.CREATE.UDM",
             "$JS.API.CONSUMER.CREATE.AUDIT.archive",

@@ -1,10 +1,9 @@
 //! Extractors for the callers of a route: the signature of a handler shows who may call it.
 
 use audit::Actor;
-use authn::{Bearer, Caller, PlatformAdmin, bearer};
+use authn::{AnyCaller, Caller};
 use axum::extract::FromRequestParts;
 use contract::{ProblemKind, Scope};
-use hashing::TokenKind;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
@@ -13,27 +12,6 @@ use tenancy::TenantScope;
 
 use crate::app::App;
 use crate::app::invites::InviteRights;
-
-/// The platform administrator, or a caller with a credential of a tenant.
-pub(super) enum AnyCaller {
-    PlatformAdmin,
-    Caller(Caller),
-}
-
-impl FromRequestParts<App> for AnyCaller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        match bearer(&parts.headers, &[TokenKind::PlatformAdmin]) {
-            Bearer::Token(_) => {
-                PlatformAdmin::from_request_parts(parts, app).await.map(|_| Self::PlatformAdmin)
-            }
-            Bearer::Missing | Bearer::Malformed => {
-                Caller::from_request_parts(parts, app).await.map(Self::Caller)
-            }
-        }
-    }
-}
 
 /// The caller if the request has a bearer credential, which must then be active.
 pub(super) struct OptionalCaller(pub(super) Option<Caller>);

@@ -1,6 +1,6 @@
 //! `/tenants`.
 
-use authn::PlatformAdmin;
+use authn::{AnyCaller, PlatformAdmin};
 use axum::Json;
 use axum::extract::State;
 use contract::identity::{CreateTenant, PatchTenant, Tenant};
@@ -12,7 +12,6 @@ use service::http::JsonBody;
 use service::http::Paging;
 use tenancy::{TenantId, TenantScope};
 
-use super::callers::AnyCaller;
 use crate::app::App;
 
 /// `POST /tenants`: the platform administrator.

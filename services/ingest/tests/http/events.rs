@@ -145,5 +145,7 @@ async fn request_without_an_active_credential_is_rejected() {
 async fn schema_is_public() {
     let system = TestSystem::start().await.unwrap();
     let schema: Value = system.client().get("/events/schema").await.expect(200);
+    // `svc events schema` prints the same.
+    assert_eq!(schema, udm::schema().to_value());
     assert_eq!(schema["required"], serde_json::json!(["source_id"]));
 }

@@ -1,0 +1,129 @@
+//! `svc audit`: audit events of the tenant, or of all tenants for the platform administrator.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use contract::audit::AuditRecord;
+use contract::routes;
+use tenancy::{Actor, TenantId};
+
+use crate::address::UserRef;
+use crate::api::ListLimit;
+use crate::arguments::Paging;
+use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
+use crate::commands::{Command, group};
+use crate::context::Context;
+use crate::error::Result;
+use crate::output::{Cell, ItemList, Row, id, optional, text, time};
+use crate::since::parse_since;
+
+/// Number of records without --limit and --all.
+const DEFAULT_LIMIT: u32 = 100;
+
+group!(
+    /// Read audit events.
+    Audit {
+        List(List),
+    }
+);
+
+/// List audit events.
+///
+/// The oldest first. An administrator gets the events of the own tenant. With the platform token, lists those of all
+/// tenants, or of --tenant.
+#[derive(Args)]
+pub(crate) struct List {
+    /// Name of the event, such as `authn_login_fail` [default: all].
+    #[arg(long, value_name = "EVENT")]
+    kind: Option<String>,
+    /// User who is affected or who caused the event, by e-mail address or id [default: all].
+    #[arg(long, value_name = "USER")]
+    user_id: Option<UserRef>,
+    /// Start with events stored at this time, such as 2026-01-31T12:00:00Z, or this long ago, such as 7d.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_since)]
+    since: DateTime<Utc>,
+    /// Start after the event with this `sequence`. Ignores --since.
+    #[arg(long, value_name = "SEQUENCE")]
+    after: Option<u64>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+/// The columns are limited to fit a terminal; JSON output has all fields.
+impl Row for AuditRecord {
+    const HEADINGS: &'static [&'static str] =
+        &["TIME", "TENANT", "EVENT", "ABOUT", "ACTOR", "OBJECT", "ADDRESS"];
+    const EMPTY: &'static str = "No audit events.";
+
+    fn cells(&self) -> Vec<Cell> {
+        let event = match self.count {
+            Some(count) if count > 1 => format!("{} ×{count}", self.event),
+            _ => self.event.clone(),
+        };
+        let actor = match self.actor {
+            Actor::User { user_id } => id(user_id),
+            Actor::ApiKey { key_id } => id(key_id),
+            Actor::PlatformAdmin => text("platform"),
+            Actor::Anonymous => text("anonymous"),
+            Actor::System => text("system"),
+        };
+        vec![
+            time(&self.occurred_at),
+            text(&self.tenant_id),
+            text(event),
+            optional(self.about.as_ref().map(text)),
+            actor,
+            optional(object(self)),
+            optional(self.ip.map(text)),
+        ]
+    }
+}
+
+/// The most specific affected object.
+fn object(record: &AuditRecord) -> Option<Cell> {
+    let AuditRecord { key_id, session_id, invite_id, user_id, .. } = record;
+    key_id.map(id).or(session_id.map(id)).or(invite_id.map(id)).or(user_id.map(id))
+}
+
+impl Command for List {
+    type Output = ItemList<AuditRecord>;
+
+    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT]);
+    const ERRORS: Errors = &[];
+    const EXAMPLES: Examples = &[
+        ("List the events of the last 24 hours", "svc audit list"),
+        ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
+        ("Continue after the last known event", "svc audit list --after 1700 --all --output ndjson"),
+    ];
+    const AGENT_NOTES: &'static str = "Requires a session of an administrator or the platform token; API keys are rejected. \
+        Lists at most 100 events without --limit or --all. To collect events regularly, pass the `sequence` of the last \
+        one with --after. An event can occur twice with the same id.";
+    const SEE_ALSO: Names = &["users list", "auth sessions list"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session_or_platform_token()?, context.api()?);
+        let tenant = credential.tenant.as_ref().filter(|_| credential.is_platform_token());
+        let since = self.since.to_rfc3339();
+        let after = self.after.map(|after| after.to_string());
+        let user = match &self.user_id {
+            Some(user) => Some(user.id(&api, &credential).await?.to_string()),
+            None => None,
+        };
+        let filter = [
+            ("kind", self.kind.as_deref()),
+            ("user_id", user.as_deref()),
+            ("tenant_id", tenant.map(TenantId::as_str)),
+            ("since", Some(&*since).filter(|_| after.is_none())),
+            ("after", after.as_deref()),
+        ];
+        // A page can be empty before the end of the list, so one page is not enough.
+        let limit = match self.paging.into() {
+            ListLimit::OnePage => ListLimit::AtMost(DEFAULT_LIMIT),
+            limit => limit,
+        };
+        let path = routes::LIST_AUDIT.path;
+        let list =
+            api.list::<AuditRecord>(path, &filter, limit, |call| call.authenticated(&credential)).await?;
+        context.print_list(list)
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads stored audit events, one at a time.
+
+use async_nats::connection::State;
+use async_nats::jetstream::Context;
+use bytes::Bytes;
+use tenancy::TenantId;
+
+use crate::reader::ReadError;
+use crate::stored::{ReadFrom, first_message};
+use crate::subject::{AuditSubject, InvalidSubject};
+use crate::{AUDIT_STREAM, EventReader};
+
+/// Reads audit events over the connection of an [`EventReader`]. Clones share it.
+#[derive(Clone)]
+pub struct AuditReader {
+    client: async_nats::Client,
+    context: Context,
+}
+
+/// The audit events to read.
+#[derive(Clone, Debug)]
+pub struct AuditFilter {
+    tenant: Option<TenantId>,
+    subjects: String,
+}
+
+/// A stored audit event. Its subject matches the filter of the read.
+#[derive(Clone, Debug)]
+pub struct StoredAudit {
+    /// Number in the stream.
+    pub sequence: u64,
+    /// The event as JSON.
+    pub payload: Bytes,
+}
+
+impl AuditFilter {
+    /// Selects the events of one tenant or of all tenants, with one name or any.
+    ///
+    /// # Errors
+    /// The name does not have the form of one.
+    pub fn new(tenant: Option<TenantId>, event: Option<&str>) -> Result<Self, InvalidSubject> {
+        let subjects = AuditSubject::filter(tenant.as_ref(), event)?;
+        Ok(Self { tenant, subjects })
+    }
+
+    fn selects(&self, subject: &str) -> bool {
+        // The broker applied the filter. This check does not depend on it.
+        subject.parse::<AuditSubject>().is_ok_and(|subject| {
+            subject.tenant().is_some() && (self.tenant.is_none() || self.tenant.as_ref() == subject.tenant())
+        })
+    }
+}
+
+impl AuditReader {
+    /// Shares the connection of the reader.
+    pub fn new(reader: &EventReader) -> Self {
+        let (client, context) = reader.connection();
+        Self { client: client.clone(), context: context.clone() }
+    }
+
+    /// Returns the first audit event of the filter.
+    ///
+    /// # Errors
+    /// The broker is not available, or the stream does not exist.
+    pub async fn first(
+        &self,
+        filter: &AuditFilter,
+        mut from: ReadFrom,
+    ) -> Result<Option<StoredAudit>, ReadError> {
+        if self.client.connection_state() != State::Connected {
+            return Err(ReadError::because("not connected to the broker"));
+        }
+        loop {
+            let found = first_message(&self.context, AUDIT_STREAM, &filter.subjects, from).await;
+            let Some(message) = found.map_err(ReadError::because)? else { return Ok(None) };
+            from = ReadFrom::Sequence(message.sequence + 1);
+            if filter.selects(&message.subject) {
+                return Ok(Some(StoredAudit { sequence: message.sequence, payload: message.payload }));
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Lists the audit events of one tenant or of all tenants.
+
+use std::time::Duration;
+
+use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, StoredAudit};
+use chrono::{DateTime, Utc};
+use contract::audit::AuditRecord;
+use contract::{Page, ProblemKind};
+use serde_json::{Map, Value};
+use service::Problem;
+use service::http::Paging;
+use tenancy::{TenantId, UserId};
+use tokio::time::Instant;
+
+use super::App;
+
+/// Maximum number of events that one request reads, and the time after which it reads no further one. A filter by user is not
+/// applied by the broker.
+const MAX_READ: usize = 1_000;
+const MAX_DURATION: Duration = Duration::from_secs(2);
+/// Requests at the same time. A tenant can have a quarter of them.
+const MAX_REQUESTS: usize = 32;
+
+/// Reads audit events. Clones share the limit of requests.
+#[derive(Clone)]
+pub(crate) struct Audit {
+    reader: AuditReader,
+    requests: MemoryBudget,
+}
+
+/// The audit events to list.
+pub(crate) struct AuditRequest {
+    /// `None`: all tenants.
+    pub(crate) tenant: Option<TenantId>,
+    pub(crate) kind: Option<String>,
+    pub(crate) user_id: Option<UserId>,
+    pub(crate) after: Option<u64>,
+    pub(crate) since: Option<DateTime<Utc>>,
+}
+
+impl Audit {
+    pub(crate) fn new(reader: AuditReader) -> Self {
+        Self { reader, requests: MemoryBudget::with_max_reservations(MAX_REQUESTS, MAX_REQUESTS) }
+    }
+}
+
+impl App {
+    /// Returns a page of audit events in the order of the stream. The page ends early after [`MAX_READ`] events.
+    ///
+    /// # Errors
+    /// 422 for an invalid kind, 503 for too many requests of the tenant or without the broker.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn list_audit(
+        &self,
+        request: AuditRequest,
+        paging: &Paging<u64>,
+    ) -> Result<Page<AuditRecord>, Problem> {
+        let Audit { reader, requests } = &self.audit;
+        let reservation = request.tenant.as_ref().map(|tenant| requests.reserve(tenant, 1)).transpose();
+        let _reservation = reservation.map_err(|_| ProblemKind::Overloaded)?;
+        let filter = AuditFilter::new(request.tenant.clone(), request.kind.as_deref()).map_err(|_| {
+            let message = "must be 1 to 64 characters of a-z, 0-9 and _";
+            Problem::new(ProblemKind::ValidationFailed)
+                .detail("Correct the query parameters listed in `errors`.")
+                .field("/kind", "invalid_value", message)
+        })?;
+        let started = Instant::now();
+        let mut from = match (paging.after.max(request.after), request.since) {
+            (Some(after), _) => ReadFrom::Sequence(after.saturating_add(1)),
+            (None, Some(since)) => ReadFrom::Time(since),
+            (None, None) => ReadFrom::Sequence(1),
+        };
+        let (mut items, mut last) = (Vec::new(), None);
+        for _ in 0..MAX_READ {
+            if items.len() > paging.limit() || started.elapsed() > MAX_DURATION {
+                break;
+            }
+            let stored = reader
+                .first(&filter, from)
+                .await
+                .map_err(|error| Problem::new(ProblemKind::DependencyUnavailable).caused_by(error))?;
+            let Some(stored) = stored else {
+                return Ok(paging.page(items, |record| record.sequence));
+            };
+            from = ReadFrom::Sequence(stored.sequence.saturating_add(1));
+            last = Some(stored.sequence);
+            items.extend(record(&stored).filter(|record| request.selects(record)));
+        }
+        if items.len() > paging.limit() {
+            return Ok(paging.page(items, |record| record.sequence));
+        }
+        Ok(Page { items, next_cursor: last.map(|last| last.to_string()) })
+    }
+}
+
+impl AuditRequest {
+    fn selects(&self, record: &AuditRecord) -> bool {
+        self.user_id.is_none_or(|user_id| {
+            record.user_id == Some(user_id) || record.actor == tenancy::Actor::User { user_id }
+        })
+    }
+}
+
+/// Returns the record of a stored event. Logs and omits one of an unknown form, so that it does not hide the others.
+fn record(stored: &StoredAudit) -> Option<AuditRecord> {
+    let parsed = serde_json::from_slice(&stored.payload).and_then(|mut event: Map<String, Value>| {
+        event.insert("sequence".to_owned(), stored.sequence.into());
+        serde_json::from_value(event.into())
+    });
+    parsed
+        .inspect_err(|error| {
+            tracing::error!(sequence = stored.sequence, %error, "failed to read audit event; omitted");
+        })
+        .ok()
+}

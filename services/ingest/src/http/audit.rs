@@ -1,0 +1,34 @@
+//! `/audit`.
+
+use authn::AnyCaller;
+use axum::Json;
+use axum::extract::State;
+use contract::audit::{AuditQuery, AuditRecord};
+use contract::{Page, ProblemKind};
+use service::Problem;
+use service::http::{Paging, QueryParameters};
+
+use crate::app::{App, AuditRequest};
+
+/// `GET /audit`: an administrator of the tenant, or the platform administrator.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: AnyCaller,
+    paging: Paging<u64>,
+    QueryParameters(query): QueryParameters<AuditQuery>,
+) -> Result<Json<Page<AuditRecord>>, Problem> {
+    let AuditQuery { after, since, kind, user_id, tenant_id } = query;
+    let tenant = match caller {
+        AnyCaller::PlatformAdmin => tenant_id,
+        AnyCaller::Caller(caller) if !caller.is_admin() => return Err(ProblemKind::Forbidden.into()),
+        AnyCaller::Caller(caller) => {
+            let own = caller.tenant_id();
+            if tenant_id.is_some_and(|tenant_id| tenant_id != *own) {
+                return Err(ProblemKind::TenantMismatch.into());
+            }
+            Some(own.clone())
+        }
+    };
+    let request = AuditRequest { tenant, kind, user_id, after, since };
+    Ok(Json(app.list_audit(request, &paging).await?))
+}

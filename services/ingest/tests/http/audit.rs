@@ -1,0 +1,191 @@
+//! `/audit`.
+
+use std::collections::BTreeSet;
+
+use async_nats::jetstream;
+use chrono::{DateTime, SecondsFormat};
+use contract::audit::AuditRecord;
+use contract::{Page, Role};
+use serde_json::json;
+use tenancy::Actor;
+use testkit::Client;
+use testsystem::{TestSystem, TestUser};
+
+struct Fixture {
+    system: TestSystem,
+    acme: TestUser,
+    other: TestUser,
+}
+
+impl Fixture {
+    /// Two tenants, with events that alternate in the stream.
+    async fn start() -> Self {
+        let system = TestSystem::start().await.unwrap();
+        let (acme, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+        for number in 0..3 {
+            for admin in [&acme, &other] {
+                system.create_api_key(admin, &json!({ "name": format!("key {number}") })).await;
+                system.wait_for_empty_outbox().await;
+            }
+        }
+        Self { system, acme, other }
+    }
+}
+
+async fn list(client: &Client, query: &str) -> Page<AuditRecord> {
+    client.get(&format!("/audit{query}")).await.expect(200)
+}
+
+fn sequences(records: &[AuditRecord]) -> Vec<u64> {
+    records.iter().map(|record| record.sequence).collect()
+}
+
+#[tokio::test]
+async fn administrator_lists_only_the_audit_events_of_the_own_tenant_in_stream_order() {
+    let Fixture { system, acme, other } = Fixture::start().await;
+    let records = list(&acme.client, "?limit=200").await.items;
+    assert!(records.iter().all(|record| record.tenant_id.as_str() == "acme"), "{records:?}");
+    assert!(records.is_sorted_by_key(|record| record.sequence), "{records:?}");
+    let created: Vec<_> =
+        records.iter().filter(|record| record.about.as_deref() == Some("api_key")).collect();
+    assert_eq!(created.len(), 3);
+    assert_eq!((created[0].context.as_str(), created[0].event.as_str()), ("session", "authn_token_created"));
+    assert_eq!(created[0].actor, Actor::User { user_id: acme.user.user_id });
+
+    let foreign = list(&other.client, "?limit=200").await.items;
+    assert!(foreign.iter().all(|record| record.tenant_id.as_str() == "other"), "{foreign:?}");
+    let all = list(&system.platform_admin(), "?limit=200").await.items;
+    let both: BTreeSet<_> = sequences(&records).into_iter().chain(sequences(&foreign)).collect();
+    assert_eq!(sequences(&all), both.into_iter().collect::<Vec<_>>());
+    let of_one = list(&system.platform_admin(), "?limit=200&tenant_id=other").await.items;
+    assert_eq!(of_one, foreign);
+}
+
+#[tokio::test]
+async fn no_query_returns_records_of_another_tenant() {
+    let Fixture { system: _system, acme, other } = Fixture::start().await;
+    let foreign = list(&other.client, "?limit=200").await.items;
+    for record in &foreign {
+        for name in ["after", "cursor"] {
+            let page = list(&acme.client, &format!("?limit=200&{name}={}", record.sequence - 1)).await;
+            assert!(page.items.iter().all(|record| record.tenant_id.as_str() == "acme"), "{page:?}");
+        }
+    }
+    let user = list(&acme.client, &format!("?user_id={}", other.user.user_id)).await;
+    assert_eq!(user.items, []);
+    for after in [u64::MAX, u64::MAX - 1, 1 << 62] {
+        assert_eq!(
+            list(&acme.client, &format!("?after={after}")).await,
+            Page { items: vec![], next_cursor: None }
+        );
+    }
+    acme.client.get("/audit?tenant_id=other").await.expect_problem(403, "tenant_mismatch");
+    for query in [
+        "kind=*",
+        "kind=%3E",
+        "kind=x.other",
+        "after=-1",
+        "after=1.5",
+        "cursor=other",
+        "limit=201",
+        "since=now",
+    ] {
+        acme.client.get(&format!("/audit?{query}")).await.expect_problem(422, "validation_failed");
+    }
+}
+
+#[tokio::test]
+async fn members_and_api_keys_cannot_list_audit_events() {
+    let Fixture { system, acme, .. } = Fixture::start().await;
+    let member = system.add_user(&acme, "bob@acme.example", Role::Member).await;
+    let (_, key) =
+        system.create_api_key(&acme, &json!({ "name": "k", "scopes": ["events:read", "users:read"] })).await;
+    for client in [&member.client, &key] {
+        client.get("/audit").await.expect_problem(403, "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn filters_select_by_name_user_and_time() {
+    let Fixture { system, acme, .. } = Fixture::start().await;
+    let member = system.add_user(&acme, "bob@acme.example", Role::Member).await;
+    system.wait_for_empty_outbox().await;
+    let logins = list(&acme.client, "?kind=authn_login_success").await.items;
+    assert_eq!(logins.len(), 2);
+    let of_member = list(&acme.client, &format!("?user_id={}", member.user.user_id)).await.items;
+    assert!(!of_member.is_empty());
+    let is_about = |record: &AuditRecord| {
+        record.user_id == Some(member.user.user_id)
+            || record.actor == Actor::User { user_id: member.user.user_id }
+    };
+    assert!(of_member.iter().all(is_about), "{of_member:?}");
+    let all = list(&acme.client, "?limit=200").await.items;
+    assert_eq!(all.iter().filter(|record| is_about(record)).count(), of_member.len());
+
+    let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+    let stored = broker.get_stream("AUDIT").await.unwrap().get_raw_message(all[3].sequence).await.unwrap();
+    let since = DateTime::from_timestamp(stored.time.unix_timestamp(), stored.time.nanosecond()).unwrap();
+    let since = since.to_rfc3339_opts(SecondsFormat::Nanos, true);
+    assert_eq!(list(&acme.client, &format!("?limit=200&since={since}")).await.items, all[3..]);
+    let after = all[1].sequence;
+    assert_eq!(list(&acme.client, &format!("?limit=200&after={after}&since={since}")).await.items, all[2..]);
+}
+
+#[tokio::test]
+async fn pages_cover_all_records_once() {
+    let Fixture { system: _system, acme, .. } = Fixture::start().await;
+    let all = list(&acme.client, "?limit=200").await;
+    assert_eq!(all.next_cursor, None);
+    let (mut paged, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = list(&acme.client, &query).await;
+        assert!(page.items.len() <= 2);
+        paged.extend(page.items);
+        let Some(cursor) = page.next_cursor else { break };
+        query = format!("?limit=2&cursor={cursor}");
+    }
+    assert_eq!(paged, all.items);
+}
+
+#[expect(clippy::disallowed_methods, reason = "stores more events than a test can cause")]
+#[tokio::test]
+async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
+    let Fixture { system, acme, .. } = Fixture::start().await;
+    let own = list(&acme.client, "?limit=200").await.items.len();
+    let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+    let event = json!({
+        "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
+        "context": "session", "event": "session_created", "actor": { "type": "system" },
+    });
+    let mut last = 0;
+    for _ in 0..1_200 {
+        let stored = broker.publish("audit.v1.acme.session.session_created", event.to_string().into());
+        last = stored.await.unwrap().await.unwrap().sequence;
+    }
+    // A message that is not an audit event does not hide the others.
+    broker.publish("audit.v1.acme.session.x", "{}".into()).await.unwrap().await.unwrap();
+    let nobody = tenancy::UserId::generate();
+    let (mut pages, mut query) = (0, format!("?user_id={nobody}"));
+    loop {
+        let page = list(&acme.client, &query).await;
+        pages += 1;
+        assert_eq!(page.items, []);
+        let Some(cursor) = page.next_cursor else { break };
+        assert!(cursor.parse::<u64>().unwrap() <= last);
+        query = format!("?user_id={nobody}&cursor={cursor}");
+    }
+    assert!(pages > 1, "{pages}");
+    let events = list(&acme.client, "?kind=session_created&limit=1").await.items;
+    assert_eq!(events.len(), 1);
+    assert!(own > 0);
+}
+
+#[tokio::test]
+async fn without_the_stream_or_the_broker_audit_events_are_unavailable() {
+    let Fixture { mut system, acme, .. } = Fixture::start().await;
+    let broker = jetstream::new(async_nats::connect(&system.nats.url).await.unwrap());
+    broker.delete_stream("AUDIT").await.unwrap();
+    acme.client.get("/audit").await.expect_problem(503, "dependency_unavailable");
+    system.nats.stop();
+    acme.client.get("/audit").await.expect_problem(503, "dependency_unavailable");
+}
