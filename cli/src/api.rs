@@ -33,6 +33,9 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Pause before a retry if the response has no `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Longest wait for the answer to a handshake that a server without TLS may not answer.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(5);
+
 /// HTTP client for one service.
 pub(crate) struct Api {
     http: Client,
@@ -70,6 +73,19 @@ impl Api {
             ErrorKind::ConfigurationInvalid.with_message(message)
         })?;
         Ok(Self { http, base, out, timeout })
+    }
+
+    /// Returns whether the server answers a TLS handshake, even with a certificate that is not trusted.
+    pub(crate) async fn speaks_tls(&self) -> bool {
+        let timeout = self.timeout.min(MAX_HANDSHAKE);
+        let request = self.http.get(self.base.api(routes::GET_VERSION.path)).timeout(timeout);
+        match request.send().await {
+            Ok(_) => true,
+            Err(error) => causes(&error).filter_map(tls_error).any(|error| {
+                use rustls::Error::{AlertReceived, InvalidCertificate, PeerIncompatible};
+                matches!(error, AlertReceived(_) | InvalidCertificate(_) | PeerIncompatible(_))
+            }),
+        }
     }
 
     /// Prepares a request to a route. `parameters` replace the path parameters in order.
@@ -173,6 +189,12 @@ impl Call<'_> {
         }
     }
 
+    /// Sends the request once and returns the response with any status.
+    pub(crate) async fn send_once(self) -> Result<ApiResponse> {
+        let request_id = uuid::Uuid::now_v7().to_string();
+        self.attempt(&request_id, Instant::now() + self.api.timeout).await
+    }
+
     /// Sends the request once. Returns the body of a response with a success status, as it arrives.
     pub(crate) async fn stream(self) -> Result<impl Stream<Item = reqwest::Result<Bytes>>> {
         let request_id = uuid::Uuid::now_v7().to_string();
@@ -242,7 +264,7 @@ impl Call<'_> {
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
         let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
-        Ok(response.sent_with(self.credential.clone()))
+        Ok(response.sent_with(self.credential.clone()).with_headers(headers))
     }
 
     /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After
@@ -286,7 +308,7 @@ fn request_error(error: &reqwest::Error, base: &BaseUrl) -> CliError {
     if error.is_builder() {
         return ErrorKind::Usage.with_message(format!("invalid request: {}", root_cause(error)));
     }
-    if base.as_str().starts_with("https:") && causes(error).any(is_not_tls) {
+    if base.as_str().starts_with("https:") && causes(error).filter_map(tls_error).any(is_not_tls) {
         return ErrorKind::Unreachable
             .with_message(format!("{base} does not answer with TLS"))
             .with_remediation(
@@ -302,16 +324,17 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
     std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source())
 }
 
-/// Whether the server sent something else than TLS records, such as plain HTTP. The error of rustls is wrapped in I/O errors.
-fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
-    use rustls::{Error as TlsError, InvalidMessage};
-
+/// The error of rustls, which is wrapped in I/O errors.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     match error.downcast_ref::<io::Error>() {
-        Some(error) => error.get_ref().is_some_and(|wrapped| is_not_tls(wrapped)),
-        None => {
-            matches!(error.downcast_ref(), Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)))
-        }
+        Some(error) => tls_error(error.get_ref()?),
+        None => error.downcast_ref(),
     }
+}
+
+/// Whether the server sent something else than TLS records, such as plain HTTP.
+fn is_not_tls(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
 }
 
 /// Innermost cause. The outer errors only repeat the address.

@@ -9,6 +9,7 @@ mod catalog;
 mod client;
 mod config;
 mod consumers;
+mod doctor;
 mod events;
 mod invites;
 mod tenants;
@@ -139,6 +140,7 @@ group!(
         /// Show and change settings and contexts.
         #[command(subcommand)]
         Config(config::Config),
+        Doctor(doctor::Doctor),
         Completion(client::Completion),
         Version(client::Version),
     }

@@ -104,7 +104,12 @@ impl Context {
 
     /// HTTP client for the service.
     pub(crate) fn api(&self) -> Result<Api> {
-        let (service, ca_file) = (self.service()?.clone(), self.ca_file()?);
+        self.api_for(self.service()?.clone())
+    }
+
+    /// HTTP client with the settings of this run for another address of the service.
+    pub(crate) fn api_for(&self, service: BaseUrl) -> Result<Api> {
+        let ca_file = self.ca_file()?;
         Api::new(service, ca_file.as_ref(), self.globals.timeout, self.trace(), self.out.clone())
     }
 

@@ -54,6 +54,11 @@ impl BaseUrl {
         &self.0
     }
 
+    /// The same address with TLS; `None` if it has TLS already.
+    pub(crate) fn with_tls(&self) -> Option<Self> {
+        self.0.strip_prefix("http://").map(|rest| Self(format!("https://{rest}")))
+    }
+
     /// Host and port, as written in the URL.
     pub(crate) fn authority(&self) -> &str {
         let (_, rest) = self.0.split_once("://").unwrap_or_default();

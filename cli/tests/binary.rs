@@ -28,6 +28,8 @@ mod credentials;
 mod dead_letters;
 #[path = "binary/device.rs"]
 mod device;
+#[path = "binary/doctor.rs"]
+mod doctor;
 #[path = "binary/environment.rs"]
 mod environment;
 #[path = "binary/events.rs"]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use contract::Problem;
 use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use crate::credential::CredentialSource;
@@ -15,6 +16,7 @@ pub(crate) struct ApiResponse {
     request_id: String,
     retry_after: Option<Duration>,
     credential: Option<CredentialSource>,
+    headers: HeaderMap,
     body: Vec<u8>,
 }
 
@@ -26,12 +28,22 @@ impl ApiResponse {
         body: &[u8],
     ) -> Self {
         let request_id = request_id.to_owned();
-        Self { status, request_id, retry_after, credential: None, body: body.to_vec() }
+        let (credential, headers) = Default::default();
+        Self { status, request_id, retry_after, credential, headers, body: body.to_vec() }
     }
 
     /// Sets the credential of the request, which errors name.
     pub(super) fn sent_with(self, credential: Option<CredentialSource>) -> Self {
         Self { credential, ..self }
+    }
+
+    pub(super) fn with_headers(self, headers: HeaderMap) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// Value of a header, if it is text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
     }
 
     pub(crate) fn status(&self) -> StatusCode {

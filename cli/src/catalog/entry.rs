@@ -98,7 +98,7 @@ impl HelpGroup {
     pub(crate) fn of(name: &str) -> Self {
         match name.split(' ').next() {
             Some("events" | "consumers") => Self::Events,
-            Some("api" | "catalog" | "config" | "completion" | "version") => Self::Tools,
+            Some("api" | "catalog" | "config" | "completion" | "doctor" | "version") => Self::Tools,
             _ => Self::Identity,
         }
     }

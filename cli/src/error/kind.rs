@@ -41,6 +41,7 @@ error_kinds! {
     PlatformTokenMissing = "platform_token_missing", Authentication, "Platform token required", "Set SVC_PLATFORM_TOKEN_FILE to the file with the token, or SVC_PLATFORM_TOKEN to the token. `svc-standalone up` prints the path; an installation has it in a Secret.";
     DevicePending = "device_pending", Pending, "Device authorization was not approved before the code expired", "Run the command again and approve the new code before it expires.";
     DeviceDenied = "device_denied", Permission, "Device authorization was denied", "Run the command again and approve the new code.";
+    ScopeMissing = "scope_missing", Permission, "The credential lacks a scope", "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --scope`.";
     Unreachable = "unreachable", Unavailable, "Cannot connect to the service", "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
     TimedOut = "timed_out", Unavailable, "Request timed out", "Set a longer --timeout, or try again. A command that is not read-only may have had its effect: check first.";
     UnexpectedResponse = "unexpected_response", Failed, "Unexpected response", "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";

@@ -83,7 +83,7 @@ fn certificate() -> CertifiedKey<KeyPair> {
 }
 
 /// A service over TLS, and a client with its certificate in `own.pem` and another one in `other.pem`.
-fn over_tls() -> (Stub, Client) {
+pub(crate) fn over_tls() -> (Stub, Client) {
     let own = certificate();
     let stub = Stub::with_listener("https", |listener| TlsListener::new(listener, &own), service);
     let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x");

@@ -1,0 +1,134 @@
+//! The connection check of `svc doctor`: does the service answer at the base URL, or something else, or nothing?
+
+use contract::{Problem, identity, routes};
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::StatusCode;
+
+use super::checks::report_proxy;
+use super::{Check, Diagnosis};
+use crate::api::{Api, ApiResponse};
+use crate::context::Context;
+use crate::endpoint::BaseUrl;
+use crate::environment;
+use crate::error::{CliError, ErrorKind, Result};
+
+/// Checks connection and proxy. Returns the response to `GET /version` if it is that of the service.
+pub(super) async fn check(context: &Context, api: &Api, diagnosis: &mut Diagnosis) -> Option<ApiResponse> {
+    // The API was created from a valid base URL.
+    let service = context.base_url().ok()?.value;
+    let result = api.call(&routes::GET_VERSION, &[]).send_once().await;
+    let result = match result {
+        Ok(response) if is_version(&response) => Ok(response),
+        other => Err(explain(context, &service, other).await),
+    };
+    match &result {
+        Ok(_) => diagnosis.ok(Check::Connection, format!("{service} answers")),
+        Err(error) => diagnosis.fail(Check::Connection, error.clone()),
+    }
+    report_proxy(context, result.is_err(), diagnosis);
+    result.ok()
+}
+
+fn is_version(response: &ApiResponse) -> bool {
+    response.status().is_success() && response.json::<identity::Version>().is_ok()
+}
+
+/// Error for the absence of an answer, or for one that is not the version of the service.
+async fn explain(context: &Context, service: &BaseUrl, result: Result<ApiResponse>) -> CliError {
+    // A server with TLS answers a plain request with an alert, or with status 400.
+    let may_be_tls = match &result {
+        Ok(response) => response.status() == StatusCode::BAD_REQUEST,
+        Err(error) => error.code != ErrorKind::TimedOut.code(),
+    };
+    if let Some(secure) = service.with_tls()
+        && may_be_tls
+        && speaks_tls(context, &secure).await
+    {
+        return ErrorKind::Unreachable.with_message(format!("{service} answers with TLS")).with_remediation(
+            format!("Use https: `svc config set base-url {secure}`, --base-url or SVC_BASE_URL."),
+        );
+    }
+    let response = match result {
+        Ok(response) => response,
+        Err(error) => return with_proxy(context, error),
+    };
+    let status = response.status();
+    if status.is_redirection()
+        && let Some(target) = response.header("location")
+    {
+        let target = target.trim_end_matches("/version");
+        return ErrorKind::UnexpectedResponse
+            .with_message(format!("{service} redirects to {target}"))
+            .with_remediation(format!(
+                "Use that address: `svc config set base-url {target}`, --base-url or SVC_BASE_URL."
+            ));
+    }
+    if serde_json::from_slice::<Problem>(response.body()).is_ok() {
+        return response.error_for_status().err().unwrap_or_else(|| ErrorKind::UnexpectedResponse.into());
+    }
+    let kind = response.header("content-type").unwrap_or("no content type").to_owned();
+    let error = ErrorKind::UnexpectedResponse
+        .with_message(format!("{service} answers with HTTP {status} ({kind}), but not as the service"))
+        .with_remediation(
+            "Correct the address: `svc config set base-url URL`, --base-url or SVC_BASE_URL. `svc config list` shows which \
+             one is used.",
+        );
+    with_proxy(context, error)
+}
+
+/// Adds the proxy as a possible cause.
+fn with_proxy(context: &Context, error: CliError) -> CliError {
+    match proxy_of(context) {
+        Some(proxy) => {
+            let message = format!("{}; the request went through the proxy {}", error.message, proxy.address);
+            let remediation = format!("{} {}", proxy.bypass(), error.remediation);
+            CliError { message, remediation, ..error }
+        }
+        None => error,
+    }
+}
+
+/// Returns whether the server answers a TLS handshake, even with a certificate that is not trusted.
+async fn speaks_tls(context: &Context, secure: &BaseUrl) -> bool {
+    match context.api_for(secure.clone()) {
+        Ok(api) => api.speaks_tls().await,
+        Err(_) => false,
+    }
+}
+
+/// A proxy for requests to the service.
+pub(super) struct Proxy {
+    /// Address without credentials.
+    pub(super) address: String,
+    pub(super) variable: &'static str,
+    host: String,
+}
+
+impl Proxy {
+    /// How to send requests without the proxy.
+    pub(super) fn bypass(&self) -> String {
+        format!(
+            "To connect without the proxy: `export NO_PROXY={}`, or `unset {}`.",
+            self.host, self.variable
+        )
+    }
+}
+
+/// The proxy in effect, by the same rules as those of the HTTP client.
+pub(super) fn proxy_of(context: &Context) -> Option<Proxy> {
+    let service = context.base_url().ok()?.value;
+    if service.is_loopback() {
+        return None;
+    }
+    let proxy = Matcher::from_system().intercept(&service.as_str().parse().ok()?)?;
+    let own: &[&str] = if service.as_str().starts_with("https:") {
+        &["HTTPS_PROXY", "https_proxy"]
+    } else {
+        &["HTTP_PROXY", "http_proxy"]
+    };
+    let mut variables = own.iter().chain(&["ALL_PROXY", "all_proxy"]);
+    let variable = variables.find(|name| environment::text(name).is_some()).unwrap_or(&"the system");
+    let host = service.authority();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned();
+    Some(Proxy { address: proxy.uri().to_string(), variable, host })
+}
