@@ -36,6 +36,7 @@ pub(crate) struct Globals {
     /// Output format.
     #[arg(
         long,
+        short,
         global = true,
         value_name = "FORMAT",
         env = "SVC_OUTPUT",
@@ -43,13 +44,13 @@ pub(crate) struct Globals {
         default_value = "table"
     )]
     pub(crate) output: Format,
-    /// Never prompt; exit with status 12 if input is required.
+    /// Never prompt; exit with 12 if input is required.
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
     /// Answer yes to confirmation prompts.
     #[arg(long, global = true)]
     pub(crate) yes: bool,
-    /// Time limit of a request including retries, such as 500ms, 30s or 5m.
+    /// Time limit of a request with retries.
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// PEM file of CA certificates to trust instead of the system's.
@@ -58,7 +59,7 @@ pub(crate) struct Globals {
     /// Print only data, warnings and errors.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Log each HTTP request with status and request id, never credentials.
+    /// Log requests with status and id, never credentials.
     #[arg(long, short, global = true)]
     pub(crate) verbose: bool,
     /// Color messages; auto honors `NO_COLOR`.
@@ -131,17 +132,23 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Value of an option in raw arguments, else in a variable, else the default. For errors that occur before clap has
-/// parsed the arguments.
+/// parsed the arguments. `short` is the letter of the option.
 pub(crate) fn value_before_parsing<T: ValueEnum + Default>(
     arguments: &[String],
     option: &str,
+    short: Option<char>,
     variable: Option<String>,
 ) -> T {
-    let argument =
-        arguments.iter().enumerate().find_map(|(index, argument)| match argument.strip_prefix(option)? {
-            "" => arguments.get(index + 1).cloned(),
-            value => value.strip_prefix('=').map(str::to_owned),
-        });
+    let argument = arguments.iter().enumerate().find_map(|(index, argument)| {
+        let next = || arguments.get(index + 1).cloned();
+        if let Some(value) = argument.strip_prefix(option) {
+            return if value.is_empty() { next() } else { value.strip_prefix('=').map(str::to_owned) };
+        }
+        // A letter can follow those of switches: `-qo json`.
+        let letters = argument.strip_prefix('-')?.trim_start_matches(['q', 'v']);
+        let value = letters.strip_prefix(short?)?;
+        if value.is_empty() { next() } else { Some(value.trim_start_matches('=').to_owned()) }
+    });
     argument.or(variable).and_then(|value| T::from_str(&value, false).ok()).unwrap_or_default()
 }
 
@@ -225,10 +232,14 @@ mod tests {
     fn finds_the_output_format_before_parsing() {
         let format = |line: &str, variable: Option<&str>| {
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-            value_before_parsing::<Format>(&words, "--output", variable.map(str::to_owned))
+            value_before_parsing::<Format>(&words, "--output", Some('o'), variable.map(str::to_owned))
         };
         assert_eq!(format("svc --output json nonsense", None), Format::Json);
         assert_eq!(format("svc --output=ndjson nonsense", None), Format::Ndjson);
+        for line in ["svc -o json", "svc -ojson", "svc -o=json", "svc -qo json", "svc x -vojson"] {
+            assert_eq!(format(line, None), Format::Json, "{line}");
+        }
+        assert_eq!(format("svc --other json", None), Format::Table);
         assert_eq!(format("svc nonsense", Some("json")), Format::Json);
         assert_eq!(format("svc --output table", Some("json")), Format::Table);
         assert_eq!(format("svc --output", None), Format::Table);

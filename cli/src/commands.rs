@@ -6,14 +6,15 @@ mod api_keys;
 mod audit;
 mod auth;
 mod catalog;
-mod client;
 mod config;
 mod consumers;
 mod doctor;
 mod events;
 mod invites;
+mod manual;
 mod tenants;
 mod users;
+mod version;
 
 use clap::{CommandFactory, Parser};
 
@@ -24,6 +25,8 @@ use crate::catalog::{
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::CommandOutput;
+
+pub(crate) use manual::HelpText;
 
 /// A command. Its fields are the options; its documentation is the help text. The constants are the part of its catalog
 /// entry that clap cannot derive.
@@ -141,7 +144,9 @@ group!(
         #[command(subcommand)]
         Config(config::Config),
         Doctor(doctor::Doctor),
-        Completion(client::Completion),
-        Version(client::Version),
+        Completion(manual::Completion),
+        ManPages(manual::ManPages),
+        Version(version::Version),
+        Help(manual::Help),
     }
 );

@@ -1,33 +1,68 @@
 //! Help texts: commands and options under headings, with the examples of the catalog.
 
+use std::collections::BTreeMap;
+
 use clap::Command;
+use clap::error::ErrorKind;
 
-use crate::catalog::{CatalogEntry, CommandTree, HelpGroup, leaves};
+use crate::catalog::{CommandTree, HelpGroup, leaves};
 
-const FIRST_STEPS: &str = "\
-Examples:
-  svc auth login --email ada@acme.example --tenant acme
-  svc users invite --email bob@acme.example --tenant acme
-  svc auth sessions list
-  svc events send --file events.ndjson
+const FIRST_STEPS: &[&str] = &[
+    "svc auth login --email ada@acme.example --tenant acme",
+    "svc users invite --email bob@acme.example --tenant acme",
+    "svc auth sessions list",
+    "svc events send --file events.ndjson",
+];
 
-Run a command with --help for its options, and with --output json in scripts.
+const NEXT: &str = "\
+`svc help <command>` prints the options of a command. Scripts pass -o json.
 `svc catalog show` prints a description of all commands as JSON.";
+
+/// Points from the short help to the global options.
+const GLOBAL_OPTIONS: &str = "For global options, run `svc help`.";
 
 /// Examples in help texts have at most this number of columns.
 const MAX_EXAMPLE_COLUMNS: usize = 78;
+/// Lines of a usage have at most this number of columns, after `Usage: ` or an indentation.
+const MAX_USAGE_COLUMNS: usize = 69;
+/// Examples of a group, one per command.
+const MAX_GROUP_EXAMPLES: usize = 4;
 
 /// The clap command with complete help texts.
 pub(crate) fn command(tree: CommandTree) -> Command {
     let root = (tree.command)();
-    let names: Vec<String> = leaves(&root).into_iter().map(|(name, _)| name).collect();
-    let help: Vec<(String, CatalogEntry)> = names.into_iter().zip((tree.entries)()).collect();
+    let globals = global_options(&root);
     let headings = headings(&root);
-    let root = with_examples(with_fixed_usage(root), "", &help);
-    root.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nGlobal options:\n{{options}}{{after-help}}"
-    ))
-    .after_help(FIRST_STEPS)
+    let examples = examples(tree);
+    let root = with_fixed_usage(root);
+    // A separate section lists them more briefly than clap.
+    let root = root.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+    let first_steps = format!("  {}\n", FIRST_STEPS.join("\n  "));
+    with_examples(root, "", &examples, &globals)
+        .help_template(format!(
+            "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{headings}\n\nOptions:\n{{options}}{{after-help}}"
+        ))
+        .after_help(format!("Examples:\n{first_steps}\n{NEXT}\n\n{GLOBAL_OPTIONS}"))
+        .after_long_help(format!("{globals}\n\nExamples:\n{first_steps}\n{NEXT}"))
+}
+
+/// Help of the command with this name, as `--help` (or `-h`) prints it. An error of clap if there is no such command.
+pub(crate) fn text(tree: CommandTree, words: &[String], option: &str) -> Result<String, clap::Error> {
+    let arguments = ["svc"].into_iter().chain(words.iter().map(String::as_str)).chain([option]);
+    match command(tree).try_get_matches_from(arguments) {
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(error.render().to_string()),
+        Err(error) => Err(error),
+        // The help option is never valid.
+        Ok(_) => Ok(String::new()),
+    }
+}
+
+/// Section of the global options, one line for most of them.
+fn global_options(root: &Command) -> String {
+    let options = root.get_arguments().filter(|arg| arg.is_global_set()).cloned();
+    let mut section = Command::new("svc").disable_help_flag(true).help_template("{options}");
+    section = section.args(options.map(|arg| arg.help_heading(None::<&str>)));
+    format!("Global options:\n{}", section.render_help().to_string().trim_end())
 }
 
 /// Top-level commands, each under its heading.
@@ -49,7 +84,7 @@ fn headings(root: &Command) -> String {
 fn with_fixed_usage(command: Command) -> Command {
     fn fix(command: Command, built: &Command) -> Command {
         let usage = built.clone().render_usage().to_string();
-        let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+        let usage = wrapped_usage(usage.trim_start_matches("Usage:").trim());
         command.override_usage(usage).mut_subcommands(|child| match built.find_subcommand(child.get_name()) {
             Some(built) => fix(child, built),
             None => child,
@@ -58,6 +93,27 @@ fn with_fixed_usage(command: Command) -> Command {
     let mut built = command.clone();
     built.build();
     fix(command, &built)
+}
+
+/// Breaks a long usage line between arguments and between alternatives. clap would print it on one line.
+fn wrapped_usage(usage: &str) -> String {
+    let mut depth = 0_usize;
+    let ends_part = |c: char| {
+        match c {
+            '<' | '[' => depth += 1,
+            '>' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '|' || (c == ' ' && depth == 0)
+    };
+    let mut lines = vec![String::new()];
+    for part in usage.split_inclusive(ends_part) {
+        match lines.last_mut() {
+            Some(line) if line.len() + part.trim_end().len() <= MAX_USAGE_COLUMNS => line.push_str(part),
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n           ")
 }
 
 /// Full names of the commands below the first level that end with `word`.
@@ -92,25 +148,56 @@ fn with_continuations(line: &str) -> String {
     lines.join(" \\\n").trim_start().to_owned()
 }
 
-/// Appends the examples of each command to its help.
-fn with_examples(command: Command, path: &str, help: &[(String, CatalogEntry)]) -> Command {
+/// Descriptions and command lines of each command by its full name. A group has the first example of each of its commands.
+pub(crate) fn examples(tree: CommandTree) -> BTreeMap<String, Vec<(&'static str, &'static str)>> {
+    let root = (tree.command)();
+    let mut examples: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for ((name, _), entry) in leaves(&root).into_iter().zip((tree.entries)()) {
+        let groups = name.match_indices(' ').map(|(end, _)| name[..end].to_owned());
+        for group in groups {
+            let group = examples.entry(group).or_default();
+            group.extend(entry.examples.first().filter(|_| group.len() < MAX_GROUP_EXAMPLES));
+        }
+        examples.insert(name, entry.examples.to_vec());
+    }
+    examples
+}
+
+/// Lines of an example: what it does as a comment, then the command line.
+pub(crate) fn example_lines((what, line): (&str, &str)) -> String {
+    format!("  # {what}\n  {}", with_continuations(line))
+}
+
+/// Appends the examples of each command to its help, and the global options to its long help.
+fn with_examples(
+    command: Command,
+    path: &str,
+    examples: &BTreeMap<String, Vec<(&'static str, &'static str)>>,
+    globals: &str,
+) -> Command {
     command.mut_subcommands(|child| {
         let name = format!("{path} {}", child.get_name()).trim_start().to_owned();
-        if child.has_subcommands() {
-            return with_examples(child, &name, help);
-        }
-        let Some((_, entry)) = help.iter().find(|(named, _)| *named == name) else {
-            return child;
-        };
-        let examples =
-            entry.examples.iter().map(|(what, line)| format!("  # {what}\n  {}", with_continuations(line)));
-        child.after_help(format!("Examples:\n{}", examples.collect::<Vec<_>>().join("\n")))
+        let lines: Vec<_> = examples.get(&name).into_iter().flatten().map(|it| example_lines(*it)).collect();
+        let lines = format!("Examples:\n{}", lines.join("\n"));
+        with_examples(child, &name, examples, globals)
+            .after_help(format!("{lines}\n\n{GLOBAL_OPTIONS}"))
+            .after_long_help(format!("{globals}\n\n{lines}"))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_usage_is_broken_between_arguments_and_alternatives() {
+        assert_eq!(wrapped_usage("svc users get [OPTIONS] <USER_ID>"), "svc users get [OPTIONS] <USER_ID>");
+        let usage = "svc tenants update [OPTIONS] <--display-name <NAME>|--events-per-second <COUNT>|--x <COUNT>> <TENANT_ID>";
+        assert_eq!(
+            wrapped_usage(usage),
+            "svc tenants update [OPTIONS] <--display-name <NAME>|\n           --events-per-second <COUNT>|--x <COUNT>> <TENANT_ID>"
+        );
+    }
 
     #[test]
     fn long_examples_are_broken_before_options() {

@@ -116,7 +116,7 @@ impl Output {
     /// Prints information for people. Omitted with `--quiet` and with JSON output.
     pub(crate) fn notice(&self, text: &str) {
         if !self.quiet && !self.is_json() {
-            write_stderr(&escape(text));
+            write_message(&escape(text));
         }
     }
 
@@ -134,7 +134,7 @@ impl Output {
         if self.is_json() {
             write_stderr_json(&json!({"warning": {"message": text}}));
         } else {
-            write_stderr(&format!("{} {}", self.paint("warning:", "\x1b[33m"), escape(text)));
+            self.labeled("warning:", "\x1b[33m", &escape(text));
         }
     }
 
@@ -168,16 +168,20 @@ impl Output {
             write_stderr_json(&error.to_json());
             return;
         }
-        let label = self.paint("error:", "\x1b[1;31m");
-        write_stderr(&format!("{label} {}", escape_lines(&error.message)));
-        write_stderr(&format!("{} {}", self.paint("what to do:", "\x1b[1m"), escape(&error.remediation)));
+        self.labeled("error:", "\x1b[1;31m", &escape_lines(&error.message));
+        self.labeled("what to do:", "\x1b[1m", &escape(&error.remediation));
         if let Some(request) = &error.request_id {
             write_stderr(&format!("request id: {}", escape(request)));
         }
     }
 
-    fn paint(&self, text: &str, code: &str) -> String {
-        if self.colored { format!("{code}{text}\x1b[0m") } else { text.to_owned() }
+    /// Prints a message after a label in a color.
+    fn labeled(&self, label: &str, color: &str, text: &str) {
+        let message = for_stderr(&format!("{label} {text}"));
+        match message.strip_prefix(label) {
+            Some(rest) if self.colored => write_stderr(&format!("{color}{label}\x1b[0m{rest}")),
+            _ => write_stderr(&message),
+        }
     }
 }
 
@@ -212,6 +216,19 @@ fn write_stdout(text: &str) -> Result<()> {
 fn write_stderr_json(document: &Value) {
     let line = document.to_string();
     write_stderr(&if io::stderr().is_terminal() { escape_json(&line) } else { line });
+}
+
+/// Writes a message for people.
+fn write_message(text: &str) {
+    write_stderr(&for_stderr(text));
+}
+
+/// Breaks the lines of a message if standard error is a terminal.
+fn for_stderr(text: &str) -> String {
+    match terminal_size::terminal_size_of(io::stderr()) {
+        Some((terminal_size::Width(width), _)) => layout::wrapped(text, usize::from(width)),
+        None => text.to_owned(),
+    }
 }
 
 /// Writes a line. A failure cannot be reported anywhere else.

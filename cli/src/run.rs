@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 
 use crate::arguments::{Color, value_before_parsing};
 use crate::commands::Node;
-use crate::commands::{CommandLine, TREE};
+use crate::commands::{CommandLine, HelpText, TREE};
 use crate::context::Context;
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Exit, Result};
@@ -20,18 +20,28 @@ use crate::output::Output;
 pub(crate) fn run() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let format = value_before_parsing(&arguments, "--output", environment::text("SVC_OUTPUT"));
-    let color: Color = value_before_parsing(&arguments, "--color", None);
-    let out = Output::before_parsing(format, color);
-    let command = environment::without_empty(help::command(TREE)).color(color.into());
-    let parsed = command.try_get_matches_from(std::env::args_os()).and_then(|matches| {
-        let mut line = CommandLine::from_arg_matches(&matches)?;
-        line.globals.record_given(&matches);
-        Ok(line)
-    });
-    let exit = match parsed {
+    let format = value_before_parsing(&arguments, "--output", Some('o'), environment::text("SVC_OUTPUT"));
+    let color: Color = value_before_parsing(&arguments, "--color", None, None);
+    let parse = |command: clap::Command| {
+        let command = environment::without_empty(command).color(color.into());
+        let matches = command.try_get_matches_from(std::env::args_os());
+        matches.and_then(|matches| {
+            let mut line = CommandLine::from_arg_matches(&matches)?;
+            line.globals.record_given(&matches);
+            Ok(line)
+        })
+    };
+    let exit = match parse((TREE.command)()) {
         Ok(line) => run_command(line),
-        Err(error) => report_parse_error(&with_full_names(error), &out),
+        Err(error) => {
+            let out = Output::before_parsing(format, color);
+            let error = match error.kind() {
+                ClapErrorKind::DisplayVersion => error,
+                // Help and usage errors need the complete texts, which take longer to build.
+                _ => parse(help::command(TREE)).err().unwrap_or(error),
+            };
+            report_parse_error(error, &out)
+        }
     };
     exit.into()
 }
@@ -42,9 +52,12 @@ fn run_command(line: CommandLine) -> Exit {
     match catch_panic(|| block_on_command(line.command, &context)) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            // The person or program that closed the pipe or sent the signal expects no error.
-            if !matches!(error.exit, Exit::BrokenPipe | Exit::Interrupted | Exit::Terminated) {
-                out.error(&error);
+            match error.exit {
+                // The person or program that closed the pipe or sent the signal expects no error.
+                Exit::BrokenPipe | Exit::Interrupted | Exit::Terminated => {}
+                // The person decided it.
+                _ if error.code == ErrorKind::Declined.code() && !out.is_json() => out.notice(&error.message),
+                _ => out.error(&error),
             }
             error.exit
         }
@@ -70,14 +83,17 @@ fn block_on_command(command: impl Node, context: &Context) -> Result<()> {
     result
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// Waits for SIGINT, SIGQUIT or SIGTERM. SIGQUIT, too, must not leave a terminal without echo.
 #[cfg(unix)]
 async fn termination_signal() -> ErrorKind {
     use tokio::signal::unix::{SignalKind, signal};
 
-    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(mut interrupt), Ok(mut terminate)) => tokio::select! {
+    let signals =
+        (signal(SignalKind::interrupt()), signal(SignalKind::quit()), signal(SignalKind::terminate()));
+    match signals {
+        (Ok(mut interrupt), Ok(mut quit), Ok(mut terminate)) => tokio::select! {
             _ = interrupt.recv() => ErrorKind::Interrupted,
+            _ = quit.recv() => ErrorKind::Interrupted,
             _ = terminate.recv() => ErrorKind::Terminated,
         },
         // Without handlers, the default action of the signals ends the process.
@@ -121,28 +137,36 @@ fn with_full_names(mut error: clap::Error) -> clap::Error {
 }
 
 /// Prints help and version as data, and everything else as a usage error.
-fn report_parse_error(error: &clap::Error, out: &Output) -> Exit {
-    if matches!(error.kind(), ClapErrorKind::DisplayHelp | ClapErrorKind::DisplayVersion) {
-        return match error.print() {
-            Ok(()) => Exit::Success,
-            Err(error) => CliError::write_failed(&error, "standard output").exit,
-        };
+fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
+    let printed = match error.kind() {
+        ClapErrorKind::DisplayHelp | ClapErrorKind::DisplayVersion => {
+            error.print().map_err(|error| CliError::write_failed(&error, "standard output"))
+        }
+        // A group without a subcommand.
+        ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ClapErrorKind::MissingSubcommand => {
+            out.print(&HelpText::of_group(&error))
+        }
+        _ if out.is_json() => Err(usage_error(error)),
+        _ => {
+            // A failure to write to standard error cannot be reported anywhere else.
+            let _ = with_full_names(error).print();
+            return Exit::Usage;
+        }
+    };
+    match printed {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            if error.exit != Exit::BrokenPipe {
+                out.error(&error);
+            }
+            error.exit
+        }
     }
-    if out.is_json() {
-        out.error(&ErrorKind::Usage.with_message(parse_error_message(error)));
-    } else {
-        // A failure to write to standard error cannot be reported anywhere else.
-        let _ = error.print();
-    }
-    Exit::Usage
 }
 
-/// Message of a clap error, without the usage line.
-fn parse_error_message(error: &clap::Error) -> String {
-    if error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a subcommand is required".to_owned();
-    }
-    let text = error.render().to_string();
+/// Converts a clap error. Omits the usage line.
+pub(crate) fn usage_error(error: clap::Error) -> CliError {
+    let text = with_full_names(error).render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default();
-    message.trim().trim_start_matches("error: ").to_owned()
+    ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "))
 }

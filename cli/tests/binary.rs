@@ -34,6 +34,11 @@ mod doctor;
 mod environment;
 #[path = "binary/events.rs"]
 mod events;
+#[path = "binary/help.rs"]
+mod help;
+#[cfg(target_os = "linux")]
+#[path = "binary/interrupts.rs"]
+mod interrupts;
 #[path = "binary/invites.rs"]
 mod invites;
 #[path = "binary/offline.rs"]
@@ -47,6 +52,9 @@ mod prompts;
 mod remediations;
 #[path = "binary/sessions.rs"]
 mod sessions;
+#[cfg(target_os = "linux")]
+#[path = "binary/snapshots.rs"]
+mod snapshots;
 #[path = "binary/stub.rs"]
 mod stub;
 #[cfg(target_os = "linux")]
@@ -61,3 +69,5 @@ mod tenants;
 mod terminal;
 #[path = "binary/users.rs"]
 mod users;
+#[path = "binary/version.rs"]
+mod version;

@@ -98,7 +98,9 @@ impl HelpGroup {
     pub(crate) fn of(name: &str) -> Self {
         match name.split(' ').next() {
             Some("events" | "consumers") => Self::Events,
-            Some("api" | "catalog" | "config" | "completion" | "doctor" | "version") => Self::Tools,
+            Some(
+                "api" | "catalog" | "config" | "completion" | "doctor" | "man-pages" | "version" | "help",
+            ) => Self::Tools,
             _ => Self::Identity,
         }
     }

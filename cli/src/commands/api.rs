@@ -24,7 +24,7 @@ pub(crate) struct Api {
     /// HTTP method.
     #[arg(value_name = "METHOD", value_parser = parse_method)]
     method: Method,
-    /// Path, such as /auth/session.
+    /// Path, such as /auth/session. The first slash may be omitted.
     #[arg(value_name = "PATH")]
     path: String,
     /// JSON body, or `-` to read it from standard input.
@@ -107,10 +107,14 @@ impl Command for Api {
         Some(|| json!({"description": "For `--data -`: the body of the request, any JSON."}));
 
     async fn run(self, context: &Context) -> Result<()> {
-        if !self.path.starts_with('/') {
-            return Err(ErrorKind::Usage.with_message("PATH must start with a slash, such as /auth/session"));
+        if self.path.starts_with("http:") || self.path.starts_with("https:") {
+            let error = ErrorKind::Usage.with_message("PATH must be a path such as /auth/session, not a URL");
+            return Err(
+                error.with_remediation("Pass the address of the service as --base-url (SVC_BASE_URL).")
+            );
         }
-        let path = self.path.strip_prefix(API_PREFIX).unwrap_or(&self.path);
+        let path = format!("/{}", self.path.strip_prefix('/').unwrap_or(&self.path));
+        let path = path.strip_prefix(API_PREFIX).unwrap_or(&path);
         let api = context.api()?;
         let mut call = api.call_path(self.method, path).tenant(context.tenant_option());
         if !self.anonymous {

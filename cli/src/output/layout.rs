@@ -13,8 +13,26 @@ use crate::environment;
 const GAP: usize = 2;
 /// Shortest prefix of an id. In a `UUIDv7` it is the creation time in milliseconds.
 const MIN_ID: usize = 13;
+/// Columns of cut text, at least.
+const MIN_TEXT: usize = 8;
 /// Marks cut text and omitted columns.
 const CUT: &str = "…";
+
+/// Breaks lines between words, so that they have at most `width` columns unless a word is longer. Keeps indentation.
+pub(super) fn wrapped(text: &str, width: usize) -> String {
+    let mut all = String::new();
+    let mut column = 0;
+    for word in text.split_inclusive([' ', '\n']) {
+        if column > 0 && column + word.trim_end().width() > width {
+            all.truncate(all.trim_end_matches(' ').len());
+            all.push('\n');
+            column = 0;
+        }
+        all.push_str(word);
+        column = if word.ends_with('\n') { 0 } else { column + word.width() };
+    }
+    all
+}
 
 /// How tables are shown.
 #[derive(Clone, Copy, Debug)]
@@ -127,10 +145,12 @@ impl Column {
         self.measure();
     }
 
-    /// Width below which the column is not cut.
+    /// Width below which the column is not cut. A heading is never cut.
     fn min_width(&self) -> usize {
         match self.content {
-            Content::Text => self.cells.first().map_or(0, |heading| heading.width()).max(1),
+            Content::Text => {
+                self.cells.first().map_or(0, |heading| heading.width()).max(MIN_TEXT).min(self.width)
+            }
             Content::Id | Content::Time => self.width,
         }
     }
@@ -151,25 +171,32 @@ impl Column {
 
 /// Makes the table fit: shortens ids, then cuts the widest texts, then omits columns from the right.
 fn fit(columns: &mut Vec<Column>, width: usize) {
-    let total = |columns: &[Column]| {
-        columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
-    };
     if total(columns) <= width {
         return;
     }
     columns.iter_mut().filter(|column| column.content == Content::Id).for_each(Column::shorten_ids);
+    while !cut_texts(columns, width) && columns.len() > 3 {
+        let marker = usize::from(columns.last().is_some_and(Column::is_marker));
+        columns.truncate(columns.len() - 1 - marker);
+        columns.push(Column { cells: vec![CUT.to_owned()], content: Content::Text, width: 1 });
+    }
+}
+
+/// Cuts the widest texts until the table fits. Returns whether it does.
+fn cut_texts(columns: &mut [Column], width: usize) -> bool {
+    columns.iter_mut().for_each(Column::measure);
     while total(columns) > width {
         let wide = columns.iter_mut().filter(|column| column.width > column.min_width());
-        if let Some(widest) = wide.max_by_key(|column| column.width) {
-            widest.width -= 1;
-        } else if columns.len() > 3 {
-            columns
-                .truncate(columns.len() - if columns.last().is_some_and(Column::is_marker) { 2 } else { 1 });
-            columns.push(Column { cells: vec![CUT.to_owned()], content: Content::Text, width: 1 });
-        } else {
-            return;
+        match wide.max_by_key(|column| column.width) {
+            Some(widest) => widest.width -= 1,
+            None => return false,
         }
     }
+    true
+}
+
+fn total(columns: &[Column]) -> usize {
+    columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
 /// The first characters of a text and a mark, in at most `width` columns.
@@ -242,6 +269,13 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_broken_between_words() {
+        assert_eq!(wrapped("one two three\n  four fives", 8), "one two\nthree\n  four\nfives");
+        assert_eq!(wrapped("one verylongword two", 8), "one\nverylongword\ntwo");
+        assert_eq!(wrapped("one two", 7), "one two");
+    }
+
+    #[test]
     fn columns_that_do_not_fit_are_marked() {
         let table =
             table(&["ID", "CLIENT", "ADDRESS", "EXPIRES", "LAST USED"], &[vec![text("1"); 5]], fitted(20));
@@ -251,7 +285,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_fitted_table_is_not_wider_than_the_terminal(
-            width in 32_usize..120,
+            width in 36_usize..120,
             names in prop::collection::vec("\\PC{0,60}", 1..5),
             at in 0_i64..4_000_000_000,
         ) {

@@ -27,5 +27,10 @@ fn sends_the_body_and_prints_the_response() {
     assert_eq!(client.run(&["api", "GET", "/api/v1/pages/device", "--anonymous"]).stdout, "<p>hello</p>\n");
     assert_eq!(stub.requests()[1].header("authorization"), None);
     assert_eq!(client.run(&["api", "GET", "/nowhere"]).code, Some(3));
-    assert_eq!(client.run(&["api", "GET", "nowhere"]).code, Some(2));
+    for path in ["pages/device", "api/v1/pages/device"] {
+        assert_eq!(client.run(&["api", "GET", path]).stdout, "<p>hello</p>\n");
+    }
+    assert_eq!(stub.request_lines().last().unwrap(), "GET /api/v1/pages/device");
+    let url = client.run(&["api", "GET", &format!("{}/api/v1/nowhere", stub.url)]);
+    assert_eq!(url.code, Some(2), "{url:?}");
 }

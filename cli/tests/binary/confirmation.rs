@@ -111,7 +111,10 @@ mod at_a_terminal {
             for answer in ["n\n", "\n", "\u{4}"] {
                 let result = run_at_terminal(&client(&stub), command, answer);
                 assert_eq!(result.code, Some(1), "{result:?}");
-                assert!(result.stderr.contains("--yes"), "{result:?}");
+                assert!(
+                    result.stderr.contains("nothing was changed") && !result.stderr.contains("error"),
+                    "{result:?}"
+                );
             }
         }
         assert!(stub.request_lines().iter().all(|line| line.starts_with("GET")));
@@ -124,7 +127,9 @@ mod at_a_terminal {
         let stub = Stub::new(service);
         let client = client(&stub).with_variable("NO_COLOR", "1");
         let result = run_at_terminal(&client, COMMANDS[0].0, "\u{4}");
-        assert!(result.stderr.contains("[y/N]: \r\nerror: no answer"), "{result:?}");
+        assert!(result.stderr.ends_with("[y/N]: \r\nno answer; nothing was changed\r\n"), "{result:?}");
+        let json = run_at_terminal(&client, &[COMMANDS[0].0, &["-o", "json"]].concat(), "n\n");
+        assert!(json.stderr.contains(r#""code":"declined""#), "{json:?}");
 
         let (mut keyboard, terminal) = terminal();
         let mut command = client.command(COMMANDS[0].0);

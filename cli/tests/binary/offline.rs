@@ -60,14 +60,18 @@ fn text_error_contains_the_remediation() {
 
 #[test]
 fn usage_error_is_exit_status_2() {
-    for arguments in
-        [&["nonsense"][..], &["auth", "login", "--nonsense"], &["auth", "sessions", "revoke"], &["auth"], &[]]
-    {
+    for arguments in [
+        &["nonsense"][..],
+        &["auth", "login", "--nonsense"],
+        &["auth", "sessions", "revoke"],
+        &["help", "nonsense"],
+    ] {
         let client = Client::new();
         assert_eq!(client.run(arguments).code, Some(2), "{arguments:?}");
         let structured = [arguments, &["--output", "json"]].concat();
         let error = client.run(&structured).error();
         assert_eq!(error["code"], "usage", "{arguments:?}");
+        assert_eq!(client.run(&[arguments, &["-qojson"]].concat()).error()["code"], "usage", "{arguments:?}");
         assert_eq!(Client::new().with_variable("SVC_OUTPUT", "json").run(arguments).error()["code"], "usage");
     }
 }
@@ -121,7 +125,7 @@ fn help_and_version_are_printed_to_stdout() {
     for expected in ["Identity:", "Events:", "Tools:", "Examples:", "svc auth login"] {
         assert!(help.contains(expected), "{expected}: {help}");
     }
-    assert_eq!(client.run(&["version", "--output", "json"]).json()["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(client.run(&["--version"]).stdout, concat!("svc ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
@@ -191,16 +195,32 @@ fn prints_completion_scripts_unescaped() {
 #[test]
 fn json_output_of_offline_commands_matches_its_schema() {
     let client = Client::new().with_variable("SVC_TOKEN", "svc_st_x");
-    for line in ["version", "config path", "auth status", "auth token", "completion bash", "catalog show"] {
+    for line in
+        ["version --client", "config path", "auth status", "auth token", "completion bash", "catalog show"]
+    {
         let arguments: Vec<_> = line.split(' ').chain(["--output", "json"]).collect();
         let printed = client.run(&arguments).json();
-        assert_valid_output(line.trim_end_matches(" bash"), &printed);
+        assert_valid_output(line.trim_end_matches(" bash").trim_end_matches(" --client"), &printed);
+    }
+}
+
+#[test]
+fn output_to_a_closed_pipe_is_exit_status_141_without_an_error() {
+    let client = Client::new().with_variable("SVC_TOKEN", "svc_st_x");
+    for line in ["--help", "--version", "auth", "help auth", "auth status", "auth token", "completion bash"] {
+        for format in ["table", "json"] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let words: Vec<_> = line.split(' ').chain(["--output", format]).collect();
+            let result = client.command(&words).stdout(writer).output().unwrap();
+            assert_eq!((result.status.code(), &result.stderr[..]), (Some(141), &b""[..]), "{words:?}");
+        }
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn closed_pipe_is_exit_status_141_without_an_error() {
+fn a_pipe_that_closes_during_the_output_is_exit_status_141_without_an_error() {
     let client = Client::new();
     let mut child = client.command(&["catalog", "show"]).spawn().unwrap();
     // The catalog is larger than the buffer of a pipe, so the client is still writing when the pipe closes.

@@ -72,13 +72,13 @@ fn echoes(terminal: &File) -> bool {
 fn a_signal_at_a_secret_prompt_ends_the_command_and_restores_the_echo() {
     let stub = Stub::new(service);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let (mut keyboard, terminal) = terminal();
+        let (keyboard, terminal) = terminal();
         let client = Client::for_url(&stub.url);
         let mut command = client.command(&LOGIN);
         let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
         let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
         drop(command);
-        read_until(&mut keyboard, "in acme: ");
+        read_until(&keyboard, "in acme: ");
         assert!(!echoes(&terminal));
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
@@ -97,7 +97,7 @@ fn a_typed_password_is_not_echoed() {
     let (stdin, stderr) = (terminal.try_clone().unwrap(), terminal.try_clone().unwrap());
     let mut child = command.stdin(stdin).stderr(stderr).spawn().unwrap();
     drop(command);
-    read_until(&mut keyboard, "in acme: ");
+    read_until(&keyboard, "in acme: ");
     keyboard.write_all(b"correct horse\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
     assert!(echoes(&terminal));

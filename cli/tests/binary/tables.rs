@@ -7,6 +7,7 @@ use contract::ProblemKind;
 use serde_json::json;
 
 use crate::client::Client;
+use crate::snapshots::assert_snapshot;
 use crate::stub::{Stub, StubRequest, problem};
 use crate::terminal::{read_until, resize, rest_of, terminal};
 
@@ -14,56 +15,72 @@ const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101 
 
 #[expect(clippy::disallowed_methods, reason = "the client shows times relative to the real time")]
 fn service(request: &StubRequest) -> (u16, String) {
-    let at = |minutes| Utc::now() + TimeDelta::minutes(minutes) + TimeDelta::seconds(20);
+    // All shown times are hours or days, with at least half an hour until the next one.
+    let at = |minutes| Utc::now() + TimeDelta::minutes(minutes);
     let session = |id: &str, client: &str, used: i64| {
         json!({
-            "id": id, "created_at": at(-9_000), "last_seen_at": at(used), "expires_at": at(600),
-            "idle_expires_at": at(61), "method": "password", "ip": "192.0.2.117", "user_agent": client,
-            "current": used > -2,
+            "id": id, "created_at": at(-9_000), "last_seen_at": at(used), "expires_at": at(630),
+            "idle_expires_at": at(90), "method": "password", "ip": "192.0.2.117", "user_agent": client,
+            "current": used == -90,
         })
     };
-    match request.line.split('?').next() {
-        Some("GET /api/v1/auth/sessions") => {
-            let sessions = [
-                session("01890a5d-ac96-774b-bcce-b302099a8057", "svc/0.1.0", -1),
-                session("01890a5d-bc96-774b-bcce-b302099a8058", "svc/0.1.0", -180),
-                session("01890a5e-1c96-774b-bcce-b302099a8059", BROWSER, -7_200),
-            ];
-            (200, json!({"items": sessions}).to_string())
-        }
-        Some("GET /api/v1/users") => {
-            let user = json!({
-                "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "ada@acme.example", "role": "admin",
-                "status": "active", "created_at": at(-500_000), "updated_at": at(-5),
-            });
-            (200, json!({"items": [user]}).to_string())
-        }
-        _ => problem(ProblemKind::NotFound),
-    }
+    let items = match request.line.split('?').next() {
+        Some("GET /api/v1/auth/sessions") => vec![
+            session("01890a5d-ac96-774b-bcce-b302099a8057", "svc/0.1.0", -90),
+            session("01890a5d-bc96-774b-bcce-b302099a8058", "svc/0.1.0", -210),
+            session("01890a5e-1c96-774b-bcce-b302099a8059", BROWSER, -7_900),
+        ],
+        Some("GET /api/v1/users") => vec![json!({
+            "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "ada@acme.example", "role": "admin",
+            "status": "active", "created_at": at(-500_000), "updated_at": at(-5),
+        })],
+        Some("GET /api/v1/users/invites") => vec![json!({
+            "invite_id": "01890a5d-ac96-774b-bcce-b302099a8057", "email": "a.person.with.a.long.name@acme.example",
+            "role": "member", "status": "pending", "created_at": at(-210), "expires_at": at(4_000),
+        })],
+        Some("GET /api/v1/api-keys") => vec![json!({
+            "id": "01890a5d-ac96-774b-bcce-b302099a8057", "name": "forwarder of the firewall in the first data center",
+            "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"], "created_at": at(-210),
+            "created_by": "01890a5d-ac96-774b-bcce-b302099a8058", "expires_at": at(129_000), "last_used_at": at(-90),
+        })],
+        _ => return problem(ProblemKind::NotFound),
+    };
+    (200, json!({"items": items}).to_string())
 }
 
 fn client(stub: &Stub) -> Client {
     Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x").with_variable("SVC_TENANT", "acme")
 }
 
-fn sessions(stub: &Stub, columns: &str) -> String {
-    let list = ["auth", "sessions", "list", "--user-id", "01890a5d-ac96-774b-bcce-b302099a8057"];
-    let result = client(stub).with_variable("COLUMNS", columns).run(&list);
-    assert_eq!(result.code, Some(0), "{result:?}");
-    result.stdout
+/// Output of a command on a terminal of this width.
+fn shown(stub: &Stub, words: &[&str], columns: u16) -> String {
+    let (screen, terminal) = terminal();
+    resize(&terminal, columns);
+    let client = client(stub);
+    let mut command = client.command(words);
+    let mut child = command.stdout(terminal).spawn().unwrap();
+    drop(command);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{words:?}");
+    let shown = rest_of(screen).replace("\r\n", "\n");
+    assert!(shown.lines().all(|line| line.chars().count() <= usize::from(columns)), "{shown}");
+    shown
 }
 
 #[test]
 fn the_session_table_shows_method_client_and_last_use_at_80_columns() {
     let stub = Stub::new(service);
-    let expected = "\
-           ID             METHOD    CLIENT               LAST USED  EXPIRES  ADDRESS\n\
-        *  01890a5d-ac96  password  svc/0.1.0            40 s ago   in 1 h   192.0.2.117\n   \
-           01890a5d-bc96  password  svc/0.1.0            2 h ago    in 1 h   192.0.2.117\n   \
-           01890a5e-1c96  password  Mozilla/5.0 (X11; …  4 d ago    in 1 h   192.0.2.117\n";
-    assert_eq!(sessions(&stub, "80"), format!("   {expected}"));
-    assert!(sessions(&stub, "60").lines().all(|line| line.chars().count() <= 60));
-    assert!(sessions(&stub, "200").contains("-b302099a8059  password  Mozilla/5.0 (X11; Linux"));
+    let list = ["auth", "sessions", "list", "--user-id", "01890a5d-ac96-774b-bcce-b302099a8057"];
+    for columns in [60, 80, 120] {
+        assert_snapshot(&format!("sessions_{columns}"), &shown(&stub, &list, columns));
+    }
+}
+
+#[test]
+fn tables_of_users_invites_and_keys_fit_80_columns() {
+    let stub = Stub::new(service);
+    for group in ["users", "invites", "api-keys"] {
+        assert_snapshot(&format!("{group}_80"), &shown(&stub, &[group, "list"], 80));
+    }
 }
 
 #[test]
@@ -76,7 +93,7 @@ fn a_terminal_gets_a_table_of_its_width_also_after_a_change() {
     let end = || terminal.try_clone().unwrap();
     let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
     drop(command);
-    read_until(&mut keyboard, "Tenant: ");
+    read_until(&keyboard, "Tenant: ");
     resize(&terminal, 60);
     keyboard.write_all(b"acme\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -24,15 +26,27 @@ pub(crate) fn resize(terminal: &File, columns: u16) {
     tcsetwinsize(terminal, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
 }
 
-/// Reads from a terminal until its output ends with a text.
-pub(crate) fn read_until(screen: &mut File, end: &str) -> String {
+/// Reads from a terminal until its output ends with a text. Fails if that takes too long.
+pub(crate) fn read_until(screen: &File, end: &str) {
+    let mut screen = screen.try_clone().unwrap();
+    let expected = end.as_bytes().to_owned();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut output = Vec::new();
+        let mut byte = [0];
+        while !output.ends_with(&expected) && screen.read_exact(&mut byte).is_ok() {
+            output.push(byte[0]);
+            // Fails only after the deadline.
+            let _ = sender.send(output.clone());
+        }
+    });
+    let deadline = Instant::now() + Duration::from_secs(30);
     let mut output = Vec::new();
     while !output.ends_with(end.as_bytes()) {
-        let mut byte = [0];
-        screen.read_exact(&mut byte).unwrap();
-        output.push(byte[0]);
+        let next = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let shown = String::from_utf8_lossy(&output).into_owned();
+        output = next.unwrap_or_else(|error| panic!("{error}: no {end:?} in {shown:?}"));
     }
-    String::from_utf8(output).unwrap()
 }
 
 /// Reads the rest of the output of a terminal that no program uses any more.

@@ -1,0 +1,215 @@
+//! The manual of the client in several forms: `svc help`, `svc completion` and `svc man-pages`.
+
+use std::fs::{File, create_dir_all};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::error::{ContextKind, ContextValue};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::TREE;
+use crate::catalog::{CommandTree, Errors, Examples, Names, Requirement};
+use crate::commands::Command;
+use crate::context::Context;
+use crate::error::{CliError, ErrorKind, Result};
+use crate::help;
+use crate::output::{CommandOutput, Table};
+use crate::run::usage_error;
+
+/// Print the help of a command.
+///
+/// `svc help users disable` prints the same text as `svc users disable --help`.
+#[derive(Args)]
+pub(crate) struct Help {
+    /// Name of a command or group [default: all commands and the global options].
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// The help of a command.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct HelpText {
+    /// Help text.
+    help: String,
+}
+
+impl HelpText {
+    /// Short help of the group that was entered without a subcommand.
+    pub(crate) fn of_group(error: &clap::Error) -> Self {
+        let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+            return Self { help: error.render().to_string() };
+        };
+        let words: Vec<_> = name.split(' ').skip(1).map(str::to_owned).collect();
+        Self { help: help::text(TREE, &words, "-h").unwrap_or_else(|error| error.render().to_string()) }
+    }
+}
+
+impl CommandOutput for HelpText {
+    fn table(&self) -> Table {
+        Table::text(&self.help)
+    }
+}
+
+impl Command for Help {
+    type Output = HelpText;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const EXAMPLES: Examples = &[
+        ("List the commands and the global options", "svc help"),
+        ("Print the help of a command", "svc help events send"),
+    ];
+    const READ_ONLY: bool = true;
+    const AGENT_NOTES: &'static str =
+        "Works offline. For programs, `catalog show` has the same content and more.";
+    const SEE_ALSO: Names = &["catalog show", "man-pages"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let help = help::text(context.tree(), &self.command, "--help").map_err(usage_error)?;
+        context.out().print(&HelpText { help })
+    }
+}
+
+/// How to install a completion script.
+const COMPLETION: &str = "\
+Print a shell completion script.
+
+To install it for your user, write it to a file that the shell reads, and start a
+new shell. The directory must exist.
+
+bash, with the package bash-completion:
+  svc completion bash > ~/.local/share/bash-completion/completions/svc
+
+zsh, if $fpath contains ~/.zfunc before compinit runs:
+  svc completion zsh > ~/.zfunc/_svc
+
+fish:
+  svc completion fish > ~/.config/fish/completions/svc.fish
+
+PowerShell:
+  svc completion powershell >> $PROFILE
+
+elvish:
+  svc completion elvish >> ~/.config/elvish/rc.elv";
+
+/// Print a shell completion script
+#[derive(Args)]
+#[command(long_about = COMPLETION)]
+pub(crate) struct Completion {
+    /// Shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// A completion script.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CompletionScript {
+    /// Shell.
+    shell: String,
+    /// Script.
+    script: String,
+}
+
+impl CommandOutput for CompletionScript {
+    fn table(&self) -> Table {
+        Table::text(&self.script)
+    }
+}
+
+impl Command for Completion {
+    type Output = CompletionScript;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const EXAMPLES: Examples = &[
+        ("Print the completion script for bash", "svc completion bash"),
+        ("Print the completion script for zsh", "svc completion zsh"),
+    ];
+    const READ_ONLY: bool = true;
+    const AGENT_NOTES: &'static str = "Works offline. Only useful in an interactive shell.";
+    const SEE_ALSO: Names = &["man-pages", "catalog show"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut (context.tree().command)(), "svc", &mut script);
+        let script = String::from_utf8_lossy(&script).into_owned();
+        context.out().print(&CompletionScript { shell: self.shell.to_string(), script })
+    }
+}
+
+/// Write the manual pages of all commands to a directory.
+///
+/// Creates the directory if necessary, and overwrites older pages. In `~/.local/share/man/man1`, `man svc` finds them.
+#[derive(Args)]
+pub(crate) struct ManPages {
+    /// Directory.
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Manual pages that were written.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct WrittenPages {
+    /// Paths of the pages.
+    files: Vec<PathBuf>,
+}
+
+impl CommandOutput for WrittenPages {
+    fn table(&self) -> Table {
+        Table::message(&format!("{} manual pages written.", self.files.len()))
+    }
+}
+
+impl Command for ManPages {
+    type Output = WrittenPages;
+
+    const REQUIRES: Requirement = Requirement::Nothing;
+    const ERRORS: Errors = &[ErrorKind::OutputFailed];
+    const EXAMPLES: Examples =
+        &[("Install the manual pages for your user", "svc man-pages ~/.local/share/man/man1")];
+    const AGENT_NOTES: &'static str = "Works offline. Packages of the client run it to install the pages.";
+    const SEE_ALSO: Names = &["help", "completion"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let failed = |error: io::Error| CliError::write_failed(&error, &self.directory.display().to_string());
+        create_dir_all(&self.directory).map_err(failed)?;
+        let mut files = Vec::new();
+        let mut root = (context.tree().command)();
+        root.build();
+        write_pages(&root, context.tree(), &self.directory, &mut files).map_err(failed)?;
+        context.out().print(&WrittenPages { files })
+    }
+}
+
+/// Writes the pages of a command and its subcommands.
+fn write_pages(
+    command: &clap::Command,
+    tree: CommandTree,
+    directory: &Path,
+    files: &mut Vec<PathBuf>,
+) -> io::Result<()> {
+    let page = Man::new(command.clone());
+    let path = directory.join(page.get_filename());
+    let mut file = File::create(&path)?;
+    page.render(&mut file)?;
+    let name = command.get_bin_name().unwrap_or_default().trim_start_matches("svc").trim_start();
+    if let Some(examples) = help::examples(tree).get(name) {
+        let mut section = Roff::new();
+        section.control("SH", ["EXAMPLES"]).control("nf", []);
+        for example in examples {
+            for line in help::example_lines(*example).lines() {
+                section.text([roman(line)]);
+            }
+        }
+        section.control("fi", []).to_writer(&mut file)?;
+    }
+    file.flush()?;
+    files.push(path);
+    for child in command.get_subcommands() {
+        write_pages(child, tree, directory, files)?;
+    }
+    Ok(())
+}

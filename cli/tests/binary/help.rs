@@ -1,0 +1,110 @@
+//! Help, completion scripts and manual pages.
+
+use serde_json::Value;
+
+use crate::client::{Client, assert_valid_output};
+
+/// Names of all commands and groups; the first is empty.
+pub(crate) fn commands_and_groups() -> Vec<Vec<String>> {
+    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    let names =
+        catalog["commands"].as_array().unwrap().iter().map(|command| command["name"].as_str().unwrap());
+    let mut all = vec![Vec::new()];
+    for name in names.filter(|name| *name != "svc") {
+        let words: Vec<String> = name.split(' ').map(str::to_owned).collect();
+        all.extend((1..=words.len()).map(|length| words[..length].to_vec()));
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn text(words: &[&str]) -> String {
+    let result = Client::new().run(words);
+    assert_eq!((result.code, result.stderr.as_str()), (Some(0), ""), "{result:?}");
+    result.stdout
+}
+
+#[test]
+fn help_command_prints_what_the_help_option_prints() {
+    for words in [&[][..], &["auth"], &["auth", "sessions"], &["events", "send"], &["help"]] {
+        assert_eq!(text(&[&["help"], words].concat()), text(&[words, &["--help"]].concat()), "{words:?}");
+    }
+    let client = Client::new();
+    let shown = client.run(&["help", "users", "disable", "-o", "json"]).json();
+    assert_valid_output("help", &shown);
+    assert_eq!(shown["help"], text(&["users", "disable", "--help"]));
+    let unknown = client.run(&["help", "login"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("did you mean `svc auth login`?"), "{unknown:?}");
+}
+
+#[test]
+fn a_group_without_a_subcommand_prints_its_help() {
+    for words in [&[][..], &["auth"], &["auth", "sessions"]] {
+        assert_eq!(text(words), text(&[words, &["-h"]].concat()), "{words:?}");
+        assert_eq!(text(&[words, &["--yes"]].concat()), text(words), "{words:?}");
+        let json = Client::new().with_variable("SVC_OUTPUT", "json").run(words).json();
+        assert_eq!(json["help"], text(words));
+    }
+}
+
+#[test]
+fn only_the_long_help_lists_the_global_options() {
+    for words in [&[][..], &["auth"], &["users", "disable"]] {
+        let long = text(&[words, &["--help"]].concat());
+        assert_eq!(long.matches("--ca-file").count(), 1, "{long}");
+        let short = text(&[words, &["-h"]].concat());
+        assert!(
+            !short.contains("--ca-file") && short.contains("For global options, run `svc help`"),
+            "{short}"
+        );
+    }
+}
+
+#[test]
+fn every_help_has_the_examples_of_the_catalog() {
+    let catalog = Client::new().run(&["catalog", "show", "--output", "json"]).json();
+    for command in catalog["commands"].as_array().unwrap().iter().filter(|command| command["name"] != "svc") {
+        let words: Vec<_> = command["name"].as_str().unwrap().split(' ').collect();
+        let help = text(&[&words[..], &["--help"]].concat());
+        let unbroken = help.replace(" \\\n      --", " --");
+        for example in command["examples"].as_array().unwrap() {
+            let line = example["command"].as_str().unwrap();
+            assert!(unbroken.contains(line), "{line}: {help}");
+        }
+    }
+    for words in commands_and_groups() {
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        assert!(text(&[&words[..], &["--help"]].concat()).contains("Examples:\n  "), "{words:?}");
+    }
+}
+
+#[test]
+fn completion_help_describes_the_installation_of_each_script() {
+    let help = text(&["completion", "--help"]);
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(help.contains(&format!("svc completion {shell} >")), "{shell}: {help}");
+    }
+}
+
+#[test]
+fn writes_a_manual_page_for_each_command_and_group() {
+    let client = Client::new();
+    let directory = client.home().join("share/man1");
+    let written = client.run(&["man-pages", directory.to_str().unwrap(), "-o", "json"]).json();
+    assert_valid_output("man-pages", &written);
+    assert_eq!(written["files"].as_array().unwrap().len(), commands_and_groups().len());
+    for words in commands_and_groups() {
+        let name = [&["svc".to_owned()][..], &words].concat().join("-");
+        let page = std::fs::read_to_string(directory.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{name}: {page}");
+        assert_eq!(page.contains(".SH EXAMPLES"), name != "svc", "{name}: {page}");
+    }
+    let page = std::fs::read_to_string(directory.join("svc-users-disable.1")).unwrap();
+    assert!(page.contains("svc users disable bob@acme.example \\-\\-yes"), "{page}");
+
+    std::fs::write(client.home().join("file"), "").unwrap();
+    let failed = client.run(&["man-pages", "file", "-o", "json"]);
+    assert_eq!((failed.code, &failed.error()["code"]), (Some(1), &Value::from("output_failed")));
+}
