@@ -242,7 +242,20 @@ fn not_logged_in(to: &str) -> CliError {
     let has_platform_token = matches!(environment::credential(PLATFORM_TOKEN), Ok(Some(_)));
     let reason =
         if has_platform_token { "this command does not accept the platform token, and you are " } else { "" };
-    ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"))
+    let error = ErrorKind::NotLoggedIn.with_message(format!("{reason}not logged in to {to}"));
+    // A file that cannot be read has its own error in a command that uses it.
+    let stored = Credentials::load().unwrap_or_default();
+    let logins: Vec<_> =
+        stored.all().map(|(service, tenant, _)| format!("tenant {tenant} of {service}")).collect();
+    if logins.is_empty() {
+        return error;
+    }
+    let advice = format!(
+        "You are logged in to {}: check --base-url (SVC_BASE_URL) and --tenant (SVC_TENANT). {}",
+        logins.join(", "),
+        ErrorKind::NotLoggedIn.remediation()
+    );
+    error.with_remediation(advice)
 }
 
 impl Call<'_> {

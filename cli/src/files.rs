@@ -64,9 +64,12 @@ impl Directory {
             } else {
                 error.to_string()
             };
-            D::ERROR
-                .with_message(format!("{} is malformed ({reason})", path.display()))
-                .with_remediation(format!("Correct or remove the file {}.", path.display()))
+            D::ERROR.with_message(format!("{} is malformed ({reason})", path.display())).with_remediation(
+                format!(
+                    "Correct or remove the file {}. After its removal, run `svc auth login`.",
+                    path.display()
+                ),
+            )
         })
     }
 

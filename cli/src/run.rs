@@ -166,7 +166,13 @@ fn report_parse_error(error: clap::Error, out: &Output) -> Exit {
 
 /// Converts a clap error. Omits the usage line.
 pub(crate) fn usage_error(error: clap::Error) -> CliError {
+    let is_unknown_command = error.kind() == ClapErrorKind::InvalidSubcommand;
     let text = with_full_names(error).render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default();
-    ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "))
+    let message = message.split("\n\nFor more information").next().unwrap_or_default();
+    let usage = ErrorKind::Usage.with_message(message.trim().trim_start_matches("error: "));
+    if is_unknown_command {
+        return usage.with_remediation("List the commands: `svc catalog show --summary`.");
+    }
+    usage
 }

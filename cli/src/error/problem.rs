@@ -21,8 +21,8 @@ impl ProblemText {
             ),
             (P::TokenInvalid, "/users/accept-invite" | "/users/accept-invite/inspect") => (
                 "The invite token is not valid",
-                "The token was used, replaced or revoked, or has expired. Ask an administrator for a new one: `svc invites \
-                 list`, then `svc invites resend`, or `svc users invite`.",
+                "If you accepted the invite before, run `svc auth login`. Else ask an administrator for a new token: `svc \
+                 invites list`, then `svc invites resend`, or `svc users invite`.",
             ),
             (P::TokenInvalid, _) => (
                 "The reset token is not valid",

@@ -107,6 +107,38 @@ fn used_token_leads_to_a_new_one_of_its_kind() {
 }
 
 #[test]
+fn login_to_another_service_is_named() {
+    let stub = Stub::new(|_| {
+        let session = json!({
+            "session_id": "svc_st_x", "token_type": "Bearer", "user_id": ID, "tenant_id": "acme", "role": "admin",
+            "expires_at": "2030-01-01T00:00:00Z", "idle_expires_at": "2030-01-01T00:00:00Z",
+        });
+        (200, session.to_string())
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_TENANT", "acme");
+    let login = ["auth", "login", "--email", "ada@acme.example", "--password-stdin"];
+    assert_eq!(client.run_with(&login, "correct horse battery\n").code, Some(0));
+    let client = client.with_variable("SVC_BASE_URL", "http://127.0.0.1:1");
+    let result = client.run(&["users", "list", "--output", "json"]);
+    let advice = text(&result.error(), "remediation");
+    assert_eq!((result.code, text(&result.error(), "code")), (Some(4), "not_logged_in".to_owned()));
+    assert!(
+        advice.contains(&format!("tenant acme of {}", stub.url)) && advice.contains("--base-url"),
+        "{advice}"
+    );
+}
+
+#[test]
+fn unknown_command_leads_to_the_list_of_commands() {
+    let result = Client::new().run(&["users", "remove", "--output", "json"]);
+    assert_eq!(text(&result.error(), "message"), "unrecognized subcommand 'remove'");
+    assert!(text(&result.error(), "remediation").contains("svc catalog show --summary"), "{result:?}");
+    let result = Client::new().run(&["users", "list", "--status", "x", "--output", "json"]);
+    let message = text(&result.error(), "message");
+    assert!(message.ends_with("[possible values: invited, active, disabled]"), "{message}");
+}
+
+#[test]
 fn accepted_invite_cannot_be_revoked_but_its_user_can_be_disabled() {
     let stub = Stub::new(|_| problem(ProblemKind::UserExists));
     let error = error_of(&stub, &["invites", "revoke", ID, "--yes"], "", 6);
