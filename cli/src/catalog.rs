@@ -239,7 +239,7 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
         name: ROOT.to_owned(),
         group: "All commands",
         synopsis: "svc <COMMAND> [OPTIONS]".to_owned(),
-        description: "Options, environment, exit codes and errors of all commands. They apply to each command in addition to its own."
+        description: "Options, environment, exit codes and errors that many commands share, in addition to those of each command."
             .to_owned(),
         options: options(root, true, &[]),
         arguments: Vec::new(),
@@ -253,8 +253,8 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
         agent_notes: "Pass --output json: data are then one JSON document on stdout, and an error is one line \
             {\"error\": {code, message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; \
             repeat the unchanged command only if retryable is true. Without a terminal, no command prompts: pass \
-            --yes only if the user asked for the change. `svc catalog show <command>` prints the complete \
-            descriptor of one command. Commands that work offline give no errors of the network.",
+            --yes only if the user asked for the change. `svc catalog show <command>` prints one \
+            command with all options and exactly the errors that it can give.",
         see_also: vec!["catalog show"],
         errors: COMMON_ERRORS.iter().copied().map(catalog_error).collect(),
         input_schema: None,

@@ -221,6 +221,8 @@ pub(crate) enum Requirement {
     Session,
     /// The service, and a session or an API key.
     Credential,
+    /// The service, and a session or the platform token.
+    SessionOrPlatformToken,
     /// The service, and a session, an API key or the platform token.
     CredentialOrPlatformToken,
     /// The service and the platform token.
@@ -262,11 +264,16 @@ pub(super) const COMMON_ERRORS: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::InputNeeded),
     PossibleError::Local(ErrorKind::InputInvalid),
     PossibleError::Local(ErrorKind::InputUnreadable),
+    PossibleError::Local(ErrorKind::Declined),
+    PossibleError::Local(ErrorKind::AmbiguousId),
     PossibleError::Api(ProblemKind::ValidationFailed, ""),
     PossibleError::Local(ErrorKind::NotLoggedIn),
+    PossibleError::Local(ErrorKind::PlatformTokenMissing),
     PossibleError::Api(ProblemKind::CredentialInvalid, ""),
     PossibleError::Api(ProblemKind::TenantMismatch, ""),
     PossibleError::Api(ProblemKind::Forbidden, ""),
+    PossibleError::Api(ProblemKind::InsufficientScope, ""),
+    PossibleError::Api(ProblemKind::ReauthenticationRequired, ""),
     PossibleError::Local(ErrorKind::Unreachable),
     PossibleError::Local(ErrorKind::TimedOut),
     PossibleError::Local(ErrorKind::UnexpectedResponse),
@@ -301,7 +308,10 @@ impl Requirement {
     }
 
     const fn takes_session(self) -> bool {
-        matches!(self, Self::Session | Self::Credential | Self::CredentialOrPlatformToken)
+        matches!(
+            self,
+            Self::Session | Self::SessionOrPlatformToken | Self::Credential | Self::CredentialOrPlatformToken
+        )
     }
 
     /// Variables with the credential, in order of precedence.
@@ -309,6 +319,7 @@ impl Requirement {
         match self {
             Self::StoredSession | Self::Session => &[Variable::TOKEN],
             Self::Credential => &[Variable::TOKEN, Variable::API_KEY],
+            Self::SessionOrPlatformToken => &[Variable::TOKEN, Variable::PLATFORM_TOKEN],
             Self::CredentialOrPlatformToken => {
                 &[Variable::TOKEN, Variable::API_KEY, Variable::PLATFORM_TOKEN]
             }

@@ -1,14 +1,17 @@
 //! Properties of the catalog of all commands.
 
+use std::any::TypeId;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::FromArgMatches;
 use serde_json::Value;
+use tenancy::{InviteId, KeyId};
 
 use super::{
     CommandDescriptor, Document, VERSION, complete_descriptor, leaves, summary, to_text, validation_errors,
 };
+use crate::address::{IdRef, UserRef};
 use crate::commands::{CommandLine, TREE};
 use crate::error::{ErrorKind, Exit};
 use crate::help;
@@ -199,6 +202,21 @@ fn commands_that_read_standard_input_have_an_input_schema() {
         let described = command.options.iter().any(|option| reads(&option.description))
             || command.arguments.iter().any(|argument| reads(&argument.description));
         assert_eq!(command.input_schema.is_some(), described, "{}", command.name);
+    }
+}
+
+#[test]
+fn commands_that_take_a_part_of_an_id_can_fail_because_it_is_ambiguous() {
+    let root = (TREE.command)();
+    for (name, command) in leaves(&root) {
+        let takes = command.get_arguments().any(|arg| {
+            let parsed = arg.get_value_parser().type_id();
+            parsed == TypeId::of::<UserRef>()
+                || parsed == TypeId::of::<IdRef<InviteId>>()
+                || parsed == TypeId::of::<IdRef<KeyId>>()
+        });
+        let listed = codes(&complete_descriptor(TREE, &name).unwrap()).contains("ambiguous_id");
+        assert_eq!(listed, takes, "{name}");
     }
 }
 

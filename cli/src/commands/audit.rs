@@ -12,7 +12,7 @@ use crate::arguments::Paging;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::output::{Cell, ItemList, Row, id, optional, text, time};
 use crate::since::parse_since;
 
@@ -87,9 +87,9 @@ fn object(record: &AuditRecord) -> Option<Cell> {
 impl Command for List {
     type Output = ItemList<AuditRecord>;
 
-    const REQUIRES: Requirement = Requirement::CredentialOrPlatformToken;
-    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT]);
-    const ERRORS: Errors = &[];
+    const REQUIRES: Requirement = Requirement::SessionOrPlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::LIST_AUDIT, &routes::LIST_USERS]);
+    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[
         ("List the events of the last 24 hours", "svc audit list"),
         ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),

@@ -65,13 +65,14 @@ fn run(stub: &Stub, arguments: &[&str]) -> CommandResult {
 }
 
 /// Commands with the place of the object, and the last request if the object is Bob's.
-const COMMANDS: [(&[&str], &str); 8] = [
+const COMMANDS: [(&[&str], &str); 9] = [
     (&["users", "get"], "GET /api/v1/users/"),
     (&["users", "disable"], "PATCH /api/v1/users/"),
     (&["users", "enable"], "PATCH /api/v1/users/"),
     (&["invites", "resend"], "POST /api/v1/users/invites/"),
     (&["invites", "revoke"], "DELETE /api/v1/users/invites/"),
     (&["api-keys", "revoke"], "DELETE /api/v1/api-keys/"),
+    (&["auth", "sessions", "revoke"], "DELETE /api/v1/auth/sessions/"),
     (&["users", "set-role"], "PATCH /api/v1/users/"),
     (&["auth", "sessions", "list", "--user-id"], "GET /api/v1/auth/sessions"),
 ];
@@ -102,6 +103,7 @@ fn ambiguous_part_lists_the_candidates() {
         (&["users", "get"][..], "bob@acme.example"),
         (&["invites", "revoke"], "bob@acme.example (pending)"),
         (&["api-keys", "revoke"], "\"bob@acme.example\""),
+        (&["auth", "sessions", "revoke"], "bob@acme.example from 192.0.2.1"),
     ] {
         let result = run(&stub, &[command, &["01890a5d"]].concat());
         let error = result.error();

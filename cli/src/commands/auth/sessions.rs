@@ -6,9 +6,9 @@ use contract::{Secret, routes};
 use reqwest::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tenancy::SessionId;
+use tenancy::{SessionId, UserId};
 
-use crate::address::UserRef;
+use crate::address::{IdRef, UserRef};
 use crate::api::Api;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::{Command, group};
@@ -113,7 +113,8 @@ impl Command for List {
 /// administrator. A stored session is also removed from the credentials file. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
-    /// Raw session token (`svc_st_…`), id of a listed session, or `-` to read either from standard input.
+    /// Raw session token (`svc_st_…`), id of a listed session, 4 or more characters of its start or end, or `-` to read one of
+    /// them from standard input.
     #[arg(value_name = "SESSION_ID", required_unless_present = "all")]
     session_id: Option<String>,
     /// Revoke all sessions of the user, including the current one.
@@ -122,24 +123,29 @@ pub(crate) struct Revoke {
     /// With --all: keep the session that runs this command.
     #[arg(long, requires = "all")]
     keep_current: bool,
-    /// With --all: user, by e-mail address or id [default: yourself].
-    #[arg(long, value_name = "USER", requires = "all")]
+    /// Owner of the sessions for --all and for a part of an id: e-mail address or id [default: yourself].
+    #[arg(long, value_name = "USER")]
     user_id: Option<UserRef>,
 }
 
 /// A session by its token or by its id.
 enum SessionRef {
     Token(Secret),
-    Id(SessionId),
+    Id(IdRef<SessionId>),
 }
 
 impl Command for Revoke {
     type Output = RevokedSession;
 
     const REQUIRES: Requirement = Requirement::Session;
-    const ROUTES: Routes =
-        Routes::Only(&[&routes::LOG_OUT, &routes::REVOKE_SESSION, &routes::REVOKE_SESSIONS]);
-    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const ROUTES: Routes = Routes::Only(&[
+        &routes::LOG_OUT,
+        &routes::REVOKE_SESSION,
+        &routes::REVOKE_SESSIONS,
+        &routes::LIST_SESSIONS,
+        &routes::LIST_USERS,
+    ]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
     const EXAMPLES: Examples = &[
         ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Read the session token from standard input", "svc auth sessions revoke - < token.txt"),
@@ -164,8 +170,16 @@ impl Command for Revoke {
                 api.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
                 Credentials::update(|all| all.remove(&token))?
             }
-            SessionRef::Id(id) => {
+            SessionRef::Id(reference) => {
                 let credential = context.session()?;
+                let id = match reference {
+                    IdRef::Id(id) => id,
+                    part @ IdRef::Part(_) => {
+                        let (user, _) = self.user(context, &api, &credential).await?;
+                        part.id::<Session>(&api, |call| Ok(call.authenticated(&credential)?.user(user)))
+                            .await?
+                    }
+                };
                 let call = api.call(&routes::REVOKE_SESSION, &[&id]);
                 call.authenticated(&credential)?.execute().await?;
                 remove_if_revoked(&api, &credential).await?
@@ -176,15 +190,25 @@ impl Command for Revoke {
 }
 
 impl Revoke {
-    async fn revoke_all(&self, context: &Context) -> Result<()> {
-        let (credential, api) = (context.session()?, context.api()?);
-        let (user, owner) = match &self.user_id {
+    /// User of `--user-id`, or the current one, and how a question names the user.
+    async fn user(
+        &self,
+        context: &Context,
+        api: &Api,
+        credential: &ActiveCredential,
+    ) -> Result<(UserId, String)> {
+        Ok(match &self.user_id {
             Some(user) => {
-                let user = user.resolve(context.prompt(), &api, &credential).await?;
+                let user = user.resolve(context.prompt(), api, credential).await?;
                 (user.id, format!("of {}", user.label))
             }
-            None => (credential.owner(&api).await?.user, "your own".to_owned()),
-        };
+            None => (credential.owner(api).await?.user, "your own".to_owned()),
+        })
+    }
+
+    async fn revoke_all(&self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let (user, owner) = self.user(context, &api, &credential).await?;
         let except = if self.keep_current { " except the current one" } else { "" };
         context.prompt().confirm(&format!("Revoke all sessions {owner}{except}?")).await?;
         let query = if self.keep_current { "?keep_current=true" } else { "" };
@@ -202,7 +226,9 @@ fn parse_session(text: &str) -> Result<SessionRef> {
     }
     text.parse().map(SessionRef::Id).map_err(|_| {
         ErrorKind::InputInvalid
-            .with_message(format!("SESSION_ID must be a session token ({TOKEN_PREFIX}…) or a UUID"))
+            .with_message(format!(
+                "SESSION_ID must be a session token ({TOKEN_PREFIX}…), an id, or at least 4 characters of its start or end"
+            ))
             .with_remediation("Run `svc auth sessions list` to list the ids.")
     })
 }
@@ -246,7 +272,7 @@ mod tests {
         fn text_without_prefix_is_an_id_or_rejected(text in "\\PC{0,40}") {
             match parse_session(&text) {
                 Ok(SessionRef::Token(token)) => prop_assert!(token.expose().starts_with(TOKEN_PREFIX)),
-                Ok(SessionRef::Id(id)) => prop_assert!(text.parse::<SessionId>() == Ok(id)),
+                Ok(SessionRef::Id(id)) => prop_assert_eq!(text.parse(), Ok(id)),
                 Err(_) => prop_assert!(!text.starts_with(TOKEN_PREFIX)),
             }
         }
