@@ -66,7 +66,7 @@ advisories: ## Check the dependencies for known vulnerabilities; needs internet 
 
 bench: ## Compare the running system with the limits of this machine (20 GB of disk, 10 minutes)
 	@$(FETCH)
-	@cargo build --release --package standalone --package bench --bins
+	@cargo build --release --package standalone --package cli --package bench --bins
 	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench"
 
 image: ## Build the images; option ARGS="svc-ingest --dev"

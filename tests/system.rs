@@ -17,6 +17,7 @@ mod system {
     mod quotas;
     mod revocation;
     mod routes;
+    mod send_events;
     mod services;
     mod standalone;
     mod streams;

@@ -185,6 +185,12 @@ impl Call<'_> {
             if !self.may_retry(response.status()) || Instant::now() + pause >= deadline {
                 return Ok(response);
             }
+            let cause = if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                "rate limited"
+            } else {
+                "service unavailable"
+            };
+            self.api.out.announce_wait(pause, cause);
             tokio::time::sleep(pause).await;
         }
     }

@@ -19,6 +19,7 @@ use crate::error::{CliError, ErrorKind, Result};
 use crate::files::Directory;
 use crate::output::{ItemList, Output, Row};
 use crate::prompt::Prompt;
+use crate::signals::Signals;
 
 /// Settings and services of a command. Reads files and variables only on demand, so that a command without credentials
 /// does not fail because of them.
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     tree: CommandTree,
     out: Output,
     prompt: Prompt,
+    signals: Signals,
     configuration: OnceCell<Configuration>,
     service: OnceCell<BaseUrl>,
     trace: OnceCell<Option<TraceContext>>,
@@ -35,8 +37,8 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(globals: Globals, tree: CommandTree) -> Self {
         let (out, prompt) = (Output::new(&globals), Prompt::new(globals.no_input, globals.yes));
-        let (configuration, service, trace) = Default::default();
-        Self { globals, tree, out, prompt, configuration, service, trace }
+        let (signals, configuration, service, trace) = Default::default();
+        Self { globals, tree, out, prompt, signals, configuration, service, trace }
     }
 
     pub(crate) fn globals(&self) -> &Globals {
@@ -66,6 +68,10 @@ impl Context {
 
     pub(crate) fn prompt(&self) -> Prompt {
         self.prompt
+    }
+
+    pub(crate) fn signals(&self) -> &Signals {
+        &self.signals
     }
 
     /// Time limit of one request.

@@ -20,6 +20,7 @@ mod output;
 mod prompt;
 mod run;
 mod settings;
+mod signals;
 mod since;
 
 fn main() -> std::process::ExitCode {

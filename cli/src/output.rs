@@ -6,6 +6,7 @@ mod layout;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -117,6 +118,13 @@ impl Output {
     pub(crate) fn notice(&self, text: &str) {
         if !self.quiet && !self.is_json() {
             write_message(&escape(text));
+        }
+    }
+
+    /// Explains on a terminal why the command waits.
+    pub(crate) fn announce_wait(&self, pause: Duration, cause: &str) {
+        if self.shows_progress() {
+            write_stderr(&format!("waiting {} s: {cause}", pause.as_secs_f64().ceil()));
         }
     }
 

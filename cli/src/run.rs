@@ -74,39 +74,13 @@ fn block_on_command(command: impl Node, context: &Context) -> Result<()> {
     let result = runtime.block_on(async {
         tokio::select! {
             biased;
-            signal = termination_signal() => Err(signal.into()),
+            signal = context.signals().next_untaken() => Err(signal.into()),
             result = command.run(context) => result,
         }
     });
     // A thread that is blocked on standard input must not delay the exit.
     runtime.shutdown_background();
     result
-}
-
-/// Waits for SIGINT, SIGQUIT or SIGTERM. SIGQUIT, too, must not leave a terminal without echo.
-#[cfg(unix)]
-async fn termination_signal() -> ErrorKind {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let signals =
-        (signal(SignalKind::interrupt()), signal(SignalKind::quit()), signal(SignalKind::terminate()));
-    match signals {
-        (Ok(mut interrupt), Ok(mut quit), Ok(mut terminate)) => tokio::select! {
-            _ = interrupt.recv() => ErrorKind::Interrupted,
-            _ = quit.recv() => ErrorKind::Interrupted,
-            _ = terminate.recv() => ErrorKind::Terminated,
-        },
-        // Without handlers, the default action of the signals ends the process.
-        _ => std::future::pending().await,
-    }
-}
-
-#[cfg(not(unix))]
-async fn termination_signal() -> ErrorKind {
-    match tokio::signal::ctrl_c().await {
-        Ok(()) => ErrorKind::Interrupted,
-        Err(_) => std::future::pending().await,
-    }
 }
 
 /// Converts a panic to an error with the location and message of the panic.

@@ -37,6 +37,9 @@ mod events;
 #[path = "binary/help.rs"]
 mod help;
 #[cfg(target_os = "linux")]
+#[path = "binary/interruptions.rs"]
+mod interruptions;
+#[cfg(target_os = "linux")]
 #[path = "binary/interrupts.rs"]
 mod interrupts;
 #[path = "binary/invites.rs"]

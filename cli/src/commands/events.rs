@@ -1,10 +1,14 @@
 //! `svc events`: events, sent, validated and read, and their schema.
 
+mod checkpoint;
 mod delivery;
 mod dlq;
 mod input;
+mod lines;
+mod progress;
 mod rejects;
 mod send;
+mod source;
 mod tail;
 
 use std::path::PathBuf;
@@ -16,7 +20,8 @@ use serde::Serialize;
 use serde_json::Value;
 use udm::ParseError;
 
-use self::input::{EventReader, InputItem, InputSource};
+use self::input::{EventReader, InputItem};
+use self::source::InputSource;
 use crate::catalog::{Errors, Examples, Names, Requirement, SchemaOf, schema_of};
 use crate::commands::{Command, group};
 use crate::context::Context;
@@ -43,7 +48,7 @@ const MAX_ERRORS: usize = 100;
 /// Validate events without sending them.
 #[derive(Args)]
 pub(crate) struct Validate {
-    /// File with one event, a list, or NDJSON; `-` reads standard input.
+    /// File with one event, a list, NDJSON, or rejects of `svc events send`; `-` reads standard input.
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
 }
@@ -115,7 +120,7 @@ impl Command for Validate {
     async fn run(self, context: &Context) -> Result<()> {
         let validate = move || {
             let mut result = ValidationResult::default();
-            for item in EventReader::new(InputSource::open(&self.file)?.reader)? {
+            for item in EventReader::new(InputSource::open(&self.file)?.into_reader())? {
                 let item =
                     item.map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()))?;
                 result.add(&item);

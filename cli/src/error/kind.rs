@@ -53,8 +53,8 @@ error_kinds! {
     InputUnreadable = "input_unreadable", InvalidInput, "Cannot read the input", "Check the path that the message names, and its permissions.";
     InputInvalid = "input_invalid", InvalidInput, "Invalid input", "Correct the input that the message names.";
     AmbiguousId = "ambiguous_id", InvalidInput, "The part of the id matches several objects", "Pass more characters of the id, or one of the listed ids.";
-    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events in the --rejects file and send them again.";
-    PartialSuccess = "partial_success", Partial, "Some events were rejected", "Correct the events in the --rejects file and send only those. Do not send accepted events again.";
+    EventsInvalid = "events_invalid", InvalidInput, "No event was accepted", "Correct the events in the rejects file that the summary names, and send this file.";
+    PartialSuccess = "partial_success", Partial, "Some events were rejected", "Do not send the input again. Correct the events in the rejects file that the summary names, and send only this file.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
     Defect = "defect", Defect, "Internal error of svc", "Report the message and the command that you ran.";
     Interrupted = "interrupted", Interrupted, "Interrupted", "Run the command again.";

@@ -1,5 +1,6 @@
 //! `svc events`.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::ProblemKind;
@@ -10,7 +11,7 @@ use crate::stub::{Stub, StubRequest, problem};
 use crate::terminal::run_at_terminal;
 
 /// Events of a batch, decompressed if necessary.
-fn events(request: &StubRequest) -> Vec<Value> {
+pub(crate) fn events(request: &StubRequest) -> Vec<Value> {
     let mut text = Vec::new();
     match request.header("content-encoding") {
         Some("gzip") => {
@@ -30,7 +31,7 @@ fn events(request: &StubRequest) -> Vec<Value> {
 }
 
 /// Rejects events of the source `bad`.
-fn service(request: &StubRequest) -> (u16, String) {
+pub(crate) fn service(request: &StubRequest) -> (u16, String) {
     let results: Vec<_> = events(request)
         .iter()
         .enumerate()
@@ -60,7 +61,7 @@ fn service(request: &StubRequest) -> (u16, String) {
     (status, answer.to_string())
 }
 
-fn client(stub: &Stub) -> Client {
+pub(crate) fn client(stub: &Stub) -> Client {
     Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_ak_x")
 }
 
@@ -132,14 +133,16 @@ fn overloaded_once(request: &StubRequest) -> (u16, String) {
 }
 
 #[test]
-fn progress_on_a_terminal_contains_the_number_of_events_that_wait_for_a_retry() {
+fn progress_on_a_terminal_announces_why_events_wait_for_a_retry() {
     let stub = Stub::new(overloaded_once);
     let client = client(&stub);
     let lines = "{\"source_id\":\"a\"}\n{\"source_id\":\"b\"}\n";
     std::fs::write(client.home().join("events.ndjson"), lines).unwrap();
     let result = run_at_terminal(&client, &["events", "send", "--file", "events.ndjson"], "");
     assert_eq!(result.code, Some(0), "{result:?}");
-    assert!(result.stderr.contains("0 accepted, 0 rejected, 2 waiting for a retry"), "{result:?}");
+    let title = ProblemKind::Overloaded.title().to_lowercase();
+    assert!(result.stderr.contains("] 100% 0 accepted, waiting "), "{result:?}");
+    assert!(result.stderr.contains(&format!(" s with 2 events: {title}")), "{result:?}");
     assert!(result.stderr.ends_with("\r\u{1b}[K"), "the line is cleared: {result:?}");
 }
 
@@ -170,8 +173,7 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
         (&summary["total"], &summary["accepted"], &summary["rejected"]),
         (&json!(4), &json!(2), &json!(2))
     );
-    let mut first = summary["first_rejects"].as_array().unwrap().clone();
-    first.sort_by_key(|reject| reject["line"].as_u64());
+    let first = &summary["first_rejects"];
     assert_eq!(
         (&first[0]["line"], &first[0]["message"]),
         (&json!(2), &json!("not this one (at /source_id)"))
@@ -181,11 +183,13 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
         json!({"line": 3, "event_id": null, "code": "malformed_json", "message": "the line is not JSON"})
     );
     assert_valid_output("events send", &summary);
-    assert!(error["remediation"].as_str().unwrap().contains("--rejects file"), "{error}");
+    assert_eq!(
+        error["remediation"],
+        "Do not send the input again: correct the events and send only the rejects with `svc events send --file rejects.ndjson`."
+    );
 
     let rejects = std::fs::read_to_string(client.home().join("rejects.ndjson")).unwrap();
-    let mut rejects: Vec<Value> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    rejects.sort_by_key(|reject| reject["line"].as_u64());
+    let rejects: Vec<Value> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&rejects[0]["line"], &rejects[0]["code"]), (&json!(2), &json!("validation_failed")));
     assert_eq!(rejects[0]["event"]["event_id"], rejects[0]["event_id"]);
     assert_eq!(
@@ -195,19 +199,182 @@ fn partial_success_is_exit_status_10_with_a_rejects_file() {
 }
 
 #[test]
-fn summary_contains_the_first_rejects_and_remediation_names_rejects_option() {
+fn without_the_option_rejects_are_kept_in_a_new_file_that_the_summary_names() {
     let stub = Stub::new(service);
     let client = client(&stub);
     let send = ["events", "send", "-f", "-", "--output", "json"];
-    for accepted in ["", "{\"source_id\":\"fw\"}\n"] {
+    let names = ["events.rejects.ndjson", "events.2.rejects.ndjson"];
+    for (accepted, name) in ["", "{\"source_id\":\"fw\"}\n"].into_iter().zip(names) {
         let result = client.run_with(&send, &("{\"source_id\":\"bad\"}\n".repeat(30) + accepted));
-        assert_eq!(
-            result.error()["remediation"],
-            "Correct the rejected lines (the JSON summary lists the first 20) and send only those. Pass --rejects FILE to record all rejects."
-        );
+        let remediation = result.error()["remediation"].as_str().unwrap().to_owned();
+        assert!(remediation.ends_with(&format!("`svc events send --file {name}`.")), "{remediation}");
         let summary: Value = serde_json::from_str(&result.stdout).unwrap();
         assert_eq!(summary["first_rejects"].as_array().unwrap().len(), 20);
+        assert_eq!(summary["rejects_file"], name);
+        let path = client.home().join(name);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 30);
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
     }
+    let files = || std::fs::read_dir(client.home()).unwrap().count();
+    let before = files();
+    assert_eq!(client.run_with(&send, "{\"source_id\":\"fw\"}\n").json()["rejects_file"], Value::Null);
+    assert_eq!(files(), before, "no file without rejects");
+}
+
+/// Rejects the batch with the first event for a second.
+fn first_batch_late(request: &StubRequest) -> (u16, String) {
+    static REJECTED: AtomicBool = AtomicBool::new(false);
+    if events(request)[0]["n"] != 0 || REJECTED.swap(true, Ordering::Relaxed) {
+        return service(request);
+    }
+    problem(ProblemKind::Overloaded)
+}
+
+#[test]
+fn rejects_are_in_the_order_of_the_input() {
+    let stub = Stub::new(first_batch_late);
+    let client = client(&stub);
+    let lines: Vec<_> = (0..40).map(|n| format!("{{\"source_id\":\"bad\",\"n\":{n}}}\nnonsense\n")).collect();
+    let send = ["events", "send", "-f", "-", "--batch-size", "4", "--rejects", "r", "--output", "json"];
+    let result = client.run_with(&send, &lines.concat());
+    assert_eq!(result.code, Some(7), "{result:?}");
+    let first = stub.requests().iter().position(|request| events(request)[0]["n"] == 4);
+    assert!(first < Some(stub.requests().len() - 1), "the first batch is not the last to be answered");
+    let rejects = std::fs::read_to_string(client.home().join("r")).unwrap();
+    let order: Vec<_> =
+        rejects.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["line"].as_u64()).collect();
+    assert_eq!(order, (1..=80).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
+fn rejects_can_be_sent_again_with_the_same_ids_and_bytes() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    let input = "{\"source_id\":\"bad\",\"n\":1.50e+2}\n{\"source_id\":\"fw\",\nnonsense\n";
+    let send = ["events", "send", "-f", "-", "--rejects", "rejects.ndjson", "--output", "json"];
+    assert_eq!(client.run_with(&send, input).code, Some(7));
+    let path = client.home().join("rejects.ndjson");
+    let rejects = std::fs::read_to_string(&path).unwrap();
+    let id = serde_json::from_str::<Value>(rejects.lines().next().unwrap()).unwrap()["event_id"].clone();
+    let corrected = rejects
+        .replace("\"bad\"", "\"fw\"")
+        .replace(r#"{\"source_id\":\"fw\","#, r#"{\"source_id\":\"fw\"}"#);
+    assert_ne!(corrected, rejects);
+    std::fs::write(&path, corrected).unwrap();
+    let again = ["events", "send", "-f", "rejects.ndjson", "--output", "json"];
+    let result = client.run(&again);
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((&summary["accepted"], &summary["rejected"]), (&json!(2), &json!(1)), "{summary}");
+    let request = stub.requests().pop().unwrap();
+    assert_eq!(events(&request)[0]["event_id"], id);
+    assert!(String::from_utf8_lossy(&request.body).contains("\"n\":1.50e+2"), "{request:?}");
+    assert_eq!(summary["rejects_file"], "rejects.ndjson.rejects.ndjson");
+    let left = std::fs::read_to_string(client.home().join("rejects.ndjson.rejects.ndjson")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&left).unwrap()["text"], "nonsense");
+    let overwrite = client.run(&["events", "send", "-f", "rejects.ndjson", "--rejects", "rejects.ndjson"]);
+    assert_eq!(overwrite.code, Some(2), "{overwrite:?}");
+}
+
+#[test]
+fn duplicates_are_counted_and_requests_are_logged() {
+    let stub = Stub::new(|request| {
+        let (status, body) = service(request);
+        (status, body.replace("\"duplicate\":false", "\"duplicate\":true"))
+    });
+    let send = ["events", "send", "-f", "-", "--output", "json", "--verbose"];
+    let result = client(&stub).run_with(&send, &"{\"source_id\":\"fw\"}\n".repeat(3));
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((&summary["accepted"], &summary["duplicates"]), (&json!(3), &json!(3)));
+    let logged = result.stderr.lines().find_map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line.get("request").cloned()
+    });
+    let logged = logged.unwrap();
+    assert_eq!((&logged["method"], &logged["outcome"]), (&json!("POST"), &json!("202")));
+    assert_eq!(logged["request_id"], "of-the-stub");
+    assert!(logged["url"].as_str().unwrap().ends_with("/api/v1/events/batch"), "{logged}");
+    assert!(!result.stderr.contains("svc_ak_x"), "{result:?}");
+}
+
+/// Asks to wait for longer than the time limit.
+fn rate_limited(_: &StubRequest) -> (u16, String) {
+    let (status, body) = problem(ProblemKind::RateLimited);
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    body["retry_after_ms"] = json!(60_000);
+    (status, body.to_string())
+}
+
+#[test]
+fn a_pause_beyond_the_time_limit_is_an_error_at_once_and_the_events_are_kept() {
+    let stub = Stub::new(rate_limited);
+    let client = client(&stub);
+    let send = ["events", "send", "-f", "-", "--timeout", "20s", "--output", "json"];
+    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
+    let error = result.error();
+    assert_eq!(
+        (result.code, error["code"].as_str(), error["retryable"].as_bool()),
+        (Some(9), Some("rate_limited"), Some(true))
+    );
+    assert_eq!(stub.requests().len(), 1);
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((&summary["stopped_before_line"], &summary["failed"]), (&json!(1), &json!(0)));
+    assert_eq!(summary["rejects_file"], Value::Null, "nothing was stored");
+}
+
+/// A server that closes each connection after it has read a part of the request.
+fn broken_server() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let _ = std::io::Read::read(&mut connection.unwrap(), &mut [0; 64]);
+        }
+    });
+    url
+}
+
+#[test]
+fn events_that_may_be_stored_are_kept_with_their_ids() {
+    let client = Client::for_url(&broken_server()).with_variable("SVC_API_KEY", "svc_ak_x");
+    let result =
+        client.run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((&summary["failed"], &summary["rejected"]), (&json!(1), &json!(0)));
+    let kept = std::fs::read_to_string(client.home().join("events.rejects.ndjson")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!((&kept["retryable"], &kept["event"]["event_id"]), (&json!(true), &kept["event_id"]));
+    assert!(result.error()["remediation"].as_str().unwrap().contains("events.rejects.ndjson"), "{result:?}");
+}
+
+#[test]
+fn without_a_connection_nothing_is_kept_and_the_command_can_be_repeated() {
+    let client = Client::for_url("http://127.0.0.1:1").with_variable("SVC_API_KEY", "svc_ak_x");
+    let result =
+        client.run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
+    assert!(!error["remediation"].as_str().unwrap().contains("Do not send"), "{error}");
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    let nothing = (&json!(0), &json!(1), &Value::Null);
+    assert_eq!((&summary["total"], &summary["stopped_before_line"], &summary["rejects_file"]), nothing);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rejects_that_cannot_be_written_stop_the_delivery() {
+    let stub = Stub::new(service);
+    let send =
+        ["events", "send", "-f", "-", "--rejects", "/dev/full", "--batch-size", "1", "--output", "json"];
+    let result = client(&stub).run_with(&send, &"{\"source_id\":\"bad\"}\n".repeat(1_000));
+    let error = result.error();
+    assert_eq!((result.code, error["code"].as_str()), (Some(1), Some("output_failed")), "{result:?}");
+    assert!(error["message"].as_str().unwrap().contains("/dev/full"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().ends_with("the rejects from line 1 on are not kept"),
+        "{error}"
+    );
+    assert!(stub.requests().len() < 100, "{}", stub.requests().len());
 }
 
 #[test]
@@ -229,8 +396,10 @@ fn invalid_credential_stops_sending() {
     let result = client.run_with(&send, &lines);
     assert_eq!((result.code, result.error()["code"].as_str()), (Some(4), Some("credential_invalid")));
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
-    assert_eq!((&summary["rejected"], &summary["stopped_before_line"]), (&json!(100), &json!(101)));
+    assert_eq!((&summary["total"], &summary["stopped_before_line"]), (&json!(0), &json!(1)));
     assert_eq!(stub.requests().len(), 1);
+    assert_eq!(result.stderr.lines().count(), 1, "{result:?}");
+    assert_eq!(summary["rejects_file"], Value::Null, "the same command can be repeated");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use self::client::{HttpClient, parse_root_certificates};
 use self::linger::Linger;
 use self::retry::{RetryState, SystemClock};
 use crate::{
-    BatchProgress, BatchSendResult, OutgoingEvent, Secret, SendResult, TraceContext, Transport,
+    BatchProgress, BatchSendResult, OutgoingEvent, RequestLog, Secret, SendResult, TraceContext, Transport,
     TransportError, TransportErrorKind, UdmEvent,
 };
 
@@ -82,7 +82,13 @@ struct Shared {
     client: Arc<Mutex<Option<HttpClient>>>,
     clock: Arc<dyn Clock>,
     jitter: Arc<Mutex<StdRng>>,
+    /// `None` allows retries until the service no longer detects repeated events.
+    total_timeout: Option<Duration>,
+    on_request: Option<OnRequest>,
 }
+
+/// Receives each request after its response.
+type OnRequest = Arc<dyn Fn(&RequestLog<'_>) + Send + Sync>;
 
 impl HttpTransport {
     /// Creates a transport. The first call validates the configuration and connects.
@@ -99,6 +105,8 @@ impl HttpTransport {
             client: Arc::default(),
             clock,
             jitter: Arc::new(Mutex::new(jitter)),
+            total_timeout: None,
+            on_request: None,
         };
         Self { shared, linger: None }
     }
@@ -127,6 +135,22 @@ impl HttpTransport {
     #[must_use]
     pub fn in_trace(mut self, trace: TraceContext) -> Self {
         self.shared.trace = Some(trace);
+        self.shared.client = Arc::default();
+        self
+    }
+
+    /// Limits a request including its retries, counted from the last attempt that delivered an event. A pause that would end
+    /// later is an error at once, and a running attempt is ended.
+    #[must_use]
+    pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
+        self.shared.total_timeout = Some(timeout);
+        self
+    }
+
+    /// Calls a function after each request, for example to log it.
+    #[must_use]
+    pub fn on_request(mut self, function: impl Fn(&RequestLog<'_>) + Send + Sync + 'static) -> Self {
+        self.shared.on_request = Some(Arc::new(function));
         self.shared.client = Arc::default();
         self
     }
@@ -199,12 +223,20 @@ impl Shared {
         if let Some(client) = &*current {
             return Ok(client.clone());
         }
-        let client = HttpClient::new(&self.config, self.roots.as_deref(), self.trace, self.tenant.as_ref())?;
+        let on_request = self.on_request.clone();
+        let client = HttpClient::new(
+            &self.config,
+            self.roots.as_deref(),
+            self.trace,
+            self.tenant.as_ref(),
+            on_request,
+        )?;
         Ok(current.insert(client).clone())
     }
 
     fn retry_state(&self) -> RetryState<'_> {
         RetryState::new(&*self.clock, &self.jitter, self.config.max_retries)
+            .with_total_timeout(self.total_timeout)
     }
 
     async fn send(&self, event: &OutgoingEvent) -> SendResult {
@@ -224,7 +256,7 @@ impl Shared {
         let body = RequestBody::event(event).await;
         let mut retries = self.retry_state();
         loop {
-            let response = client.post(routes::SEND_EVENT.path, &body).await;
+            let response = client.post(routes::SEND_EVENT.path, &body, retries.time_left()).await;
             match response.and_then(|response| response.accepted_event()) {
                 Ok(accepted) => return Ok(accepted),
                 Err(error) => retries.pause_or_fail(error).await?,

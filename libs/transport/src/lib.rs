@@ -63,7 +63,9 @@ pub use contract::{Secret, TraceContext};
 pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};
-pub use result::{BatchProgress, BatchSendResult, SendResult, TransportError, TransportErrorKind};
+pub use result::{
+    BatchProgress, BatchSendResult, RequestLog, SendResult, TransportError, TransportErrorKind,
+};
 pub use udm::UdmEvent;
 
 /// Sends UDM events. Can be shared by concurrent tasks.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use contract::ProblemKind;
 use serde::{Serialize, Serializer};
 
 /// Result of sending one event.
@@ -103,12 +104,33 @@ pub struct BatchProgress {
     pub attempts: usize,
     /// Number of accepted events.
     pub accepted: usize,
+    /// Part of `accepted`: events that were already stored.
+    pub duplicates: usize,
     /// Number of events with a final error.
     pub failed: usize,
     /// Number of events that wait for the next attempt.
     pub waiting_for_retry: usize,
     /// Pause before the next attempt, if events wait for it.
     pub retry_delay: Option<Duration>,
+    /// Cause of the pause; `None` if it is unknown, for example because the service did not respond.
+    pub retry_cause: Option<ProblemKind>,
+}
+
+/// One request and its result.
+#[derive(Clone, Debug)]
+pub struct RequestLog<'a> {
+    /// HTTP method.
+    pub method: &'static str,
+    /// URL, without a credential.
+    pub url: &'a str,
+    /// HTTP status; `None` without a response.
+    pub status: Option<u16>,
+    /// Id of the request in the service's logs.
+    pub request_id: Option<&'a str>,
+    /// Whether the service can have received the request. False without a connection.
+    pub is_sent: bool,
+    /// Time until the response was complete, or until the error.
+    pub elapsed: Duration,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the specified default; constructors of results take no clock")]

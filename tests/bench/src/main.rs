@@ -14,7 +14,7 @@ mod statistics;
 mod system;
 mod user;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -43,7 +43,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,sustained,waiting-events,many-tenants,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,send-command,sustained,waiting-events,many-tenants,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -69,6 +69,8 @@ enum Measurement {
     SingleEvents,
     /// Concurrent sends of the transport library with and without linger
     Linger,
+    /// `svc events send` of a million events
+    SendCommand,
     /// Three minutes of batches with limits and quotas: rate, memory, latency at half the rate
     Sustained,
     /// Memory of events that wait for the broker
@@ -104,14 +106,15 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory)?;
     let system = System::start(&program, &options.tools, directory).await?;
     let mut report = Report::default();
-    measure(options, &system, &mut report).await?;
+    let svc = program.with_file_name("svc");
+    measure(options, &system, &svc, &mut report).await?;
     drop(system);
     report.write(&out)?;
     report.print()?;
     Ok(())
 }
 
-async fn measure(options: &Options, system: &System, report: &mut Report) -> anyhow::Result<()> {
+async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Report) -> anyhow::Result<()> {
     // Before the first password hash.
     let idle_bytes = process::resident_bytes(system.pid());
     let user = user::first_admin(system).await?;
@@ -128,6 +131,7 @@ async fn measure(options: &Options, system: &System, report: &mut Report) -> any
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,
+                Measurement::SendCommand => bench.send_command(svc).await?,
                 Measurement::Sustained => bench.sustained().await?,
                 Measurement::WaitingEvents => bench.waiting_events().await?,
                 Measurement::ManyTenants => bench.many_tenants().await?,

@@ -1,15 +1,12 @@
-//! Input of events: one event, a list, or NDJSON. NDJSON is read line by line with bounded memory.
-//!
-//! Events without `event_id` get ids. The ids of a file are deterministic, so that sending it twice is harmless.
+//! Input of events: one event, a list, or NDJSON, which is read line by line with bounded memory. Lines can be rejects of an earlier
+//! delivery in place of events.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
-use std::path::Path;
+use std::io::{self, BufRead, Cursor, Read};
 
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
-use uuid::Uuid;
 
+use super::lines::LineRanges;
+use super::rejects::Reject;
 use crate::error::{CliError, ErrorKind, Result};
 
 /// Maximum length of a line: four times that of an event, to allow for white space.
@@ -18,41 +15,6 @@ const MAX_LINE_BYTES: usize = 1024 * 1024;
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
 /// Maximum length of a list, which is read into memory. NDJSON has no limit.
 const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
-
-/// An opened file, or standard input.
-pub(super) struct InputSource {
-    pub(super) reader: Box<dyn BufRead + Send>,
-    /// Ids for events without `event_id`.
-    pub(super) ids: EventIds,
-}
-
-impl InputSource {
-    /// Opens a file, or standard input for `-`.
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
-            return Ok(Self { reader: Box::new(BufReader::new(io::stdin())), ids: EventIds::Random });
-        }
-        Self::open_file(path)
-            .map_err(|error| ErrorKind::InputUnreadable.with_message(format!("{}: {error}", path.display())))
-    }
-
-    fn open_file(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory));
-        }
-        let ids = if metadata.is_file() {
-            let ids = EventIds::from_file(&file)?;
-            file.rewind()?;
-            ids
-        } else {
-            // A pipe or a device can be read only once.
-            EventIds::Random
-        };
-        Ok(Self { reader: Box::new(BufReader::with_capacity(256 * 1024, file)), ids })
-    }
-}
 
 /// One line, or one item of a list.
 #[derive(Debug)]
@@ -68,12 +30,20 @@ pub(super) struct InvalidJson {
     /// Error code of the API.
     pub(super) code: &'static str,
     pub(super) message: String,
-    /// Text of the line, possibly truncated.
+    /// Text of the line.
     pub(super) text: String,
+    /// Whether `text` is only the start of the line.
+    pub(super) truncated: bool,
 }
 
 /// Iterator over the items of a source.
-pub(super) enum EventReader {
+pub(super) struct EventReader {
+    items: Items,
+    /// Lines that are not read.
+    skipped: LineRanges,
+}
+
+enum Items {
     /// NDJSON.
     Lines(Lines),
     /// One event, or a list.
@@ -84,10 +54,16 @@ impl EventReader {
     /// Detects the format from the first bytes.
     pub(super) fn new(mut reader: Box<dyn BufRead + Send>) -> Result<Self> {
         let mut lines = 0;
-        match first_byte(&mut reader, &mut lines).map_err(|error| unreadable(&error))? {
-            Some(b'[') => read_list(reader),
-            _ => read_event_or_lines(reader, lines),
-        }
+        let items = match first_byte(&mut reader, &mut lines).map_err(|error| unreadable(&error))? {
+            Some(b'[') => read_list(reader)?,
+            _ => read_event_or_lines(reader, lines)?,
+        };
+        Ok(Self { items, skipped: LineRanges::default() })
+    }
+
+    /// Skips these lines, whatever they contain.
+    pub(super) fn skipping(self, skipped: LineRanges) -> Self {
+        Self { skipped, ..self }
     }
 }
 
@@ -95,11 +71,13 @@ impl Iterator for EventReader {
     type Item = io::Result<InputItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Lines(lines) => lines.next(),
-            Self::Document(items) => {
-                items.next().map(|(index, json)| Ok(InputItem { line: index as u64 + 1, json: Ok(json) }))
-            }
+        let skipped = &self.skipped;
+        match &mut self.items {
+            Items::Lines(lines) => lines.next(skipped),
+            Items::Document(items) => items
+                .map(|(index, json)| InputItem { line: index as u64 + 1, json: Ok(json) })
+                .find(|item| !skipped.contains(item.line))
+                .map(Ok),
         }
     }
 }
@@ -121,7 +99,7 @@ fn first_byte(reader: &mut Box<dyn BufRead + Send>, lines: &mut u64) -> io::Resu
     }
 }
 
-fn read_list(reader: Box<dyn BufRead + Send>) -> Result<EventReader> {
+fn read_list(reader: Box<dyn BufRead + Send>) -> Result<Items> {
     let mut text = Vec::new();
     reader.take(MAX_LIST_BYTES as u64 + 1).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
     if text.len() > MAX_LIST_BYTES {
@@ -132,11 +110,11 @@ fn read_list(reader: Box<dyn BufRead + Send>) -> Result<EventReader> {
     let items: Vec<Box<RawValue>> = serde_json::from_slice(&text).map_err(|error| {
         ErrorKind::InputInvalid.with_message(format!("the list of events is not JSON: {error}"))
     })?;
-    Ok(EventReader::Document(items.into_iter().enumerate()))
+    Ok(Items::Document(items.into_iter().enumerate()))
 }
 
 /// Reads one event on several lines if the first line is an incomplete JSON value, and NDJSON otherwise.
-fn read_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<EventReader> {
+fn read_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Result<Items> {
     let mut head = Vec::new();
     let mut limited = reader.by_ref().take(MAX_EVENT_BYTES as u64);
     limited.read_until(b'\n', &mut head).map_err(|error| unreadable(&error))?;
@@ -144,10 +122,10 @@ fn read_event_or_lines(mut reader: Box<dyn BufRead + Send>, skipped: u64) -> Res
         limited.read_to_end(&mut head).map_err(|error| unreadable(&error))?;
         let at_end = reader.fill_buf().map_err(|error| unreadable(&error))?.is_empty();
         if let (true, Ok(event)) = (at_end, serde_json::from_slice(&head)) {
-            return Ok(EventReader::Document(vec![event].into_iter().enumerate()));
+            return Ok(Items::Document(vec![event].into_iter().enumerate()));
         }
     }
-    Ok(EventReader::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
+    Ok(Items::Lines(Lines { reader: Box::new(Cursor::new(head).chain(reader)), line: skipped }))
 }
 
 fn is_incomplete_json(text: &[u8]) -> bool {
@@ -160,10 +138,8 @@ pub(super) struct Lines {
     line: u64,
 }
 
-impl Iterator for Lines {
-    type Item = io::Result<InputItem>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl Lines {
+    fn next(&mut self, skipped: &LineRanges) -> Option<io::Result<InputItem>> {
         loop {
             let mut text = Vec::new();
             match self.reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut text) {
@@ -172,77 +148,54 @@ impl Iterator for Lines {
                 Err(error) => return Some(Err(error)),
             }
             if text.len() == MAX_LINE_BYTES && !text.ends_with(b"\n") {
-                return Some(self.skip_long_line(&text));
+                match self.skip_long_line(&text) {
+                    Ok(item) if skipped.contains(item.line) => continue,
+                    item => return Some(item),
+                }
             }
-            if !text.trim_ascii().is_empty() {
+            if !skipped.contains(self.line) && !text.trim_ascii().is_empty() {
                 return Some(Ok(InputItem { line: self.line, json: parse(&text) }));
             }
         }
     }
-}
 
-impl Lines {
     fn skip_long_line(&mut self, prefix: &[u8]) -> io::Result<InputItem> {
         self.reader.skip_until(b'\n')?;
         let invalid = InvalidJson {
             code: contract::ProblemKind::EventTooLarge.code(),
             message: format!("the line is longer than {} KiB", MAX_LINE_BYTES >> 10),
             text: String::from_utf8_lossy(&prefix[..256]).into_owned(),
+            truncated: true,
         };
         Ok(InputItem { line: self.line, json: Err(invalid) })
     }
 }
 
+/// Parses an event, or a reject that contains one.
 fn parse(text: &[u8]) -> std::result::Result<Box<RawValue>, InvalidJson> {
+    match Reject::parse(text) {
+        None => parse_event(text),
+        Some(Reject { event: Some(event), .. }) => Ok(event),
+        Some(Reject { text, truncated, .. }) => {
+            let text = text.unwrap_or_default();
+            parse_event(text.as_bytes()).map_err(|invalid| InvalidJson { truncated, ..invalid })
+        }
+    }
+}
+
+fn parse_event(text: &[u8]) -> std::result::Result<Box<RawValue>, InvalidJson> {
     serde_json::from_slice(text).map_err(|error| InvalidJson {
         code: contract::ProblemKind::MalformedJson.code(),
         // The text of serde's error describes the parser.
         message: if error.is_eof() { "the line is not complete JSON" } else { "the line is not JSON" }
             .to_owned(),
         text: String::from_utf8_lossy(text.trim_ascii()).into_owned(),
+        truncated: false,
     })
 }
 
 fn unreadable(error: &io::Error) -> CliError {
     ErrorKind::InputUnreadable.with_message(error.to_string())
-}
-
-/// Namespace of ids derived from a file and a line: UUIDv5 of `svc.events.line` in the DNS namespace of RFC 9562.
-const NAMESPACE: Uuid = Uuid::from_u128(0x94b4_da3d_c139_5ff3_921b_6f8a_b463_b7c4);
-
-/// Source of event ids.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EventIds {
-    /// Derived from the SHA-256 of a file and the line.
-    Deterministic([u8; 32]),
-    /// Different in each run.
-    Random,
-}
-
-impl EventIds {
-    /// Reads the file to its end. The ids do not depend on its name.
-    pub(super) fn from_file(file: &File) -> io::Result<Self> {
-        let mut digest = Sha256::new();
-        let mut reader = BufReader::with_capacity(256 * 1024, file);
-        let mut chunk = vec![0; 256 * 1024];
-        loop {
-            match reader.read(&mut chunk)? {
-                0 => return Ok(Self::Deterministic(digest.finalize().into())),
-                read => digest.update(&chunk[..read]),
-            }
-        }
-    }
-
-    /// Id of the event on this line.
-    pub(super) fn for_line(&self, line: u64) -> String {
-        match self {
-            Self::Deterministic(digest) => {
-                let name = [digest.as_slice(), b":", line.to_string().as_bytes()].concat();
-                Uuid::new_v5(&NAMESPACE, &name).to_string()
-            }
-            Self::Random => transport::new_event_id(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -315,6 +268,37 @@ mod tests {
     }
 
     #[test]
+    fn rejects_are_read_in_place_of_events() {
+        let reject = |part: &str| {
+            format!(r#"{{"line":9,"event_id":null,"code":"c","message":"m","retryable":false,{part}}}"#)
+        };
+        let text = [
+            reject(r#""event":{"n":1.50e+2,"b" : 2}"#),
+            reject(r#""text":"{\"corrected\": 1}""#),
+            reject(r#""text":"still wrong""#),
+            r#"{"source_id":"fw"}"#.to_owned(),
+        ];
+        let expected = [
+            (1, r#"{"n":1.50e+2,"b" : 2}"#),
+            (2, r#"{"corrected": 1}"#),
+            (3, "malformed_json"),
+            (4, r#"{"source_id":"fw"}"#),
+        ];
+        assert_eq!(items(text.join("\n").as_bytes()).unwrap(), owned(&expected));
+    }
+
+    #[test]
+    fn skips_lines_without_changing_the_numbers_of_others() {
+        let mut skipped = LineRanges::default();
+        skipped.insert(2, 3);
+        for text in [&b"{\"a\":1}\nnonsense\n\n{\"b\":4}\n"[..], b"[{\"a\":1}, 2, 3, {\"b\":4}]"] {
+            let reader = EventReader::new(Box::new(Cursor::new(text.to_vec()))).unwrap();
+            let lines: Vec<_> = reader.skipping(skipped.clone()).map(|item| item.unwrap().line).collect();
+            assert_eq!(lines, [1, 4]);
+        }
+    }
+
+    #[test]
     fn empty_source_has_no_items() {
         assert_eq!(items(b"").unwrap(), owned(&[]));
         assert_eq!(items(b" \n\n").unwrap(), owned(&[]));
@@ -333,19 +317,5 @@ mod tests {
             let read = items(values.join("\n").as_bytes()).unwrap();
             prop_assert_eq!(read.into_iter().map(|(_, json)| json).collect::<Vec<_>>(), values);
         }
-    }
-
-    #[test]
-    fn namespace_is_derived_as_documented() {
-        assert_eq!(NAMESPACE, Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"svc.events.line"));
-    }
-
-    #[test]
-    fn deterministic_ids_are_stable_and_differ_by_file_and_line() {
-        let ids = EventIds::Deterministic([7; 32]);
-        assert_eq!(ids.for_line(1), "fa68c564-af40-50ca-861e-e639e7b1b384");
-        assert_ne!(ids.for_line(1), ids.for_line(11));
-        assert_ne!(ids.for_line(1), EventIds::Deterministic([8; 32]).for_line(1));
-        assert_ne!(EventIds::Random.for_line(1), EventIds::Random.for_line(1));
     }
 }

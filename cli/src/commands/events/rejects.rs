@@ -1,14 +1,14 @@
-//! Rejected events: counted, printed in part, and recorded in the file of `--rejects`.
+//! Events and lines that were not accepted: kept in a file in the order of the input, and in part printed.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use contract::ProblemKind;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use transport::{TransportError, TransportErrorKind};
+use transport::{OutgoingEvent, TransportError, TransportErrorKind};
 
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::Output;
@@ -17,31 +17,75 @@ use crate::output::Output;
 const MAX_PRINTED: u64 = 5;
 /// Maximum number of rejects in the summary, which must not grow with the input.
 const MAX_IN_SUMMARY: usize = 20;
+/// Every rejects file ends like this.
+const SUFFIX: &str = "rejects.ndjson";
+/// Number of names that are tried for a file without --rejects.
+const MAX_NAMES: u32 = 1000;
 
-/// A line of the rejects file.
-#[derive(Debug, Serialize)]
-pub(super) struct Reject<'a> {
+/// A line of the rejects file. `svc events send` accepts it in place of an event.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reject {
     /// Line in the input, or position in the list, from 1.
     pub(super) line: u64,
-    /// Id that the event was sent with.
-    pub(super) event_id: Option<&'a str>,
+    /// Id that the event was sent with; null if the line is not an event.
+    pub(super) event_id: Option<String>,
     /// Error code of the API or of the client.
-    pub(super) code: &'a str,
-    pub(super) message: &'a str,
+    pub(super) code: String,
+    /// Error message.
+    pub(super) message: String,
     /// Whether the same event can be accepted later, unchanged.
     pub(super) retryable: bool,
     /// Event as it was sent, with its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) event: Option<&'a RawValue>,
-    /// Text that is not an event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub(super) event: Option<Box<RawValue>>,
+    /// Text that is not an event; it is sent if it was corrected.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) text: Option<String>,
+    /// Whether `text` is only the start of a line that is too long.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(super) truncated: bool,
 }
 
-impl<'a> Reject<'a> {
-    pub(super) fn new(line: u64, code: &'a str, message: &'a str) -> Self {
-        Self { line, event_id: None, code, message, retryable: false, event: None, text: None }
+impl Reject {
+    /// Reject of a line that is not sent.
+    pub(super) fn of_line(line: u64, code: &str, message: &str) -> Self {
+        Self {
+            line,
+            event_id: None,
+            code: code.to_owned(),
+            message: message.to_owned(),
+            retryable: false,
+            event: None,
+            text: None,
+            truncated: false,
+        }
     }
+
+    /// Reject of an event that the service did not accept.
+    pub(super) fn of_event(line: u64, event: &OutgoingEvent, error: &TransportError) -> Self {
+        Self {
+            event_id: Some(event.event_id().to_owned()),
+            retryable: error.retryable,
+            event: on_one_line(event.body()),
+            ..Self::of_line(line, error_code(error), error_message(error))
+        }
+    }
+
+    /// Parses a line of a rejects file. An event is not one: it has a `source_id`.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        // Most lines are events, and need no further parsing.
+        let text = text.trim_ascii();
+        text.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"line\"")?;
+        let reject: Self = serde_json::from_slice(text).ok()?;
+        (reject.event.is_some() != reject.text.is_some()).then_some(reject)
+    }
+}
+
+/// JSON on one line. Line breaks occur only between the values, because strings contain them escaped.
+pub(super) fn on_one_line(json: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(json.replace(['\n', '\r'], " ")).ok()
 }
 
 /// A reject in the summary.
@@ -57,84 +101,170 @@ pub(super) struct RejectedLine {
     message: String,
 }
 
-impl From<&Reject<'_>> for RejectedLine {
-    fn from(reject: &Reject<'_>) -> Self {
-        Self {
-            line: reject.line,
-            event_id: reject.event_id.map(str::to_owned),
-            code: reject.code.to_owned(),
-            message: reject.message.to_owned(),
-        }
+impl From<&Reject> for RejectedLine {
+    fn from(reject: &Reject) -> Self {
+        let Reject { line, event_id, code, message, .. } = reject;
+        Self { line: *line, event_id: event_id.clone(), code: code.clone(), message: message.clone() }
+    }
+}
+
+/// Where to keep rejects.
+pub(super) enum RejectsPath {
+    /// This file, created or truncated at the start.
+    Given(PathBuf),
+    /// A new file in the working directory, created at the first reject. Its name starts with this text.
+    New(String),
+    /// The file of a checkpoint, which had this number of bytes. What follows was written by a run that was killed.
+    Continued(PathBuf, u64),
+}
+
+impl RejectsPath {
+    /// The file to use without --rejects.
+    pub(super) fn of_input(input: &Path) -> Self {
+        let name = input.file_name().filter(|_| input != Path::new("-"));
+        Self::New(name.map_or_else(|| "events".to_owned(), |name| name.to_string_lossy().into_owned()))
+    }
+
+    /// The file to use with a checkpoint and without --rejects.
+    pub(super) fn of_checkpoint(checkpoint: &Path) -> PathBuf {
+        let mut path = checkpoint.as_os_str().to_owned();
+        path.push(format!(".{SUFFIX}"));
+        path.into()
     }
 }
 
 /// Record of all rejects of a delivery.
 pub(super) struct RejectLog {
     out: Output,
+    path: RejectsPath,
     file: Option<(PathBuf, BufWriter<File>)>,
+    /// Size of the file.
+    bytes: u64,
+    /// Number of rejects of this run.
     count: u64,
     first: Vec<RejectedLine>,
 }
 
 impl RejectLog {
-    /// Creates or truncates the file, if one is requested. It must not be the input.
-    pub(super) fn create(path: Option<&Path>, input: &Path, out: &Output) -> Result<Self> {
-        let file = path.map(|path| create_file(path, input)).transpose()?;
-        Ok(Self { out: out.clone(), file, count: 0, first: Vec::new() })
+    /// Opens the file, unless it is a new one. It must not be the input.
+    pub(super) fn open(path: RejectsPath, input: &Path, out: &Output) -> Result<Self> {
+        let mut log = Self { out: out.clone(), path, file: None, bytes: 0, count: 0, first: Vec::new() };
+        if let RejectsPath::Given(path) | RejectsPath::Continued(path, 1..) = &log.path {
+            let same = |a: &Path, b: &Path| Some(a.canonicalize().ok()? == b.canonicalize().ok()?);
+            if same(path, input) == Some(true) {
+                return Err(ErrorKind::Usage.with_message("--rejects must not be the input file"));
+            }
+            log.create()?;
+        }
+        Ok(log)
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.count
+    /// Size of the file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    /// Takes the first rejects, in the order in which they occurred.
+    /// The file, if there are rejects.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_ref().filter(|_| self.bytes > 0).map(|(path, _)| path.as_path())
+    }
+
+    /// Takes the first rejects, in the order of the input.
     pub(super) fn take_first(&mut self) -> Vec<RejectedLine> {
         std::mem::take(&mut self.first)
     }
 
-    pub(super) fn add(&mut self, reject: &Reject<'_>) -> Result<()> {
-        self.count += 1;
-        if self.first.len() < MAX_IN_SUMMARY {
-            self.first.push(reject.into());
+    /// Keeps rejects, and prints the first ones.
+    pub(super) fn add(&mut self, rejects: &[Reject]) -> Result<()> {
+        for reject in rejects {
+            self.count += 1;
+            if self.first.len() < MAX_IN_SUMMARY {
+                self.first.push(reject.into());
+            }
+            if self.count <= MAX_PRINTED {
+                self.out.notice(&format!("line {}: {}: {}", reject.line, reject.code, reject.message));
+            } else if self.count == MAX_PRINTED + 1 {
+                self.out.notice("further rejects are not printed");
+            }
         }
-        if self.count <= MAX_PRINTED {
-            self.out.notice(&format!("line {}: {}: {}", reject.line, reject.code, reject.message));
-        } else if self.count == MAX_PRINTED + 1 {
-            let rest = if self.file.is_some() {
-                "see the rejects file"
-            } else {
-                "pass --rejects FILE to record all"
-            };
-            self.out.notice(&format!("further rejects are not printed; {rest}"));
-        }
-        let Some((path, file)) = &mut self.file else {
-            return Ok(());
-        };
-        let written = serde_json::to_writer(&mut *file, reject)
-            .map_err(Into::into)
-            .and_then(|()| file.write_all(b"\n"));
-        written.map_err(|error| CliError::write_failed(&error, &path.display().to_string()))
+        self.keep(rejects)
     }
 
-    /// Flushes the file.
-    pub(super) fn finish(&mut self) -> Result<()> {
-        match &mut self.file {
-            Some((path, file)) => {
-                file.flush().map_err(|error| CliError::write_failed(&error, &path.display().to_string()))
-            }
-            None => Ok(()),
+    /// Keeps rejects without counting or printing them.
+    pub(super) fn keep(&mut self, rejects: &[Reject]) -> Result<()> {
+        if rejects.is_empty() {
+            return Ok(());
         }
+        self.create()?;
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        for reject in rejects {
+            let written = serde_json::to_vec(reject).map_err(io::Error::from).and_then(|mut line| {
+                line.push(b'\n');
+                file.write_all(&line).map(|()| line.len() as u64)
+            });
+            self.bytes += written.map_err(|error| write_failed(&error, path))?;
+        }
+        file.flush().map_err(|error| write_failed(&error, path))
+    }
+
+    fn create(&mut self) -> Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        let failed = |error: io::Error, path: &Path| write_failed(&error, path);
+        let (path, file) = match &self.path {
+            RejectsPath::Given(path) => {
+                (path.clone(), File::create(path).map_err(|error| failed(error, path))?)
+            }
+            RejectsPath::Continued(path, bytes) => {
+                self.bytes = *bytes;
+                let file = continue_file(path, *bytes).map_err(|error| failed(error, path))?;
+                (path.clone(), file)
+            }
+            RejectsPath::New(name) => {
+                new_file(name).map_err(|error| failed(error, Path::new(&format!("{name}.{SUFFIX}"))))?
+            }
+        };
+        self.file = Some((path, BufWriter::new(file)));
+        Ok(())
     }
 }
 
-fn create_file(path: &Path, input: &Path) -> Result<(PathBuf, BufWriter<File>)> {
-    let same = |a: &Path, b: &Path| Some(a.canonicalize().ok()? == b.canonicalize().ok()?);
-    if same(path, input) == Some(true) {
-        return Err(ErrorKind::Usage.with_message("--rejects must not be the input file"));
+/// Opens a file at this position and removes what follows.
+fn continue_file(path: &Path, bytes: u64) -> io::Result<File> {
+    let mut file = private().create(true).truncate(false).open(path)?;
+    if file.metadata()?.len() < bytes {
+        return Err(io::Error::other("the file is shorter than at the checkpoint"));
     }
-    let file =
-        File::create(path).map_err(|error| CliError::write_failed(&error, &path.display().to_string()))?;
-    Ok((path.to_owned(), BufWriter::new(file)))
+    file.set_len(bytes)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(file)
+}
+
+/// Creates a file that does not exist. Rejects of an earlier run are never overwritten.
+fn new_file(name: &str) -> io::Result<(PathBuf, File)> {
+    for number in 1..MAX_NAMES {
+        let number = if number == 1 { String::new() } else { format!("{number}.") };
+        let path = PathBuf::from(format!("{name}.{number}{SUFFIX}"));
+        match private().create_new(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return Ok((path, file?)),
+        }
+    }
+    Err(io::Error::other("too many such files exist"))
+}
+
+/// Options of a file that only the user can read: events can contain personal data.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn write_failed(error: &io::Error, path: &Path) -> CliError {
+    CliError::write_failed(error, &path.display().to_string())
 }
 
 /// Error code of the API, or of the client if the API did not respond.
@@ -178,5 +308,19 @@ mod tests {
         let with_remedy = error(format!("{}: {}", kind.title(), kind.remedy()));
         assert_eq!(error_message(&with_remedy), kind.title());
         assert_eq!(error_message(&error("Title: detail".to_owned())), "Title: detail");
+    }
+
+    #[test]
+    fn an_event_is_never_a_reject() {
+        let reject = r#" {"line":1,"event_id":null,"code":"c","message":"m","retryable":false,"text":"x"}"#;
+        assert_eq!(Reject::parse(reject.as_bytes()).unwrap().text.unwrap(), "x");
+        for event in [
+            r#"{"source_id":"fw"}"#,
+            r#"{"line":1,"source_id":"fw"}"#,
+            r#"{"line":1,"event_id":"1","code":"c","message":"m","retryable":false,"source_id":"fw","text":"x"}"#,
+            r#"{"line":1,"event_id":"1","code":"c","message":"m","retryable":false}"#,
+        ] {
+            assert!(Reject::parse(event.as_bytes()).is_none(), "{event}");
+        }
     }
 }

@@ -1,32 +1,42 @@
 //! `svc events send`: events from a file or standard input, sent in batches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use contract::{ProblemKind, routes};
+use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Serialize;
 use transport::{HttpTransport, HttpTransportConfig, TransportError};
 
-use super::delivery::{BatchLimits, Delivery, DeliveryResult, Progress, read_source};
-use super::input::InputSource;
-use super::rejects::{RejectLog, RejectedLine, error_code, error_message, local_kind};
-use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, schema_of};
+use super::checkpoint::{Checkpoint, Subject};
+use super::delivery::{BatchLimits, Delivery, DeliveryResult};
+use super::progress::Progress;
+use super::rejects::{Reject, RejectLog, RejectedLine, RejectsPath, error_code, error_message, local_kind};
+use super::source::InputSource;
+use crate::catalog::{Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of};
 use crate::commands::Command;
 use crate::context::{ActiveCredential, Context};
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
 use crate::input::run_blocking;
-use crate::output::{CommandOutput, Table, text};
+use crate::output::{CommandOutput, RequestLog, Table, text};
 
 /// Send events.
 ///
-/// Reads one event, a list, or NDJSON (one event per line). NDJSON of any length is sent with bounded memory. An accepted
-/// event is stored in the stream.
+/// Reads one event, a list, or NDJSON (one event per line), also the rejects of an earlier run. NDJSON of any length is sent with
+/// bounded memory. An accepted event is stored in the stream.
 ///
-/// The service deduplicates events with the same `event_id` for two minutes. In a file, an event without an `event_id` gets an
-/// id derived from the content of the file and the line, so that a second run sends the same ids. On standard input it gets
-/// a random id, so that a second run sends new events.
+/// Rejects are always kept, with the ids of their events: send only the rejects again. The service stores events with the same
+/// `event_id` once within two minutes. In a file, an event without an `event_id` gets an id derived from the content of the file
+/// and the line, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
+/// events.
+///
+/// With --checkpoint, a run continues where an earlier one ended, for whatever reason. If the earlier run was killed and
+/// its last requests got no response, the service detects their events for two minutes; later they can be stored again,
+/// with the same `event_id`.
 #[derive(Args)]
 pub(crate) struct Send {
     /// File with events; `-` reads standard input.
@@ -38,38 +48,63 @@ pub(crate) struct Send {
     /// Maximum number of concurrent requests, 1 to 64. Order is kept only within a request.
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     concurrency: usize,
-    /// Write rejected events and their errors to this file as NDJSON. Overwrites the file.
+    /// Keep rejects in this file as NDJSON, and overwrite it [default: a new file `<input>.rejects.ndjson`].
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
+    /// Record in this file which lines are settled, and skip those that are. Requires a file as input.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
 }
 
-/// Summary of a delivery.
+/// Summary of a delivery, including earlier runs of a checkpoint.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SendSummary {
-    /// Number of events that were read and sent.
+    /// Sum of accepted, rejected and failed.
     total: u64,
-    /// Number of events stored in the stream.
+    /// Number of events that are stored in the stream.
     accepted: u64,
+    /// Part of `accepted`: events that were already stored.
+    duplicates: u64,
     /// Number of rejected events and lines.
     rejected: u64,
-    /// First line that was not sent because of an error; null if all were sent.
+    /// Number of events of requests that failed. Some of them may be stored. They are in the rejects file.
+    failed: u64,
+    /// Lines that an earlier run with the checkpoint has settled.
+    skipped_lines: u64,
+    /// First line that was not sent; null if all were sent.
     stopped_before_line: Option<u64>,
-    /// Duration in seconds.
+    /// File with all rejects; null without rejects.
+    rejects_file: Option<String>,
+    /// Duration of this run in seconds.
     seconds: f64,
-    /// The first 20 rejects, in the order in which they occurred.
+    /// The first 20 rejects of this run, in the order of the input.
     first_rejects: Vec<RejectedLine>,
 }
 
 impl CommandOutput for SendSummary {
     fn table(&self) -> Table {
+        let positive = |number: u64| (number > 0).then(|| text(number));
         Table::fields([
             ("total", Some(text(self.total))),
             ("accepted", Some(text(self.accepted))),
+            ("of these, duplicates", positive(self.duplicates)),
             ("rejected", Some(text(self.rejected))),
+            ("failed", positive(self.failed)),
+            ("lines skipped", positive(self.skipped_lines)),
             ("stopped before line", self.stopped_before_line.map(text)),
+            ("rejects file", self.rejects_file.as_ref().map(text)),
             ("seconds", Some(text(format!("{:.1}", self.seconds)))),
         ])
     }
+}
+
+/// An event, or a line of the rejects file.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, clippy::large_enum_variant, reason = "only its schema is used")]
+enum InputLine {
+    Event(udm::UdmEvent),
+    Reject(Reject),
 }
 
 impl Command for Send {
@@ -85,48 +120,91 @@ impl Command for Send {
     ];
     const EXAMPLES: Examples = &[
         ("Send a file of events", "svc events send --file events.ndjson"),
+        ("Send the rejects of an earlier run", "svc events send --file events.ndjson.rejects.ndjson"),
         (
-            "Send the output of another program and record rejects",
-            "svc events send --file - --rejects rejects.ndjson",
+            "Send a large file; repeat the command to continue",
+            "svc events send --file events.ndjson --checkpoint events.checkpoint",
         ),
+        ("Send the output of another program", "svc events send --file - --rejects rejects.ndjson"),
     ];
-    const AGENT_NOTES: &'static str = "Safe to repeat for a file within two minutes, or if every event has \
-        its own event_id and consumers deduplicate. Exit status 10 means that some events were accepted: \
-        send only the rejects again (`jq -c .event rejects.ndjson`). After the first request, always prints \
-        the summary to stdout, with the first 20 rejects; --rejects FILE records all.";
-    const SEE_ALSO: Names = &["events validate", "api"];
-    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<udm::UdmEvent>);
+    const AGENT_NOTES: &'static str = "After the first request, always prints the summary to stdout. Exit status 10 means that \
+        some events were accepted: do not send the input again, but only the rejects file (`rejects_file` of the \
+        summary), after correcting the rejects that are not `retryable`; then the lines from `stopped_before_line` \
+        on. With --checkpoint, repeat the same command instead. Repeating a file within two minutes stores nothing twice.";
+    const SEE_ALSO: Names = &["events validate", "events schema", "api"];
+    const INPUT_SCHEMA: Option<SchemaOf> = Some(schema_of::<InputLine>);
+    const OPTION_SCHEMAS: OptionSchemas = &[("rejects", schema_of::<Reject>)];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential()?;
         let source_of_credential = credential.bearer.source.clone();
-        let transport = transport(context, credential)?;
-        let has_rejects_file = self.rejects.is_some();
-        let rejects = RejectLog::create(self.rejects.as_deref(), &self.file, context.out())?;
+        let any_sent: Arc<AtomicBool> = Arc::default();
+        let transport = transport(context, credential, Arc::clone(&any_sent))?;
+        let (file, checkpoint) = (self.file.clone(), self.checkpoint.clone());
+        let service = context.service()?.to_string();
+        let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
+        let (source, checkpoint) = opened;
+        let rejects = RejectLog::open(self.rejects_path(checkpoint.as_ref()), &self.file, context.out())?;
+        let settled = checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default();
+        let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
+        let progress = Progress::new(context.out(), source.bytes(), before);
         let limits = BatchLimits { batch_size: self.batch_size, concurrency: self.concurrency };
-        let source = run_blocking(move || InputSource::open(&self.file)).await?;
-        let delivery = Delivery::new(transport, source.ids, limits, rejects, Progress::new(context.out()));
-        let mut result = delivery.run(read_source(source)).await;
+        let items = source.read(settled.clone(), progress.bytes_read());
+        let delivery = Delivery::new(transport, any_sent, limits, checkpoint, rejects, progress);
+        let (result, mut rejects) = delivery.run(items, context.signals().take_first()).await;
         let summary = SendSummary {
-            total: result.accepted + result.rejected,
-            accepted: result.accepted,
-            rejected: result.rejected,
+            total: result.counts.accepted + result.counts.rejected + result.failed,
+            accepted: result.counts.accepted,
+            duplicates: result.counts.duplicates,
+            rejected: result.counts.rejected,
+            failed: result.failed,
+            skipped_lines: settled.count(),
             stopped_before_line: result.stopped_before,
+            rejects_file: rejects.file().map(|path| path.display().to_string()),
             seconds: result.elapsed.as_secs_f64(),
-            first_rejects: std::mem::take(&mut result.first_rejects),
+            first_rejects: rejects.take_first(),
         };
-        if summary.total > 0 {
+        if summary.total > 0 || result.request_error.is_some() || result.signal.is_some() {
             context.out().print(&summary)?;
         }
-        exit_result(&result, has_rejects_file).map_err(|error| error.with_credential(&source_of_credential))
+        self.exit_result(&result, &summary).map_err(|error| error.with_credential(&source_of_credential))
     }
 }
 
-fn transport(context: &Context, credential: ActiveCredential) -> Result<HttpTransport> {
+/// Opens the input, and the checkpoint that belongs to it.
+fn open(
+    file: &Path,
+    checkpoint: Option<&Path>,
+    service: String,
+) -> Result<(InputSource, Option<Checkpoint>)> {
+    let mut source = InputSource::open(file)?;
+    let Some(checkpoint) = checkpoint else { return Ok((source, None)) };
+    let sha256 = HEXLOWER.encode(&source.digest(file)?);
+    let subject = Subject { bytes: source.bytes().unwrap_or_default(), sha256, service };
+    Ok((source, Some(Checkpoint::open(checkpoint, subject)?)))
+}
+
+fn transport(
+    context: &Context,
+    credential: ActiveCredential,
+    any_sent: Arc<AtomicBool>,
+) -> Result<HttpTransport> {
+    let out = context.out().clone();
     let mut transport = HttpTransport::new(HttpTransportConfig {
         api_key: Some(credential.bearer.secret),
         timeout_sec: context.timeout().as_secs_f64(),
         ..HttpTransportConfig::new(context.service()?.as_str())
+    })
+    .with_total_timeout(context.timeout())
+    .on_request(move |log| {
+        any_sent.fetch_or(log.is_sent, Ordering::Relaxed);
+        out.log_request(&RequestLog {
+            method: log.method,
+            url: log.url,
+            outcome: &log.status.map_or_else(|| "no response".to_owned(), |status| status.to_string()),
+            request_id: log.request_id.unwrap_or("unknown"),
+            millis: log.elapsed.as_millis(),
+        });
     });
     if let Some(tenant) = credential.tenant {
         transport = transport.for_tenant(tenant);
@@ -142,43 +220,91 @@ fn transport(context: &Context, credential: ActiveCredential) -> Result<HttpTran
     }
 }
 
-/// Converts the result of a delivery to the error of the command, if any.
-fn exit_result(result: &DeliveryResult, has_rejects_file: bool) -> Result<()> {
-    if let Some(error) = &result.local_error {
-        return Err(error.clone());
+impl Send {
+    fn rejects_path(&self, checkpoint: Option<&Checkpoint>) -> RejectsPath {
+        match (&self.checkpoint, checkpoint) {
+            (Some(path), Some(checkpoint)) => {
+                let rejects = self.rejects.clone().unwrap_or_else(|| RejectsPath::of_checkpoint(path));
+                RejectsPath::Continued(rejects, checkpoint.rejects_bytes())
+            }
+            _ => match &self.rejects {
+                Some(path) => RejectsPath::Given(path.clone()),
+                None => RejectsPath::of_input(&self.file),
+            },
+        }
     }
-    if result.rejected == 0 {
-        return match result.accepted {
-            0 => Err(ErrorKind::InputInvalid.with_message("the input contains no events")),
-            _ => Ok(()),
-        };
-    }
-    if result.accepted > 0 {
-        let stopped = match result.stopped_before {
-            Some(line) => format!("; stopped before line {line}"),
-            None => String::new(),
-        };
-        let message = format!("{} accepted, {} rejected{stopped}", result.accepted, result.rejected);
-        let mut error = rejects_error(ErrorKind::PartialSuccess, has_rejects_file, message);
-        error.retryable = !result.needs_correction;
-        return Err(error);
-    }
-    if let Some(error) = &result.request_error {
-        return Err(transport_error(error));
-    }
-    let message = format!("none of {} events was accepted", result.rejected);
-    Err(rejects_error(ErrorKind::EventsInvalid, has_rejects_file, message))
-}
 
-/// Error for rejected events. Without a rejects file, the remediation refers to the summary.
-fn rejects_error(kind: ErrorKind, has_rejects_file: bool, message: String) -> CliError {
-    let error = kind.with_message(message);
-    if has_rejects_file {
-        error
-    } else {
-        error.with_remediation(
-            "Correct the rejected lines (the JSON summary lists the first 20) and send only those. Pass --rejects FILE to record all rejects.",
-        )
+    /// Converts the result of a delivery to the error of the command, if any.
+    fn exit_result(&self, result: &DeliveryResult, summary: &SendSummary) -> Result<()> {
+        if let Some(error) = &result.local_error {
+            return Err(error.clone());
+        }
+        if let Some(signal) = result.signal {
+            return Err(signal.into());
+        }
+        let stored = summary.accepted > 0;
+        match &result.request_error {
+            Some(error) if !stored && summary.rejected == 0 => {
+                let failed = transport_error(error);
+                return Err(match &summary.rejects_file {
+                    Some(_) => failed.with_remediation(self.remediation(result, summary)),
+                    None => failed,
+                });
+            }
+            None if summary.rejected == 0 => {
+                let empty = !stored && summary.skipped_lines == 0;
+                return if empty {
+                    Err(ErrorKind::InputInvalid.with_message("the input contains no events"))
+                } else {
+                    Ok(())
+                };
+            }
+            _ => {}
+        }
+        let mut message = if stored {
+            format!("{} accepted, {} rejected", summary.accepted, summary.rejected)
+        } else {
+            format!("none of {} events was accepted", summary.total)
+        };
+        if let Some(error) = &result.request_error {
+            let failed =
+                if summary.failed > 0 { format!(", {} failed", summary.failed) } else { String::new() };
+            let line =
+                summary.stopped_before_line.map(|line| format!(" before line {line}")).unwrap_or_default();
+            message = format!("{message}{failed}; stopped{line}: {}", error_message(error));
+        }
+        let kind = if stored { ErrorKind::PartialSuccess } else { ErrorKind::EventsInvalid };
+        let mut error = kind.with_message(message).with_remediation(self.remediation(result, summary));
+        let can_retry = result.request_error.as_ref().is_none_or(|error| error.retryable);
+        error.retryable = !result.needs_correction && can_retry;
+        Err(error)
+    }
+
+    /// What to do so that no event is lost or stored twice.
+    fn remediation(&self, result: &DeliveryResult, summary: &SendSummary) -> String {
+        let mut steps = Vec::new();
+        if let Some(error) = &result.request_error
+            && let Some(kind) = error.code.as_deref().and_then(ProblemKind::from_code)
+        {
+            steps.push(remediation_for(kind).to_owned());
+        }
+        if let Some(path) = &summary.rejects_file {
+            let correct = if result.needs_correction { "correct the events and " } else { "" };
+            steps.push(format!(
+                "Do not send the input again: {correct}send only the rejects with `svc events send --file {path}`."
+            ));
+        }
+        match summary.stopped_before_line {
+            _ if self.checkpoint.is_some() && result.request_error.is_some() => {
+                steps.push(
+                    "Run the same command again: it continues with the events that are not settled."
+                        .to_owned(),
+                );
+            }
+            Some(line) => steps.push(format!("Then send the input from line {line} on.")),
+            None => {}
+        }
+        steps.join(" ")
     }
 }
 

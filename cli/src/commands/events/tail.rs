@@ -89,10 +89,32 @@ impl Command for Tail {
     async fn run(self, context: &Context) -> Result<()> {
         let (api, credential) = (context.api()?, context.credential()?);
         let mut position = self.after.clone();
+        let signal = context.signals().take_first();
+        let read = self.read_all(context, &api, &credential, &mut position);
+        let signal = tokio::select! {
+            result = read => return result,
+            signal = signal => signal,
+        };
+        if let Some(position) = position {
+            context.out().notice(&format!("to continue: svc events tail --after {position}"));
+        }
+        Err(signal.into())
+    }
+}
+
+impl Tail {
+    /// Prints events until the end, and connects again after each response.
+    async fn read_all(
+        &self,
+        context: &Context,
+        api: &Api,
+        credential: &ActiveCredential,
+        position: &mut Option<String>,
+    ) -> Result<()> {
         let mut back_off = FIRST_BACK_OFF;
         let mut was_connected = false;
         loop {
-            match self.read(context, &api, &credential, &mut position, &mut was_connected).await {
+            match self.read(context, api, credential, position, &mut was_connected).await {
                 Ok(true) => return Ok(()),
                 // The service ended the response, for example at its restart.
                 Ok(false) => back_off = FIRST_BACK_OFF,
@@ -106,9 +128,7 @@ impl Command for Tail {
             back_off = (2 * back_off).min(MAX_BACK_OFF);
         }
     }
-}
 
-impl Tail {
     /// Prints the events of one response. Returns whether all stored events are printed.
     async fn read(
         &self,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use contract::events::{BatchResponse, EventStatus};
-use contract::routes;
+use contract::{ProblemKind, routes};
 use udm::MAX_BATCH_EVENTS;
 
 use super::Shared;
@@ -164,7 +164,7 @@ impl Delivery<'_> {
         loop {
             chunk.retries.check_deadline()?;
             self.progress.attempts += 1;
-            let response = client.post(routes::SEND_EVENTS.path, &body).await;
+            let response = client.post(routes::SEND_EVENTS.path, &body, chunk.retries.time_left()).await;
             let parsed = response.and_then(|response| {
                 let results = response.batch_results(chunk.events.len())?;
                 Ok((response, results))
@@ -178,13 +178,16 @@ impl Delivery<'_> {
 
     /// Waits until the next attempt. Returns the error if no attempt is left.
     async fn pause(&mut self, chunk: &mut Chunk<'_>, error: TransportError) -> Result<(), TransportError> {
+        let cause = error.code.as_deref().and_then(ProblemKind::from_code);
         let pause = chunk.retries.next_pause(error)?;
+        self.progress.retry_cause = cause;
         self.progress.waiting_for_retry = chunk.events.len();
         self.progress.retry_delay = Some(pause);
         self.report();
         self.shared.clock.sleep(pause).await;
         self.progress.waiting_for_retry = 0;
         self.progress.retry_delay = None;
+        self.progress.retry_cause = None;
         Ok(())
     }
 
@@ -201,6 +204,7 @@ impl Delivery<'_> {
         for (&(index, event), result) in events.iter().zip(results.results) {
             let event_id = event.event_id();
             if result.status == EventStatus::Accepted {
+                self.progress.duplicates += usize::from(result.duplicate == Some(true));
                 let server_event_id = result.server_event_id.map(|id| id.to_string());
                 self.settle(index, SendResult::ok(event_id, Some(response_time_ms), server_event_id));
                 continue;

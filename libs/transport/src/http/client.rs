@@ -1,7 +1,7 @@
 //! HTTP client for one endpoint: TLS, headers and bounded responses.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contract::API_PREFIX;
 use rand::TryRng as _;
@@ -14,10 +14,10 @@ use rustls::pki_types::pem::PemObject;
 use tenancy::{TenantId, X_TENANT_ID};
 use url::{Host, Url};
 
-use super::HttpTransportConfig;
 use super::body::RequestBody;
 use super::response::HttpResponse;
-use crate::{TraceContext, TransportError, TransportErrorKind};
+use super::{HttpTransportConfig, OnRequest};
+use crate::{RequestLog, TraceContext, TransportError, TransportErrorKind};
 
 /// Maximum size of a response. Results of a full batch with long messages take about 1 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
@@ -26,10 +26,12 @@ const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Clone)]
 pub(super) struct HttpClient {
     client: Client,
+    timeout: Duration,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
     tenant: Option<HeaderValue>,
     trace: Option<TraceContext>,
+    on_request: Option<OnRequest>,
 }
 
 impl HttpClient {
@@ -39,6 +41,7 @@ impl HttpClient {
         roots: Option<&[Certificate]>,
         trace: Option<TraceContext>,
         tenant: Option<&TenantId>,
+        on_request: Option<OnRequest>,
     ) -> Result<Self, TransportError> {
         let endpoint = Endpoint::parse(&config.endpoint)?;
         let timeout = Duration::try_from_secs_f64(config.timeout_sec)
@@ -57,21 +60,25 @@ impl HttpClient {
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, endpoint, bearer, tenant, trace })
+        Ok(Self { client, timeout, endpoint, bearer, tenant, trace, on_request })
     }
 
     /// Gets an API path, without the credential.
     pub(super) async fn get(&self, path: &str) -> Result<HttpResponse, TransportError> {
-        self.send(self.client.get(self.endpoint.url(path))).await
+        let url = self.endpoint.url(path);
+        self.logged("GET", &url, self.client.get(&url)).await
     }
 
-    /// Posts JSON to an API path.
-    pub(super) async fn post(&self, path: &str, body: &RequestBody) -> Result<HttpResponse, TransportError> {
-        let mut request = self
-            .client
-            .post(self.endpoint.url(path))
-            .header(CONTENT_TYPE, "application/json")
-            .body(body.bytes.clone());
+    /// Posts JSON to an API path. `time_limit` can shorten the time limit of the attempt.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: &RequestBody,
+        time_limit: Option<Duration>,
+    ) -> Result<HttpResponse, TransportError> {
+        let url = self.endpoint.url(path);
+        let mut request =
+            self.client.post(&url).header(CONTENT_TYPE, "application/json").body(body.bytes.clone());
         if body.gzip {
             request = request.header(CONTENT_ENCODING, "gzip");
         }
@@ -81,14 +88,48 @@ impl HttpClient {
         if let Some(tenant) = &self.tenant {
             request = request.header(X_TENANT_ID, tenant);
         }
-        self.send(request).await
+        if let Some(limit) = time_limit {
+            request = request.timeout(limit.min(self.timeout));
+        }
+        self.logged("POST", &url, request).await
     }
 
-    async fn send(&self, mut request: RequestBuilder) -> Result<HttpResponse, TransportError> {
+    /// Sends a request and reports it.
+    async fn logged(
+        &self,
+        method: &'static str,
+        url: &str,
+        request: RequestBuilder,
+    ) -> Result<HttpResponse, TransportError> {
+        let started = Instant::now();
+        let mut is_sent = true;
+        let result = self.send(request, &mut is_sent).await;
+        if let Some(on_request) = &self.on_request {
+            let response = result.as_ref().ok();
+            on_request(&RequestLog {
+                method,
+                url,
+                status: response.map(|response| response.status.as_u16()),
+                request_id: response.and_then(HttpResponse::request_id),
+                is_sent,
+                elapsed: started.elapsed(),
+            });
+        }
+        result
+    }
+
+    async fn send(
+        &self,
+        mut request: RequestBuilder,
+        is_sent: &mut bool,
+    ) -> Result<HttpResponse, TransportError> {
         if let Some(trace) = self.trace.or_else(begin_trace) {
             request = request.header("traceparent", trace.to_string());
         }
-        let mut response = request.send().await.map_err(|error| self.request_error(&error))?;
+        let mut response = request.send().await.map_err(|error| {
+            *is_sent = !(error.is_connect() || error.is_builder());
+            self.request_error(&error)
+        })?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.request_error(&error))? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {

@@ -30,6 +30,10 @@ impl HttpResponse {
         }
     }
 
+    pub(super) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     /// Result of `GET /health`.
     pub(super) fn health(&self) -> Result<(), TransportError> {
         if self.status.is_success() { Ok(()) } else { Err(self.error()) }

@@ -45,14 +45,28 @@ pub(super) struct RetryState<'a> {
     clock: &'a dyn Clock,
     jitter: &'a Mutex<StdRng>,
     started: Instant,
+    /// Time of the last attempt that delivered an event, or of the start.
+    last_progress: Instant,
     retries: u32,
     max_retries: u32,
+    total_timeout: Option<Duration>,
 }
 
 impl<'a> RetryState<'a> {
     /// Starts the deadline. Call before the first attempt.
     pub(super) fn new(clock: &'a dyn Clock, jitter: &'a Mutex<StdRng>, max_retries: u32) -> Self {
-        Self { clock, jitter, started: clock.now(), retries: 0, max_retries }
+        let started = clock.now();
+        Self { clock, jitter, started, last_progress: started, retries: 0, max_retries, total_timeout: None }
+    }
+
+    /// Limits the time from the start, or from the last attempt that delivered an event, to the end of the last attempt.
+    pub(super) fn with_total_timeout(self, total_timeout: Option<Duration>) -> Self {
+        Self { total_timeout, ..self }
+    }
+
+    /// Time limit of the next attempt, if there is one in addition to that of every attempt.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        Some(self.total_timeout?.saturating_sub(self.clock.now() - self.last_progress))
     }
 
     /// Pause before the next attempt. Returns the error if no attempt is left.
@@ -61,7 +75,7 @@ impl<'a> RetryState<'a> {
             return Err(error);
         }
         let pause = self.pause(error.retry_after);
-        if self.elapsed() + pause > RETRY_DEADLINE {
+        if self.elapsed() + pause > RETRY_DEADLINE || self.time_left().is_some_and(|left| pause >= left) {
             return Err(error);
         }
         self.retries += 1;
@@ -80,6 +94,7 @@ impl<'a> RetryState<'a> {
     /// while a tenant is above its quota. The deadline remains.
     pub(super) fn record_progress(&mut self) {
         self.retries = 0;
+        self.last_progress = self.clock.now();
     }
 
     /// Returns an error after the deadline. Only chunks of a split request can miss it, because they are sent in turn.

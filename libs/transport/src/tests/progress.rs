@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use contract::ProblemKind;
+
 use super::server::{Server, Step, problem};
 use crate::{BatchProgress, UdmEvent};
 
@@ -15,10 +17,20 @@ async fn progress(script: impl IntoIterator<Item = Step>) -> Vec<(usize, [usize;
     assert_eq!((last.accepted, last.failed), (batch.successful_events, batch.failed_events));
     calls
         .into_iter()
-        .map(|BatchProgress { total_events, attempts, accepted, failed, waiting_for_retry, retry_delay }| {
-            assert_eq!(total_events, 3);
-            (attempts, [accepted, failed, waiting_for_retry], retry_delay.is_some())
-        })
+        .map(
+            |BatchProgress {
+                 total_events,
+                 attempts,
+                 accepted,
+                 failed,
+                 waiting_for_retry,
+                 retry_delay,
+                 ..
+             }| {
+                assert_eq!(total_events, 3);
+                (attempts, [accepted, failed, waiting_for_retry], retry_delay.is_some())
+            },
+        )
         .collect()
 }
 
@@ -56,4 +68,15 @@ async fn progress_is_reported_after_each_request_of_a_long_batch() {
     let on_progress = |progress: BatchProgress| accepted.push(progress.accepted);
     server.transport().send_batch_with_progress(&events, on_progress).await;
     assert_eq!(accepted, [1000, 2000, 2500]);
+}
+
+#[tokio::test]
+async fn progress_contains_the_cause_of_a_pause() {
+    let server = Server::scripted([problem(503, "overloaded", None), Step::Disconnect]).await;
+    let mut causes = Vec::new();
+    let on_progress = |progress: BatchProgress| {
+        causes.extend(progress.retry_delay.map(|_| progress.retry_cause));
+    };
+    server.transport().send_batch_with_progress(&[UdmEvent::new("fw")], on_progress).await;
+    assert_eq!(causes, [Some(ProblemKind::Overloaded), None]);
 }

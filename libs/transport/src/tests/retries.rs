@@ -183,3 +183,30 @@ proptest! {
         })?;
     }
 }
+
+#[tokio::test]
+async fn total_timeout_rejects_a_pause_that_ends_later() {
+    for (timeout, requests) in [(8, 2), (6, 1)] {
+        for batch in [false, true] {
+            let server = Server::scripted([busy(7)]).await;
+            let transport = server.transport().with_total_timeout(seconds(timeout));
+            let success = if batch {
+                transport.send_batch(&[event()]).await.success
+            } else {
+                transport.send(&event()).await.success
+            };
+            assert_eq!((success, server.requests().len()), (requests == 2, requests), "{timeout} s");
+        }
+    }
+}
+
+#[tokio::test]
+async fn total_timeout_counts_from_the_last_delivered_event() {
+    let partial = |retryable| Step::Reject(207, vec![(retryable, true)]);
+    let server = Server::scripted([busy(7), partial(1), busy(7)]).await;
+    let events = ["a", "b"].map(|id| UdmEvent::new("fw").with_event_id(id));
+    let transport = server.transport().with_total_timeout(seconds(9));
+    let batch = transport.send_batch(&events).await;
+    assert!(batch.success, "{batch:?}");
+    assert!(server.clock.pauses().iter().sum::<Duration>() > seconds(9));
+}

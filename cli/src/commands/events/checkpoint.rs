@@ -1,0 +1,155 @@
+//! The checkpoint of a delivery: which lines of an input are settled, so that another run continues after any interruption. It
+//! is replaced atomically after each batch, and its size does not grow with the input.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::lines::LineRanges;
+use crate::error::{CliError, ErrorKind, Result};
+
+const FORMAT: &str = "svc.checkpoint.v1";
+/// Larger files are not checkpoints.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// The file is written to disk at this interval. In between, it survives the end of the process, but not that of the machine.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a delivery sends, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Subject {
+    /// Size of the input.
+    pub(super) bytes: u64,
+    /// SHA-256 of the input as hex digits.
+    pub(super) sha256: String,
+    /// Base URL of the service.
+    pub(super) service: String,
+}
+
+/// Results of all runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) accepted: u64,
+    /// Part of `accepted`.
+    pub(super) duplicates: u64,
+    pub(super) rejected: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    format: String,
+    #[serde(flatten)]
+    subject: Subject,
+    /// Lines that were accepted or rejected.
+    settled: LineRanges,
+    counts: Counts,
+    /// Size of the rejects file.
+    rejects_bytes: u64,
+}
+
+/// A checkpoint file.
+pub(super) struct Checkpoint {
+    path: PathBuf,
+    state: State,
+    last_sync: Option<Instant>,
+}
+
+impl Checkpoint {
+    /// Reads the file, or starts without one.
+    ///
+    /// # Errors
+    /// The file is not the checkpoint of this delivery.
+    pub(super) fn open(path: &Path, subject: Subject) -> Result<Self> {
+        let state = match read(path) {
+            Ok(None) => State {
+                format: FORMAT.to_owned(),
+                subject,
+                settled: LineRanges::default(),
+                counts: Counts::default(),
+                rejects_bytes: 0,
+            },
+            Ok(Some(state)) if state.subject == subject => state,
+            Ok(Some(state)) => return Err(mismatch(path, &state.subject, &subject)),
+            Err(error) => {
+                let message = format!("cannot read the checkpoint {}: {error}", path.display());
+                return Err(ErrorKind::InputUnreadable.with_message(message).with_remediation(
+                    "Pass a checkpoint of `svc events send`, or a new file name. Without the checkpoint, all events are sent.",
+                ));
+            }
+        };
+        Ok(Self { path: path.to_owned(), state, last_sync: None })
+    }
+
+    /// Lines that need not be sent again.
+    pub(super) fn settled(&self) -> &LineRanges {
+        &self.state.settled
+    }
+
+    /// Results of earlier runs.
+    pub(super) fn counts(&self) -> Counts {
+        self.state.counts
+    }
+
+    /// Size of the rejects file.
+    pub(super) fn rejects_bytes(&self) -> u64 {
+        self.state.rejects_bytes
+    }
+
+    /// Saves the settled lines and the results of all runs.
+    pub(super) fn save(
+        &mut self,
+        settled: &LineRanges,
+        counts: Counts,
+        rejects_bytes: u64,
+        is_last: bool,
+    ) -> Result<()> {
+        self.state.settled.clone_from(settled);
+        (self.state.counts, self.state.rejects_bytes) = (counts, rejects_bytes);
+        let sync = is_last || self.last_sync.is_none_or(|last| last.elapsed() >= SYNC_INTERVAL);
+        replace(&self.path, &self.state, sync)
+            .map_err(|error| CliError::write_failed(&error, &self.path.display().to_string()))?;
+        if sync {
+            self.last_sync = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<State>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut text)?;
+    let state: State =
+        serde_json::from_slice(&text).map_err(|_| io::Error::other("it is not a checkpoint"))?;
+    if state.format == FORMAT { Ok(Some(state)) } else { Err(io::Error::other("it has an unknown format")) }
+}
+
+/// Replaces the file by a new one, so that it is complete at any time.
+fn replace(path: &Path, state: &State, sync: bool) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(&serde_json::to_vec(state)?)?;
+    if sync {
+        file.sync_all()?;
+    }
+    fs::rename(&temporary, path)
+}
+
+fn mismatch(path: &Path, stored: &Subject, current: &Subject) -> CliError {
+    let what = if stored.service == current.service {
+        format!("of another input ({} bytes, SHA-256 {})", stored.bytes, stored.sha256)
+    } else {
+        format!("for another service ({})", stored.service)
+    };
+    let message = format!("{} is a checkpoint {what}", path.display());
+    ErrorKind::InputInvalid.with_message(message).with_remediation(
+        "Pass the input and the --base-url of the checkpoint, or another --checkpoint file to send this input from the start.",
+    )
+}

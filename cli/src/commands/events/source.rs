@@ -1,0 +1,258 @@
+//! The source of a delivery: a file or standard input, read on a separate thread, and the ids of its events.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use transport::OutgoingEvent;
+use uuid::Uuid;
+
+use super::input::{EventReader, InputItem};
+use super::lines::LineRanges;
+use super::rejects::{Reject, error_code};
+use crate::error::{CliError, ErrorKind, Result};
+
+/// Bytes of one read. The items of a read are handed over together.
+const READ_BYTES: usize = 256 * 1024;
+/// Number of reads ahead of the current batch.
+const READ_AHEAD: usize = 2;
+
+/// An opened file, or standard input.
+pub(super) struct InputSource {
+    reader: Box<dyn Read + Send>,
+    ids: EventIds,
+    /// Size; `None` if it is unknown.
+    bytes: Option<u64>,
+}
+
+/// An event, or a line that cannot be sent.
+pub(super) struct SourceItem {
+    /// Line, or position in the list, from 1.
+    pub(super) line: u64,
+    pub(super) event: std::result::Result<OutgoingEvent, Box<Reject>>,
+}
+
+impl InputSource {
+    /// Opens a file, or standard input for `-`.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self { reader: Box::new(io::stdin()), ids: EventIds::Random, bytes: None });
+        }
+        Self::open_file(path).map_err(|error| unreadable(path, &error))
+    }
+
+    fn open_file(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        // A pipe or a device can be read only once.
+        let (ids, bytes) = if metadata.is_file() {
+            (EventIds::OfFile { path: path.to_owned(), digest: None }, Some(metadata.len()))
+        } else {
+            (EventIds::Random, None)
+        };
+        Ok(Self { reader: Box::new(file), ids, bytes })
+    }
+
+    /// Size in bytes; `None` if it is unknown.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// Reader without ids.
+    pub(super) fn into_reader(self) -> Box<dyn BufRead + Send> {
+        Box::new(BufReader::with_capacity(READ_BYTES, self.reader))
+    }
+
+    /// SHA-256 of a file.
+    ///
+    /// # Errors
+    /// The source is not a file.
+    pub(super) fn digest(&mut self, path: &Path) -> Result<[u8; 32]> {
+        match &mut self.ids {
+            EventIds::Random => {
+                Err(ErrorKind::Usage
+                    .with_message("--checkpoint requires a file, not standard input or a pipe"))
+            }
+            EventIds::OfFile { digest, .. } => {
+                let computed = digest_of(path).map_err(|error| unreadable(path, &error))?;
+                Ok(*digest.insert(computed))
+            }
+        }
+    }
+
+    /// Starts to read on a separate thread, because reading can block. Reading pauses while the channel is full. Lines that are
+    /// `settled` are skipped. `read` is the number of bytes so far.
+    pub(super) fn read(
+        self,
+        settled: LineRanges,
+        read: Arc<AtomicU64>,
+    ) -> mpsc::Receiver<Result<Vec<SourceItem>>> {
+        let (sender, receiver) = mpsc::channel(READ_AHEAD);
+        let chunk = Chunk(Arc::new(Mutex::new(Vec::new())), sender);
+        let Self { reader, mut ids, .. } = self;
+        tokio::task::spawn_blocking(move || {
+            let reader =
+                BufReader::with_capacity(READ_BYTES, ChunkedReader { reader, chunk: chunk.clone(), read });
+            if let Err(error) = read_items(Box::new(reader), &settled, &mut ids, &chunk) {
+                // Sending fails when the delivery has ended.
+                let _ = chunk.1.blocking_send(Err(error));
+            }
+        });
+        receiver
+    }
+}
+
+fn read_items(
+    reader: Box<dyn BufRead + Send>,
+    settled: &LineRanges,
+    ids: &mut EventIds,
+    chunk: &Chunk,
+) -> Result<()> {
+    for item in EventReader::new(reader)?.skipping(settled.clone()) {
+        let item = item
+            .and_then(|item| prepare(item, ids))
+            .map_err(|error| ErrorKind::InputUnreadable.with_message(error.to_string()))?;
+        chunk.items().push(item);
+    }
+    // An error means that the delivery has ended.
+    let _ = chunk.hand_over();
+    Ok(())
+}
+
+/// Adds the id.
+fn prepare(item: InputItem, ids: &mut EventIds) -> io::Result<SourceItem> {
+    let line = item.line;
+    let json = match item.json {
+        Ok(json) => json,
+        Err(invalid) => {
+            let reject = Reject {
+                text: Some(invalid.text),
+                truncated: invalid.truncated,
+                ..Reject::of_line(line, invalid.code, &invalid.message)
+            };
+            return Ok(SourceItem { line, event: Err(Box::new(reject)) });
+        }
+    };
+    let mut failed = None;
+    let id = || {
+        ids.for_line(line).unwrap_or_else(|error| {
+            failed = Some(error);
+            String::new()
+        })
+    };
+    let text = json.get().to_owned();
+    let event = OutgoingEvent::from_json(json, id).map_err(|error| {
+        let reject = Reject::of_line(line, error_code(&error), &error.message);
+        Box::new(Reject { event: super::rejects::on_one_line(&text), ..reject })
+    });
+    failed.map_or(Ok(SourceItem { line, event }), Err)
+}
+
+/// Items that are not handed over yet, and where to hand them over.
+#[derive(Clone)]
+struct Chunk(Arc<Mutex<Vec<SourceItem>>>, mpsc::Sender<Result<Vec<SourceItem>>>);
+
+impl Chunk {
+    fn items(&self) -> MutexGuard<'_, Vec<SourceItem>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// The delivery has ended.
+    fn hand_over(&self) -> io::Result<()> {
+        let items = std::mem::take(&mut *self.items());
+        if items.is_empty() {
+            return Ok(());
+        }
+        self.1.blocking_send(Ok(items)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+    }
+}
+
+/// Hands over the items of the last read before the next one, which can block.
+struct ChunkedReader {
+    reader: Box<dyn Read + Send>,
+    chunk: Chunk,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for ChunkedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.chunk.hand_over()?;
+        let length = self.reader.read(buffer)?;
+        self.read.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    ErrorKind::InputUnreadable.with_message(format!("{}: {error}", path.display()))
+}
+
+/// Namespace of ids derived from a file and a line: UUIDv5 of `svc.events.line` in the DNS namespace of RFC 9562.
+const NAMESPACE: Uuid = Uuid::from_u128(0x94b4_da3d_c139_5ff3_921b_6f8a_b463_b7c4);
+
+/// Source of the ids of events without `event_id`.
+enum EventIds {
+    /// Derived from the SHA-256 of a file and the line. The digest is computed when it is needed.
+    OfFile { path: PathBuf, digest: Option<[u8; 32]> },
+    /// Different in each run.
+    Random,
+}
+
+impl EventIds {
+    /// Id of the event on this line.
+    fn for_line(&mut self, line: u64) -> io::Result<String> {
+        match self {
+            Self::OfFile { path, digest } => {
+                let digest = match digest {
+                    Some(digest) => digest,
+                    None => digest.insert(digest_of(path)?),
+                };
+                let name = [digest.as_slice(), b":", line.to_string().as_bytes()].concat();
+                Ok(Uuid::new_v5(&NAMESPACE, &name).to_string())
+            }
+            Self::Random => Ok(transport::new_event_id()),
+        }
+    }
+}
+
+/// SHA-256 of a file. The ids do not depend on its name.
+fn digest_of(path: &Path) -> io::Result<[u8; 32]> {
+    let mut file = File::open(path)?;
+    let mut digest = Sha256::new();
+    let mut chunk = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(digest.finalize().into()),
+            read => digest.update(&chunk[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespace_is_derived_as_documented() {
+        assert_eq!(NAMESPACE, Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"svc.events.line"));
+    }
+
+    #[test]
+    fn deterministic_ids_are_stable_and_differ_by_file_and_line() {
+        let id = |digest: u8, line| {
+            EventIds::OfFile { path: PathBuf::new(), digest: Some([digest; 32]) }.for_line(line).unwrap()
+        };
+        assert_eq!(id(7, 1), "fa68c564-af40-50ca-861e-e639e7b1b384");
+        assert_ne!(id(7, 1), id(7, 11));
+        assert_ne!(id(7, 1), id(8, 1));
+        assert_ne!(EventIds::Random.for_line(1).unwrap(), EventIds::Random.for_line(1).unwrap());
+    }
+}

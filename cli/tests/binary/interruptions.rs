@@ -1,0 +1,211 @@
+//! `svc events send` that is interrupted, and checkpoints.
+
+use std::io::Write as _;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use contract::ProblemKind;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::client::{Client, CommandResult, assert_valid_output};
+use crate::events::{client, events, service};
+use crate::stub::{Stub, StubRequest, problem};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Waits until the stub has received this number of requests.
+fn wait_for_requests(stub: &Stub, count: usize) {
+    let started = Instant::now();
+    while stub.requests().len() < count {
+        assert!(started.elapsed() < DEADLINE, "{} requests", stub.requests().len());
+        std::thread::yield_now();
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn a_signal_ends_the_command_after_the_summary_without_an_error() {
+    for (signal_sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for format in ["json", "table"] {
+            let stub = Stub::new(service);
+            let send = ["events", "send", "-f", "-", "--output", format];
+            let mut child = client(&stub).command(&send).stdin(std::process::Stdio::piped()).spawn().unwrap();
+            let mut input = child.stdin.take().unwrap();
+            input.write_all(b"{\"source_id\":\"fw\"}\n").unwrap();
+            wait_for_requests(&stub, 1);
+            signal(&child, signal_sent);
+            let result = CommandResult::of(child.wait_with_output().unwrap());
+            drop(input);
+            assert_eq!((result.code, result.stderr.as_str()), (Some(code), ""), "{result:?}");
+            if format == "json" {
+                let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+                assert_eq!((&summary["accepted"], &summary["stopped_before_line"]), (&json!(1), &json!(2)));
+                assert_valid_output("events send", &summary);
+            } else {
+                assert!(result.stdout.contains("accepted"), "{result:?}");
+            }
+        }
+    }
+}
+
+/// Does not accept the third batch at first, and asks for a long pause.
+fn third_batch_waits(request: &StubRequest) -> (u16, String) {
+    static REJECTED: AtomicBool = AtomicBool::new(false);
+    if events(request)[0]["n"] == 20 && !REJECTED.swap(true, Ordering::Relaxed) {
+        let (status, body) = problem(ProblemKind::Overloaded);
+        let mut body: Value = serde_json::from_str(&body).unwrap();
+        body["retry_after_ms"] = json!(50_000);
+        return (status, body.to_string());
+    }
+    service(request)
+}
+
+/// 50 events, an invalid line after the tenth and an event that the service rejects at the end.
+fn input() -> String {
+    let line = |n: u32| format!("{{\"source_id\":\"fw\",\"n\":{n}}}\n");
+    (0..10).map(line).collect::<String>()
+        + "nonsense\n"
+        + &(10..50).map(line).collect::<String>()
+        + "{\"source_id\":\"bad\",\"n\":50}\n"
+}
+
+fn run_until_killed(stub: &Stub, client: &Client, command: &[&str]) {
+    let mut child =
+        client.command(&[command, &["--concurrency", "1", "--timeout", "60s"]].concat()).spawn().unwrap();
+    wait_for_requests(stub, 3);
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_run_continues_at_its_checkpoint_without_loss_and_repetition() {
+    let stub = Stub::new(third_batch_waits);
+    let client = client(&stub);
+    std::fs::write(client.home().join("events.ndjson"), input()).unwrap();
+    let send = [
+        "events",
+        "send",
+        "-f",
+        "events.ndjson",
+        "--checkpoint",
+        "c",
+        "--batch-size",
+        "10",
+        "--output",
+        "json",
+    ];
+    run_until_killed(&stub, &client, &send);
+    // A write of the killed run that the checkpoint does not know.
+    let rejects = client.home().join("c.rejects.ndjson");
+    let mut file = std::fs::OpenOptions::new().append(true).open(&rejects).unwrap();
+    file.write_all(b"{\"line\":").unwrap();
+
+    let result = client.run(&send);
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_valid_output("events send", &summary);
+    let counts = ["total", "accepted", "rejected", "failed"].map(|name| summary[name].as_u64().unwrap());
+    assert_eq!(counts, [52, 50, 2, 0], "{summary}");
+    assert_eq!(result.code, Some(10), "{result:?}");
+    let requests = stub.requests();
+    let all: Vec<_> = requests.iter().flat_map(events).map(|event| event["n"].as_u64().unwrap()).collect();
+    // The batch without a response is sent again, and no other.
+    assert!(requests[3..].iter().any(|request| events(request) == events(&requests[2])), "{all:?}");
+    let mut once = [&all[..20], &all[30..]].concat();
+    once.sort_unstable();
+    assert_eq!(once, (0..51).collect::<Vec<_>>());
+    let kept = std::fs::read_to_string(&rejects).unwrap();
+    let lines: Vec<_> =
+        kept.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["line"].clone()).collect();
+    assert_eq!(lines, [json!(11), json!(52)]);
+
+    let count = stub.requests().len();
+    let repeated = client.run(&send);
+    let again: Value = serde_json::from_str(&repeated.stdout).unwrap();
+    assert_eq!(
+        (stub.requests().len(), &again["skipped_lines"]),
+        (count, &json!(52)),
+        "nothing is sent again"
+    );
+    assert_eq!((repeated.code, &again["rejects_file"]), (Some(10), &json!("c.rejects.ndjson")));
+    assert!(std::fs::metadata(client.home().join("c")).unwrap().len() < 1_000);
+}
+
+#[test]
+fn a_checkpoint_belongs_to_one_input_and_one_service() {
+    let stub = Stub::new(service);
+    let client = client(&stub);
+    std::fs::write(client.home().join("a"), "{\"source_id\":\"fw\"}\n").unwrap();
+    std::fs::write(client.home().join("b"), "{\"source_id\":\"gw\"}\n").unwrap();
+    let send = |file: &'static str| ["events", "send", "--checkpoint", "c", "--output", "json", "-f", file];
+    assert_eq!(client.run(&send("a")).json()["accepted"], 1);
+    let count = stub.requests().len();
+    let other_input = client.run(&send("b"));
+    assert!(
+        other_input.error()["message"].as_str().unwrap().contains("another input (19 bytes"),
+        "{other_input:?}"
+    );
+    let other_service = client.run(&[&send("a")[..], &["--base-url", "http://127.0.0.1:1"]].concat());
+    assert!(
+        other_service.error()["message"].as_str().unwrap().contains("another service"),
+        "{other_service:?}"
+    );
+    std::fs::write(client.home().join("c"), "{}").unwrap();
+    let invalid = client.run(&send("a"));
+    for (result, code) in
+        [(other_input, "input_invalid"), (other_service, "input_invalid"), (invalid, "input_unreadable")]
+    {
+        assert_eq!((result.code, result.error()["code"].as_str()), (Some(7), Some(code)), "{result:?}");
+    }
+    let standard_input = client.run_with(&send("-"), "{\"source_id\":\"fw\"}\n");
+    assert_eq!(standard_input.code, Some(2), "{standard_input:?}");
+    assert_eq!(stub.requests().len(), count);
+}
+
+#[test]
+fn after_a_failed_request_the_same_command_continues() {
+    fn fails_once(request: &StubRequest) -> (u16, String) {
+        static FAILED: AtomicBool = AtomicBool::new(false);
+        if events(request)[0]["n"] == 20 && !FAILED.swap(true, Ordering::Relaxed) {
+            return problem(ProblemKind::CredentialInvalid);
+        }
+        service(request)
+    }
+    let stub = Stub::new(fails_once);
+    let client = client(&stub);
+    let lines: Vec<_> = (0..50).map(|n| format!("{{\"source_id\":\"fw\",\"n\":{n}}}\n")).collect();
+    std::fs::write(client.home().join("events.ndjson"), lines.concat()).unwrap();
+    let send = [
+        "events",
+        "send",
+        "-f",
+        "events.ndjson",
+        "--checkpoint",
+        "c",
+        "--batch-size",
+        "10",
+        "--output",
+        "json",
+    ];
+    let stopped = client.run(&send);
+    let error = stopped.error();
+    assert_eq!(stopped.code, Some(10), "{stopped:?}");
+    assert!(
+        error["remediation"]
+            .as_str()
+            .unwrap()
+            .ends_with("Run the same command again: it continues with the events that are not settled.")
+    );
+    let summary = client.run(&send).json();
+    assert_eq!((&summary["accepted"], &summary["rejects_file"]), (&json!(50), &Value::Null));
+    let requests = stub.requests();
+    let mut numbers: Vec<_> =
+        requests.iter().flat_map(events).map(|event| event["n"].as_u64().unwrap()).collect();
+    numbers.sort_unstable();
+    let twice = (20..30).flat_map(|n| [n, n]);
+    assert_eq!(numbers, (0..20).chain(twice).chain(30..50).collect::<Vec<_>>());
+}
