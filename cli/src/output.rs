@@ -234,7 +234,7 @@ fn write_message(text: &str) {
 /// Breaks the lines of a message if standard error is a terminal.
 fn for_stderr(text: &str) -> String {
     match terminal_size::terminal_size_of(io::stderr()) {
-        Some((terminal_size::Width(width), _)) => layout::wrapped(text, usize::from(width)),
+        Some((terminal_size::Width(width), _)) => layout::wrapped(text, usize::from(width), 0),
         None => text.to_owned(),
     }
 }

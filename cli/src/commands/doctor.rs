@@ -16,6 +16,9 @@ use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{CommandOutput, Table};
 
+/// Columns before the messages.
+const INDENT: usize = 25;
+
 /// Find out why commands fail.
 ///
 /// Checks settings, stored logins, the connection, the proxy, the clock, the versions, the credential, its tenant and its scopes,
@@ -156,10 +159,10 @@ impl CommandOutput for Diagnosis {
     fn table(&self) -> Table {
         let lines = self.checks.iter().map(|CheckResult { check, status, message, remediation }| {
             let message = message.replace("\n  ", "; ");
-            let advice = remediation.as_ref().map(|text| format!("{:24} what to do: {text}\n", ""));
+            let advice = remediation.as_ref().map(|text| format!("{:INDENT$}what to do: {text}\n", ""));
             format!("{:8} {:15} {message}\n{}", status.name(), check.name(), advice.unwrap_or_default())
         });
-        Table::text(&lines.collect::<String>())
+        Table::paragraphs(&lines.collect::<String>(), INDENT)
     }
 }
 

@@ -18,15 +18,17 @@ const MIN_TEXT: usize = 8;
 /// Marks cut text and omitted columns.
 const CUT: &str = "…";
 
-/// Breaks lines between words, so that they have at most `width` columns unless a word is longer. Keeps indentation.
-pub(super) fn wrapped(text: &str, width: usize) -> String {
+/// Breaks lines between words, so that they have at most `width` columns unless a word is longer. Keeps indentation. Further lines
+/// are indented by `indent`.
+pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut all = String::new();
     let mut column = 0;
     for word in text.split_inclusive([' ', '\n']) {
-        if column > 0 && column + word.trim_end().width() > width {
+        if column > indent && column + word.trim_end().width() > width {
             all.truncate(all.trim_end_matches(' ').len());
             all.push('\n');
-            column = 0;
+            all.push_str(&" ".repeat(indent));
+            column = indent;
         }
         all.push_str(word);
         column = if word.ends_with('\n') { 0 } else { column + word.width() };
@@ -64,6 +66,14 @@ impl View {
             (Cell::Time(time), Self::Fitted { now, .. }) => relative(time, now),
             (Cell::Time(time), Self::Complete) => timestamp(time),
         }
+    }
+}
+
+/// Lines of text, broken if they are longer than a terminal.
+pub(super) fn paragraphs(text: &str, indent: usize, view: View) -> String {
+    match view {
+        View::Complete => text.to_owned(),
+        View::Fitted { width, .. } => wrapped(text, width, indent),
     }
 }
 
@@ -270,9 +280,10 @@ mod tests {
 
     #[test]
     fn messages_are_broken_between_words() {
-        assert_eq!(wrapped("one two three\n  four fives", 8), "one two\nthree\n  four\nfives");
-        assert_eq!(wrapped("one verylongword two", 8), "one\nverylongword\ntwo");
-        assert_eq!(wrapped("one two", 7), "one two");
+        assert_eq!(wrapped("one two three\n  four fives", 8, 0), "one two\nthree\n  four\nfives");
+        assert_eq!(wrapped("one verylongword two", 8, 0), "one\nverylongword\ntwo");
+        assert_eq!(wrapped("one two", 7, 0), "one two");
+        assert_eq!(wrapped("ok: one two three", 8, 4), "ok: one\n    two\n    three");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) enum Table {
     Text(String),
     /// A sentence about what the command did.
     Message(String),
+    /// Lines that are broken on a narrow terminal, with the indentation of further lines.
+    Paragraphs(String, usize),
     /// Names and values.
     Fields(Vec<(&'static str, Cell)>),
     /// Rows under headings; there is at least one.
@@ -33,6 +35,11 @@ impl Table {
     pub(crate) fn text(text: &str) -> Self {
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         Self::Text(escape_lines(text) + end)
+    }
+
+    /// Lines of text that are broken on a narrow terminal. Further lines are indented by `indent`.
+    pub(crate) fn paragraphs(text: &str, indent: usize) -> Self {
+        Self::Paragraphs(escape_lines(text), indent)
     }
 
     /// A sentence about what the command did. Omitted with `--quiet`.
@@ -61,6 +68,7 @@ impl Table {
     pub(super) fn render(&self, view: View) -> String {
         match self {
             Self::Text(text) | Self::Message(text) => text.clone(),
+            Self::Paragraphs(text, indent) => layout::paragraphs(text, *indent, view),
             Self::Fields(fields) => layout::fields(fields, view),
             Self::Rows { headings, rows } => layout::table(headings, rows, view),
             Self::Sections(tables) => {

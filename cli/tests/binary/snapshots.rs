@@ -96,6 +96,15 @@ fn errors_are_as_in_the_snapshots() {
 }
 
 #[test]
+fn the_report_of_doctor_fits_80_columns() {
+    let client =
+        Client::for_url("http://127.0.0.1:1").with_variable("TERM", "dumb").with_variable("NO_COLOR", "1");
+    let report = screen(&client, &["doctor"]);
+    assert!(report.contains("failed   connection      "), "{report}");
+    assert_fits(&report);
+}
+
+#[test]
 fn no_color_variable_and_option_disable_all_colors() {
     let plain = Client::new().with_variable("TERM", "xterm");
     assert!(screen(&plain, &["auth", "whoami"]).contains("\u{1b}[1;31merror:"));
