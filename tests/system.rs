@@ -8,6 +8,7 @@ mod system {
     mod configuration;
     mod consumer;
     mod consumer_examples;
+    mod doctor;
     mod event_stream;
     mod faults;
     mod invalid_requests;

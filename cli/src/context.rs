@@ -234,12 +234,10 @@ impl Context {
         let session = stored
             .session(service, &tenant)
             .ok_or_else(|| not_logged_in(&format!("tenant {tenant} of {service}")))?;
+        let user = session.user_id;
         let source = CredentialSource::Stored { email: session.email.clone(), tenant: tenant.clone() };
-        Ok(ActiveCredential {
-            bearer: Bearer { secret: session.token.clone(), source },
-            user: Some(session.user_id),
-            tenant: Some(tenant),
-        })
+        let secret = stored.token(service, &tenant)?.ok_or(ErrorKind::NotLoggedIn)?;
+        Ok(ActiveCredential { bearer: Bearer { secret, source }, user: Some(user), tenant: Some(tenant) })
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenancy::TenantId;
@@ -80,12 +81,36 @@ impl NamedContext {
     }
 }
 
+/// Where a login stores its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CredentialStore {
+    /// The keyring if it can be used, else the file.
+    #[default]
+    Auto,
+    File,
+    Keyring,
+}
+
+impl fmt::Display for CredentialStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::File => "file",
+            Self::Keyring => "keyring",
+        })
+    }
+}
+
 /// Content of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Configuration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     current_context: Option<ContextName>,
+    /// Absent: the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) credential_store: Option<CredentialStore>,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<ContextName, NamedContext>,
 }

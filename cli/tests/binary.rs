@@ -44,6 +44,9 @@ mod interruptions;
 mod interrupts;
 #[path = "binary/invites.rs"]
 mod invites;
+#[cfg(target_os = "linux")]
+#[path = "binary/keyring.rs"]
+mod keyring;
 #[path = "binary/offline.rs"]
 mod offline;
 #[path = "binary/passwords.rs"]

@@ -357,6 +357,7 @@ impl Variable {
             "Proxy for requests, as are HTTP_PROXY, ALL_PROXY and NO_PROXY; not used for loopback",
         ),
         Self::setting("TRACEPARENT", "Trace that the requests belong to (W3C Trace Context)"),
+        Self::setting("DBUS_SESSION_BUS_ADDRESS", "D-Bus session with the keyring (Linux)"),
         Self::setting("XDG_CONFIG_HOME", "Directory of the configuration directory `svc`"),
     ];
 

@@ -68,7 +68,7 @@ impl Command for Logout {
             Err(error) if error.exit != Exit::NotFound => return Err(error),
             _ => {}
         }
-        let forgotten = Credentials::update(|all| all.remove(&token))?;
+        let forgotten = Credentials::forget(&token)?;
         context.out().print(&RevokedSession { revoked: true, forgotten })
     }
 }

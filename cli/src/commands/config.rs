@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::catalog::{Errors, Examples, Names, Requirement};
 use crate::commands::{Command, group};
 use crate::context::Context;
-use crate::contexts::{Configuration, ContextName, NamedContext};
+use crate::contexts::{Configuration, ContextName, CredentialStore, NamedContext};
 use crate::credentials::Credentials;
 use crate::endpoint::{BaseUrl, CaFile};
 use crate::environment;
@@ -38,6 +38,7 @@ enum Key {
     Tenant,
     CaFile,
     Output,
+    CredentialStore,
     Credential,
 }
 
@@ -49,6 +50,7 @@ impl Key {
             Self::Tenant => "tenant",
             Self::CaFile => "ca-file",
             Self::Output => "output",
+            Self::CredentialStore => "credential-store",
             Self::Credential => "credential",
         }
     }
@@ -66,6 +68,10 @@ impl Key {
                 .ca_file_setting()?
                 .map(|setting| (setting.value.display().to_string(), setting.origin.to_string())),
             Self::Output => Some(shown(&context.output_setting())),
+            Self::CredentialStore => Some(match context.configuration()?.credential_store {
+                Some(choice) => (choice.to_string(), "configuration file".to_owned()),
+                None => (CredentialStore::default().to_string(), Origin::Default.to_string()),
+            }),
             Self::Credential => credential_in_use(context)?,
         };
         let (value, origin) = setting.unzip();
@@ -92,7 +98,15 @@ fn shown<T: ToString>(setting: &Setting<T>) -> (String, String) {
 
 impl ValueEnum for Key {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Context, Self::BaseUrl, Self::Tenant, Self::CaFile, Self::Output, Self::Credential]
+        &[
+            Self::Context,
+            Self::BaseUrl,
+            Self::Tenant,
+            Self::CaFile,
+            Self::Output,
+            Self::CredentialStore,
+            Self::Credential,
+        ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -100,26 +114,30 @@ impl ValueEnum for Key {
     }
 }
 
-/// A setting of a context.
+/// A setting that can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ContextKey {
+enum StoredKey {
     BaseUrl,
     Tenant,
     CaFile,
+    CredentialStore,
 }
 
-impl ContextKey {
+impl StoredKey {
     const fn name(self) -> &'static str {
         match self {
             Self::BaseUrl => "base-url",
             Self::Tenant => "tenant",
             Self::CaFile => "ca-file",
+            Self::CredentialStore => "credential-store",
         }
     }
 
-    /// Sets or removes the value. Returns the previous one.
+    /// Sets or removes the value of a context. Returns the previous one.
     fn write(self, context: &mut NamedContext, value: Option<&str>) -> Result<Option<String>> {
         Ok(match self {
+            // It belongs to no context.
+            Self::CredentialStore => None,
             Self::BaseUrl => {
                 let url = value.map(BaseUrl::parse).transpose()?;
                 std::mem::replace(&mut context.base_url, url).map(String::from)
@@ -286,15 +304,16 @@ impl Command for Get {
     }
 }
 
-/// Change a setting of a context.
+/// Change a setting.
 ///
 /// Changes the context of --context, else the current one. A context that does not exist is created; the first one becomes
-/// current.
+/// current. `credential-store` is where later logins store their sessions: in the keyring (`keyring`), in a file that only you can
+/// read (`file`), or in the keyring if it can be used, else in the file (`auto`).
 #[derive(Args)]
 pub(crate) struct Set {
     /// Setting.
     #[arg(value_name = "SETTING")]
-    key: ContextKey,
+    key: StoredKey,
     /// Value.
     #[arg(value_name = "VALUE")]
     value: String,
@@ -303,8 +322,8 @@ pub(crate) struct Set {
 /// A changed setting.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ChangedSetting {
-    /// Context.
-    context: ContextName,
+    /// Context; null for a setting of all contexts.
+    context: Option<ContextName>,
     /// Setting.
     key: &'static str,
     /// New value; null if it was removed.
@@ -316,7 +335,7 @@ pub(crate) struct ChangedSetting {
 impl CommandOutput for ChangedSetting {
     fn table(&self) -> Table {
         Table::fields([
-            ("context", Some(text(&self.context))),
+            ("context", self.context.as_ref().map(text)),
             (self.key, Some(text(self.value.as_deref().unwrap_or("not set")))),
             ("previously", Some(text(self.previous.as_deref().unwrap_or("not set")))),
         ])
@@ -332,6 +351,7 @@ impl Command for Set {
         ("Change the service of the current context", "svc config set base-url https://svc.example.com"),
         ("Create a context", "svc config set base-url https://svc.example.com --context production"),
         ("Trust a private certificate authority", "svc config set ca-file ca.pem"),
+        ("Store sessions in the file", "svc config set credential-store file"),
     ];
     const AGENT_NOTES: &'static str = "Works offline. `previous` in the output is the value to undo the \
         change with.";
@@ -345,14 +365,14 @@ impl Command for Set {
     }
 }
 
-/// Remove a setting from a context.
+/// Remove a setting, so that its default applies.
 ///
-/// Changes the context of --context, else the current one.
+/// Changes the context of --context, else the current one. `credential-store` belongs to no context.
 #[derive(Args)]
 pub(crate) struct Unset {
     /// Setting.
     #[arg(value_name = "SETTING")]
-    key: ContextKey,
+    key: StoredKey,
 }
 
 impl Command for Unset {
@@ -372,24 +392,36 @@ impl Command for Unset {
     }
 }
 
+fn parse_credential_store(text: &str) -> Result<CredentialStore> {
+    CredentialStore::from_str(text, false)
+        .map_err(|_| ErrorKind::InputInvalid.with_message("credential-store is auto, file or keyring"))
+}
+
 /// Changes a setting of the context of `--context`, else of the current one.
 fn change(
     context: &Context,
-    key: ContextKey,
+    key: StoredKey,
     value: Option<&str>,
     find: impl for<'a> FnOnce(&'a mut Configuration, &ContextName) -> Result<&'a mut NamedContext>,
 ) -> Result<ChangedSetting> {
     Directory::for_current_user()?.update(|configuration: &mut Configuration| {
+        if key == StoredKey::CredentialStore {
+            let store = value.map(parse_credential_store).transpose()?;
+            let previous = std::mem::replace(&mut configuration.credential_store, store);
+            let [value, previous] = [store, previous].map(|it| it.map(|store| store.to_string()));
+            return Ok(ChangedSetting { context: None, key: key.name(), value, previous });
+        }
         let named = context.globals().context.as_ref().or_else(|| configuration.current());
         let name = named.cloned().unwrap_or_else(ContextName::first);
         let found = find(configuration, &name)?;
         let previous = key.write(found, value)?;
         let value = match key {
-            ContextKey::BaseUrl => found.base_url.as_ref().map(ToString::to_string),
-            ContextKey::Tenant => found.tenant.as_ref().map(ToString::to_string),
-            ContextKey::CaFile => found.ca_file.as_ref().map(|path| path.display().to_string()),
+            StoredKey::CredentialStore => None,
+            StoredKey::BaseUrl => found.base_url.as_ref().map(ToString::to_string),
+            StoredKey::Tenant => found.tenant.as_ref().map(ToString::to_string),
+            StoredKey::CaFile => found.ca_file.as_ref().map(|path| path.display().to_string()),
         };
-        Ok(ChangedSetting { context: name, key: key.name(), value, previous })
+        Ok(ChangedSetting { context: Some(name), key: key.name(), value, previous })
     })
 }
 

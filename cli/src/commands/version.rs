@@ -14,7 +14,7 @@ use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, Table, text};
 
 /// Version of this client.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest wait for the version of the server.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
@@ -96,6 +96,6 @@ async fn server_version(context: &Context) -> Option<String> {
 }
 
 /// Major and minor version.
-fn release(version: &str) -> Vec<&str> {
+pub(super) fn release(version: &str) -> Vec<&str> {
     version.split('.').take(2).collect()
 }

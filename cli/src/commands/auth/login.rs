@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use contract::identity;
 use contract::session::IssuedSession;
-use contract::{Role, routes};
+use contract::{Role, Secret, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tenancy::{TenantId, UserId};
@@ -13,18 +13,20 @@ use super::device_login;
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes, SchemaOf, text_input};
 use crate::commands::Command;
 use crate::context::Context;
-use crate::contexts::{Configuration, ContextName};
+use crate::contexts::{Configuration, ContextName, CredentialStore};
 use crate::credentials::{Credentials, StoredSession};
 use crate::error::{ErrorKind, Result};
 use crate::files::Directory;
+use crate::input::run_blocking;
+use crate::keyring;
 use crate::output::{CommandOutput, Table, text, time};
 use crate::prompt::PasswordSource;
 
 /// Log in with a password, or from another device.
 ///
-/// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in a file
-/// that only you can read (see `svc config path`), and makes the context of the service and tenant current, so that later commands
-/// use it. Revokes the stored session of the same tenant that it replaces.
+/// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
+/// of the desktop if it can be used, else in a file that only you can read (`svc config set credential-store` chooses one). Makes the
+/// context of the service and tenant current, so that later commands use the session. Revokes the stored session of the same tenant that it replaces.
 #[derive(Args)]
 pub(crate) struct Login {
     /// E-mail address of the account [default: prompt].
@@ -42,6 +44,8 @@ pub(crate) struct Login {
 pub(crate) struct LoginResult {
     /// Context, which is the current one now.
     context: ContextName,
+    /// Where the session is stored: `keyring` or `file`.
+    stored_in: &'static str,
     /// Base URL of the service.
     base_url: String,
     /// Tenant id.
@@ -114,6 +118,7 @@ impl Command for Login {
         context.accept_new_context()?;
         // Check that the session can be stored before it is created.
         Credentials::load()?;
+        let place = token_place(context).await?;
         if !self.device && self.password.is_prompt() && context.prompt().is_available() {
             // Before the person answers questions for a server that does not answer.
             context.api()?.call(&routes::GET_VERSION, &[]).send_any().await?;
@@ -124,10 +129,10 @@ impl Command for Login {
         } else {
             self.with_password(context, &tenant).await?
         };
-        let (result, replaced) = store_session(context, email, issued)?;
-        if let Some(replaced) = replaced {
+        let (result, replaced) = store_session(context, email, issued, place)?;
+        if let Some(token) = replaced {
             // The new session is stored, so a failure, such as an expired session, is not an error of the login.
-            let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&replaced.token)?.execute().await;
+            let _ = context.api()?.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await;
         }
         super::warn_about_credentials(context);
         context.out().print(&result)
@@ -155,32 +160,82 @@ impl Login {
     }
 }
 
-/// Stores the session and makes its context current. Also returns the session that it replaces.
+/// Where a token is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TokenPlace {
+    Keyring,
+    /// The credentials file, and why the keyring is not used.
+    File(Option<String>),
+}
+
+/// Where the session of this login is going to be stored.
+async fn token_place(context: &Context) -> Result<TokenPlace> {
+    let choice = context.configuration()?.credential_store.unwrap_or_default();
+    if choice == CredentialStore::File {
+        return Ok(TokenPlace::File(None));
+    }
+    match (run_blocking(|| Ok(keyring::probe())).await?, choice) {
+        (Ok(()), _) => Ok(TokenPlace::Keyring),
+        (Err(reason), CredentialStore::Keyring) => Err(ErrorKind::ConfigurationInvalid
+            .with_message(format!("the keyring cannot be used: {reason}"))
+            .with_remediation("Unlock or start the keyring, or run `svc config set credential-store file`.")),
+        (Err(reason), _) => Ok(TokenPlace::File(Some(reason))),
+    }
+}
+
+/// Prints where the session is stored.
+fn report_place(context: &Context, place: &TokenPlace) -> Result<()> {
+    let file = Directory::for_current_user()?.path_of::<Credentials>();
+    let in_file = format!("The session is stored in {}, which only you can read.", file.display());
+    context.out().notice(&match place {
+        TokenPlace::Keyring => "The session is stored in the keyring.".to_owned(),
+        TokenPlace::File(None) => in_file,
+        TokenPlace::File(Some(reason)) => format!("{in_file} The keyring cannot be used: {reason}."),
+    });
+    Ok(())
+}
+
+/// Stores the session and makes its context current. Also returns the token of the session that it replaces.
 fn store_session(
     context: &Context,
     email: String,
     issued: IssuedSession,
-) -> Result<(LoginResult, Option<StoredSession>)> {
+    mut place: TokenPlace,
+) -> Result<(LoginResult, Option<Secret>)> {
+    let (service, tenant) = (context.service()?, &issued.tenant_id);
+    // A token that the keyring does not return cannot be revoked.
+    let replaced = Credentials::load()?.token(service, tenant).unwrap_or_default();
+    if place == TokenPlace::Keyring
+        && let Err(reason) = keyring::store(service.as_str(), tenant, &issued.session_id)
+    {
+        place = TokenPlace::File(Some(reason));
+    }
+    let is_in_file = place != TokenPlace::Keyring;
     let session = StoredSession {
-        token: issued.session_id.clone(),
+        token: is_in_file.then(|| issued.session_id.clone()),
         user_id: issued.user_id,
         email: email.clone(),
         role: issued.role,
         expires_at: issued.expires_at,
     };
-    let service = context.service()?;
     let ca_file = context
         .ca_file_setting()?
         .map(|setting| std::path::absolute(setting.value))
         .transpose()
         .map_err(|error| ErrorKind::ConfigurationInvalid.with_message(error.to_string()))?;
-    let replaced = Credentials::update(|all| all.insert(service, issued.tenant_id.clone(), session))?;
+    let previous = Credentials::update(|all| all.insert(service, tenant.clone(), session))?;
+    if is_in_file && previous.is_some_and(|previous| previous.token.is_none()) {
+        // The previous session is revoked, so a token that stays in the keyring is of no use.
+        let _ = keyring::delete(service.as_str(), tenant);
+    }
+    report_place(context, &place)?;
     let name = Directory::for_current_user()?.update(|configuration: &mut Configuration| {
         let named = context.globals().context.as_ref();
-        Ok(configuration.record_login(named, service, &issued.tenant_id, ca_file))
+        Ok(configuration.record_login(named, service, tenant, ca_file))
     })?;
     let result = LoginResult {
         context: name,
+        stored_in: if is_in_file { "file" } else { "keyring" },
         base_url: service.to_string(),
         tenant_id: issued.tenant_id,
         user_id: issued.user_id,

@@ -168,7 +168,7 @@ impl Command for Revoke {
         let forgotten = match session {
             SessionRef::Token(token) => {
                 api.call(&routes::LOG_OUT, &[]).session(&token)?.execute().await?;
-                Credentials::update(|all| all.remove(&token))?
+                Credentials::forget(&token)?
             }
             SessionRef::Id(reference) => {
                 let credential = context.session()?;
@@ -239,9 +239,7 @@ async fn remove_if_revoked(api: &Api, credential: &ActiveCredential) -> Result<b
         return Ok(false);
     }
     match api.call(&routes::WHOAMI, &[]).bearer(&credential.bearer)?.execute().await {
-        Err(error) if error.exit == Exit::Authentication => {
-            Credentials::update(|all| all.remove(&credential.bearer.secret))
-        }
+        Err(error) if error.exit == Exit::Authentication => Credentials::forget(&credential.bearer.secret),
         // The session is active, or its state is unknown.
         _ => Ok(false),
     }

@@ -7,6 +7,7 @@ use contract::{ProblemKind, Scope, identity, routes};
 use super::connection::{self, proxy_of};
 use super::{Check, Diagnosis};
 use crate::api::{Api, ApiResponse};
+use crate::commands::version::{VERSION, release};
 use crate::context::{ActiveCredential, Context};
 use crate::credentials::Credentials;
 use crate::environment::{self, PLATFORM_TOKEN};
@@ -86,17 +87,15 @@ fn check_clock(response: &ApiResponse, diagnosis: &mut Diagnosis) {
 }
 
 fn check_version(response: &ApiResponse, diagnosis: &mut Diagnosis) {
-    const CLIENT: &str = env!("CARGO_PKG_VERSION");
     // The connection check has parsed the response.
     let server = response.json::<identity::Version>().map(|version| version.version).unwrap_or_default();
-    let release = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
-    if release(CLIENT) == release(&server) {
-        return diagnosis.ok(Check::Version, format!("client {CLIENT}, server {server}"));
+    if release(VERSION) == release(&server) {
+        return diagnosis.ok(Check::Version, format!("client {VERSION}, server {server}"));
     }
     diagnosis.warn(
         Check::Version,
-        format!("client {CLIENT} and server {server} belong to different releases"),
-        format!("Install the client of release {}.", release(&server)),
+        format!("client {VERSION} and server {server} belong to different releases"),
+        format!("Install the client of release {}.", release(&server).join(".")),
     );
 }
 

@@ -1,0 +1,161 @@
+//! The keyring of the desktop: the Secret Service over D-Bus (GNOME Keyring and others). Other platforms have none
+//! here.
+
+use contract::Secret;
+use tenancy::TenantId;
+
+/// Why the keyring cannot be used.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// Checks that the keyring answers and is unlocked.
+pub(crate) fn probe() -> Result<()> {
+    platform::probe()
+}
+
+/// Stores the token of a session.
+pub(crate) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
+    platform::store(service, tenant, token)
+}
+
+/// Token of a session; `None` if it is not in the keyring.
+pub(crate) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
+    platform::load(service, tenant)
+}
+
+/// Removes the token of a session, if there is one.
+pub(crate) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
+    platform::delete(service, tenant)
+}
+
+#[cfg(target_os = "linux")]
+mod platform {
+    use std::collections::HashMap;
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use contract::Secret;
+    use dbus_secret_service::{Collection, EncryptionType, Error, Item, SecretService};
+    use tenancy::TenantId;
+
+    use super::Result;
+    use crate::environment;
+
+    /// Longest wait for the keyring. Above the time in which the bus starts it.
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    pub(super) fn probe() -> Result<()> {
+        with_collection(|_| Ok(()))
+    }
+
+    pub(super) fn store(service: &str, tenant: &TenantId, token: &Secret) -> Result<()> {
+        let (service, tenant, token) = (service.to_owned(), tenant.clone(), token.clone());
+        with_collection(move |collection| {
+            let label = format!("svc: session of tenant {tenant} at {service}");
+            let attributes = attributes(&service, &tenant);
+            collection
+                .create_item(&label, attributes, token.expose().as_bytes(), true, "text/plain")
+                .map(drop)
+        })
+    }
+
+    pub(super) fn load(service: &str, tenant: &TenantId) -> Result<Option<Secret>> {
+        let (service, tenant) = (service.to_owned(), tenant.clone());
+        with_collection(move |collection| {
+            let Some(item) = find(collection, &service, &tenant)? else { return Ok(None) };
+            let secret = item.get_secret()?;
+            Ok(Some(Secret::new(String::from_utf8_lossy(&secret))))
+        })
+    }
+
+    pub(super) fn delete(service: &str, tenant: &TenantId) -> Result<()> {
+        let (service, tenant) = (service.to_owned(), tenant.clone());
+        with_collection(move |collection| match find(collection, &service, &tenant)? {
+            Some(item) => item.delete(),
+            None => Ok(()),
+        })
+    }
+
+    fn find<'a>(
+        collection: &'a Collection<'_>,
+        service: &str,
+        tenant: &TenantId,
+    ) -> std::result::Result<Option<Item<'a>>, Error> {
+        Ok(collection.search_items(attributes(service, tenant))?.into_iter().next())
+    }
+
+    fn attributes<'a>(service: &'a str, tenant: &'a TenantId) -> HashMap<&'a str, &'a str> {
+        HashMap::from([("application", "svc"), ("service", service), ("tenant", tenant.as_str())])
+    }
+
+    /// Runs work with the unlocked default collection, on a separate thread, because libdbus can wait longer.
+    fn with_collection<T: Send + 'static>(
+        work: impl FnOnce(&Collection<'_>) -> std::result::Result<T, Error> + Send + 'static,
+    ) -> Result<T> {
+        require_bus()?;
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let result = || -> Result<T> {
+                let text = |error: Error| error.to_string();
+                // No dialog is shown: a program that runs the client could not answer it.
+                let service =
+                    SecretService::connect_with_max_prompt_timeout(EncryptionType::Plain, 0).map_err(text)?;
+                let collection = match service.get_default_collection() {
+                    Ok(collection) => collection,
+                    Err(Error::NoResult) => return Err("it has no default collection".to_owned()),
+                    Err(error) => return Err(text(error)),
+                };
+                if collection.is_locked().map_err(text)? {
+                    return Err("it is locked".to_owned());
+                }
+                work(&collection).map_err(text)
+            };
+            // Nothing receives a result that is too late.
+            let _ = sender.send(result());
+        });
+        receiver
+            .recv_timeout(LIMIT)
+            .unwrap_or_else(|_| Err(format!("it did not answer within {} s", LIMIT.as_secs())))
+    }
+
+    /// Without a session bus, libdbus would start one.
+    fn require_bus() -> Result<()> {
+        let is_in_runtime_directory = || {
+            environment::text("XDG_RUNTIME_DIR")
+                .is_some_and(|directory| Path::new(&directory).join("bus").exists())
+        };
+        if environment::text("DBUS_SESSION_BUS_ADDRESS").is_some() || is_in_runtime_directory() {
+            Ok(())
+        } else {
+            Err("there is no D-Bus session".to_owned())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod platform {
+    use contract::Secret;
+    use tenancy::TenantId;
+
+    use super::Result;
+
+    fn unsupported<T>() -> Result<T> {
+        Err("svc supports none on this platform".to_owned())
+    }
+
+    pub(super) fn probe() -> Result<()> {
+        unsupported()
+    }
+
+    pub(super) fn store(_: &str, _: &TenantId, _: &Secret) -> Result<()> {
+        unsupported()
+    }
+
+    pub(super) fn load(_: &str, _: &TenantId) -> Result<Option<Secret>> {
+        unsupported()
+    }
+
+    pub(super) fn delete(_: &str, _: &TenantId) -> Result<()> {
+        unsupported()
+    }
+}
