@@ -255,7 +255,7 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
             repeat the unchanged command only if retryable is true. Without a terminal, no command prompts: pass \
             --yes only if the user asked for the change. `svc catalog show <command>` prints one \
             command with all options and exactly the errors that it can give.",
-        see_also: vec!["catalog show"],
+        see_also: vec!["catalog show", "doctor"],
         errors: COMMON_ERRORS.iter().copied().map(catalog_error).collect(),
         input_schema: None,
         output_schema: None,

@@ -255,7 +255,7 @@ fn not_logged_in(to: &str) -> CliError {
         return error;
     }
     let advice = format!(
-        "You are logged in to {}: check --base-url (SVC_BASE_URL) and --tenant (SVC_TENANT). {}",
+        "You are logged in to {}: check --base-url (SVC_BASE_URL) and --tenant (SVC_TENANT). If they are correct: {}",
         logins.join(", "),
         ErrorKind::NotLoggedIn.remediation()
     );

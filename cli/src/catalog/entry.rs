@@ -356,6 +356,7 @@ impl Variable {
             "HTTPS_PROXY",
             "Proxy for requests, as are HTTP_PROXY, ALL_PROXY and NO_PROXY; not used for loopback",
         ),
+        Self::setting("COLUMNS", "Width of tables, instead of that of the terminal"),
         Self::setting("TRACEPARENT", "Trace that the requests belong to (W3C Trace Context)"),
         Self::setting("DBUS_SESSION_BUS_ADDRESS", "D-Bus session with the keyring (Linux)"),
         Self::setting("XDG_CONFIG_HOME", "Directory of the configuration directory `svc`"),
