@@ -41,6 +41,8 @@ impl System {
             .arg("--tools")
             .arg(tools)
             .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
+            // The only tenant stores several minutes of events.
+            .env("SVC_TENANT_STREAM_SHARE", "100")
             .envs(LIMITS_OFF)
             // Requests select their client address with X-Forwarded-For.
             .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")

@@ -14,8 +14,9 @@ use crate::load::per_second;
 use crate::process::cpu_time;
 use crate::report::Comparison;
 
-const ROUNDS: usize = 5;
-const EVENTS: usize = 20_000;
+const ROUNDS: usize = 3;
+/// Enough that the first requests, which open connections, do not count.
+const EVENTS: usize = 60_000;
 /// Tasks that send one event after the other.
 const CALLERS: usize = 500;
 const LINGER: Duration = Duration::from_millis(2);
