@@ -1,20 +1,48 @@
 //! The connection to NATS.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use service::config::Variable;
 
-/// Addresses of the NATS servers. Each service has its own NATS user (`deploy/nats/accounts.conf`).
-pub const NATS_URL: Variable = Variable {
-    name: "SVC_NATS_URL",
-    form: "nats://user:password@host:port, comma-separated",
-    default: None,
-    secret: true,
-    meaning: "URLs of the NATS servers. The user has the name of the service.",
-};
+service::variables! {
+    /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
+    #[derive(Clone)]
+    pub struct NatsSettings {
+        /// URLs of the NATS servers. The user has the name of the service. `tls://` requires TLS.
+        url: String = Variable::new("SVC_NATS_URL", "nats://user:password@host:port, comma-separated")
+            .secret()
+            .required_with(parse_url),
+        /// Credentials of the user, a JWT and its seed, instead of the user and password of the URL.
+        credentials: Option<String> =
+            Variable::new("SVC_NATS_CREDENTIALS", "content of a `.creds` file").secret().optional_with(parse_credentials),
+        /// CA certificates that are trusted for the NATS servers, instead of those of the system. TLS is then required. The file is read at
+        /// each connection.
+        ca_file: Option<PathBuf> =
+            Variable::new("SVC_NATS_CA_FILE", "file of certificates (PEM)").optional_with(parse_certificates),
+        /// Client certificate for the NATS servers. TLS is then required. The files are read at each connection.
+        client_certificate: Option<PathBuf> =
+            Variable::new("SVC_NATS_CLIENT_CERTIFICATE", "directory with `tls.crt` and `tls.key` (PEM)")
+                .optional_with(parse_client_certificate),
+    }
+}
+
+impl NatsSettings {
+    /// Returns the configuration of the connections of a service.
+    pub fn of_service(&self, name: &str) -> Config {
+        Config {
+            credentials: self.credentials.clone(),
+            ca_file: self.ca_file.clone(),
+            client_certificate: self.client_certificate.clone(),
+            // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
+            inbox_prefix: Some(format!("_INBOX.{name}")),
+            ..Config::new(&self.url, format!("svc-{name}"))
+        }
+    }
+}
 
 /// Interval of pings. The client closes the connection after two unanswered pings.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
@@ -25,6 +53,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Delay before the second attempt to connect. It doubles up to the maximum.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 const MAX_BACK_OFF: Duration = Duration::from_secs(1);
+/// Files of a client certificate, with the names of Kubernetes Secrets of the type `kubernetes.io/tls`.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
 
 /// Addresses of the servers and credentials of the client.
 #[derive(Clone)]
@@ -36,6 +67,10 @@ pub struct Config {
     pub name: String,
     /// Contents of a `.creds` file.
     pub credentials: Option<String>,
+    /// File of CA certificates that are trusted instead of those of the system; requires TLS.
+    pub ca_file: Option<PathBuf>,
+    /// Directory of a client certificate: `tls.crt` and `tls.key`; requires TLS.
+    pub client_certificate: Option<PathBuf>,
     /// Prefix of reply subjects, `_INBOX` by default.
     pub inbox_prefix: Option<String>,
     /// Whether [`connect`] succeeds before a server is reachable and connects in the background.
@@ -49,6 +84,8 @@ impl Config {
             url: url.into(),
             name: name.into(),
             credentials: None,
+            ca_file: None,
+            client_certificate: None,
             inbox_prefix: None,
             wait_for_broker: false,
         }
@@ -76,12 +113,34 @@ pub enum ConnectError {
     Unreachable(#[from] async_nats::ConnectError),
 }
 
-/// Checks the form of a list of NATS addresses.
-///
-/// # Errors
-/// An address is malformed.
-pub fn check_url(text: &str) -> Result<(), ConnectError> {
-    connect_options(&Config::new(text, "")).map(|_| ())
+fn parse_url(text: &str) -> Result<String, ConnectError> {
+    connect_options(&Config::new(text, "")).map(|_| text.to_owned())
+}
+
+fn parse_credentials(text: &str) -> Result<String, ConnectError> {
+    let config = Config { credentials: Some(text.to_owned()), ..Config::new("127.0.0.1", "") };
+    connect_options(&config).map(|_| text.to_owned())
+}
+
+fn parse_certificates(path: &str) -> Result<PathBuf, String> {
+    check_pem(Path::new(path), "CERTIFICATE-----")
+}
+
+fn parse_client_certificate(path: &str) -> Result<PathBuf, String> {
+    let directory = Path::new(path);
+    check_pem(&directory.join(CERTIFICATE), "CERTIFICATE-----")?;
+    check_pem(&directory.join(KEY), "PRIVATE KEY-----")?;
+    Ok(directory.to_owned())
+}
+
+/// Checks that a file contains a section, so that a wrong path is found at the start.
+fn check_pem(path: &Path, section: &str) -> Result<PathBuf, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    if text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(section)) {
+        return Ok(path.to_owned());
+    }
+    Err(format!("{} contains no {}", path.display(), section.trim_end_matches('-').to_lowercase()))
 }
 
 /// Connects to NATS. The client reconnects without limit, so messages that need an acknowledgement must not be
@@ -115,6 +174,13 @@ pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<Se
     }
     if let Some(credentials) = &config.credentials {
         options = options.credentials(credentials).map_err(ConnectError::Credentials)?;
+    }
+    if let Some(file) = &config.ca_file {
+        options = options.require_tls(true).add_root_certificates(file.clone());
+    }
+    if let Some(directory) = &config.client_certificate {
+        let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
+        options = options.require_tls(true).add_client_certificate(certificate, key);
     }
     if let Some(prefix) = &config.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);

@@ -17,7 +17,7 @@ mod subject;
 
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use connect::{Config, ConnectError, NATS_URL, check_url, connect};
+pub use connect::{Config, ConnectError, NatsSettings, connect};
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 pub use durables::{CONSUMER_API_PREFIX, Creation, Durable, DurableError, DurableFilter, Durables};
 pub use invalidations::{

@@ -10,5 +10,5 @@ mod pool;
 mod tenant_tx;
 
 pub use error::{Error, decode};
-pub use pool::{DATABASE_URL, Database, parse_url};
+pub use pool::{DATABASE_URL, Database, DatabaseSettings, parse_url};
 pub use tenant_tx::TenantTx;

@@ -26,7 +26,30 @@ pub const DATABASE_URL: Variable = Variable {
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
 /// as it has cores.
-const CONNECTIONS: u32 = 8;
+const DEFAULT_CONNECTIONS: u32 = 8;
+
+service::variables! {
+    /// Connections of a service to Postgres.
+    #[derive(Clone)]
+    pub struct DatabaseSettings {
+        /// URL of the runtime role.
+        pub url: String = DATABASE_URL.required_with(parse_url),
+        /// Maximum number of Postgres connections of a process.
+        pub(crate) connections: u32 =
+            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("8").between(2, 100),
+    }
+}
+
+impl DatabaseSettings {
+    /// Creates the pool of the service that owns `schema`, as [`Database::new`].
+    ///
+    /// # Errors
+    /// The URL is malformed.
+    pub fn pool(&self, schema: &'static str) -> Result<Database, Error> {
+        Database::with_connections(&self.url, schema, self.connections)
+    }
+}
+
 /// A request that gets no connection within this time fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is pinged before use. A ping before every use would cost a third of the throughput;
@@ -54,14 +77,18 @@ pub struct Database {
 
 impl Database {
     /// Creates the pool of the service that owns `schema`. Connections open on first use, so this succeeds while the database
-    /// is down.
+    /// is down. The URL, else `PGSSLMODE` and `PGSSLROOTCERT`, determine how the certificate of the server is verified.
     ///
     /// # Errors
     /// The URL is malformed.
     pub fn new(url: &str, schema: &'static str) -> Result<Self, Error> {
+        Self::with_connections(url, schema, DEFAULT_CONNECTIONS)
+    }
+
+    fn with_connections(url: &str, schema: &'static str, connections: u32) -> Result<Self, Error> {
         let options = PgConnectOptions::from_str(url)?.application_name(&format!("svc-{schema}"));
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
+            .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {

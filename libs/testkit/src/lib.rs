@@ -4,6 +4,7 @@
 
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
+pub mod certificates;
 pub mod client;
 mod guarded;
 pub mod nats;
@@ -11,6 +12,7 @@ pub mod postgres;
 pub mod smtp;
 mod wait;
 
+pub use certificates::Certificates;
 pub use client::{Client, TestResponse};
 pub use futures::future::join_all;
 pub use nats::{NatsCluster, NatsServer};

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
 use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
-use bus::NATS_URL;
-use contract::Secret;
-use database::DATABASE_URL;
+use bus::NatsSettings;
+use database::DatabaseSettings;
 use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
 use service::config::{Reader, Variable, Variables};
@@ -27,15 +26,14 @@ service::variables! {
     /// Configuration of the identity service.
     #[derive(Clone)]
     pub struct Config {
-        /// Postgres URL of the runtime role.
-        pub database_url: String = DATABASE_URL.required_with(database::parse_url),
+        pub(crate) database: DatabaseSettings,
         /// Origin of the public API.
         pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
         /// Internal API of the session service.
         pub session_url: Url = SESSION_URL.required(),
         pub(crate) service_secret: ServiceSecret,
         pub(crate) platform_secret: PlatformSecret,
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
+        pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         pub(crate) argon2: Argon2,
         /// Number of passwords that are hashed in parallel. The default is one per core, limited to half of the memory

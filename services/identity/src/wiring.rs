@@ -53,7 +53,7 @@ impl Program for Identity {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, Identity::NAME)?;
+        let database = config.database.pool(Identity::NAME)?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -126,9 +126,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     };
     tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
 
-    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-identity");
-    // The broker permits subscriptions below an inbox of the user only (deploy/nats/accounts.conf).
-    broker.inbox_prefix = Some("_INBOX.identity".to_owned());
+    let broker = config.nats.of_service(Identity::NAME);
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     for stream in [AuditStream::OfTenants, AuditStream::Failures, AuditStream::Anonymous] {
         publication.start(stream, metrics, &tasks)?;

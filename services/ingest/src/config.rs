@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
-use bus::{Durability, EventStreams, NATS_URL, Profile};
-use contract::Secret;
+use bus::{Durability, EventStreams, NatsSettings, Profile};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
 use service::config::{Setting, Variable, parse_bytes};
@@ -21,7 +20,7 @@ service::variables! {
         pub(crate) session_url: Url = SESSION_URL.required(),
         pub(crate) service_secret: ServiceSecret,
         pub(crate) platform_secret: PlatformSecret,
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
+        pub(crate) nats: NatsSettings,
         /// Handling of the streams at start: `ensure` creates missing ones, and updates retention, size and compression of existing
         /// ones; `verify` changes nothing and logs a warning if these settings differ.
         pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`ensure` or `verify`")

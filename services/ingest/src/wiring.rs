@@ -72,10 +72,7 @@ pub struct Parts {
 /// The HTTP client cannot be created, or the NATS address is malformed.
 pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
-    let mut nats = bus::Config::new(config.nats_url.expose(), "svc-ingest");
-    nats.wait_for_broker = true;
-    // Each NATS user can subscribe only to its own inbox prefix (deploy/nats/accounts.conf).
-    nats.inbox_prefix = Some("_INBOX.ingest".to_owned());
+    let nats = bus::Config { wait_for_broker: true, ..config.nats.of_service(Ingest::NAME) };
     let sessions = SessionClient::new(config.session_url.clone(), config.service_secret.token())?;
     let keys = config.service_secret.invalidation_keys();
     let replicas = Replicas::start(nats.clone(), keys.clone(), clock.clone(), &tasks)?;
@@ -110,7 +107,8 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         gate.open();
     };
     tasks.spawn_short(async move {
-        stop.run_until_cancelled(open_gate).await;
+        // Boxed because the future is large.
+        stop.run_until_cancelled(Box::pin(open_gate)).await;
     });
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
 use authn::{IDENTITY_URL, ServiceSecret};
-use bus::NATS_URL;
-use contract::Secret;
-use database::DATABASE_URL;
+use bus::NatsSettings;
+use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
 use service::config::{Setting, Variable};
 use service::http::ConnectionSettings;
@@ -23,15 +22,14 @@ service::variables! {
     /// Configuration of the session service.
     #[derive(Clone)]
     pub struct Config {
-        /// Postgres URL of the runtime role.
-        pub database_url: String = DATABASE_URL.required_with(database::parse_url),
+        pub(crate) database: DatabaseSettings,
         /// Origin of the public API.
         pub public_url: String = PUBLIC_URL.required_with(parse_origin),
         /// Secret of the internal API.
         pub service_secret: ServiceSecret,
         /// Internal API of the identity service.
         pub identity_url: Url = IDENTITY_URL.required(),
-        pub(crate) nats_url: Secret = NATS_URL.required_with(|text| bus::check_url(text).map(|()| Secret::new(text))),
+        pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         /// Idle timeout of a session from a password login.
         pub(crate) session_idle: Duration = lifetime("SVC_SESSION_IDLE", "1h"),

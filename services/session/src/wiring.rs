@@ -59,7 +59,7 @@ impl Program for Session {
         readiness: &Readiness,
         telemetry: &Telemetry,
     ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
-        let database = Database::new(&config.database_url, Self::NAME)?;
+        let database = config.database.pool(Self::NAME)?;
         MIGRATIONS.gate(&database, tasks, readiness);
         let parts = Parts {
             database,
@@ -99,9 +99,7 @@ pub fn build(
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = Limiter::new(Session::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
-    let mut broker = bus::Config::new(config.nats_url.expose(), "svc-session");
-    // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
-    broker.inbox_prefix = Some("_INBOX.session".to_owned());
+    let broker = config.nats.of_service(Session::NAME);
     let keys = config.service_secret.invalidation_keys();
     let invalidations = InvalidationPublisher::start(broker.clone(), keys, Arc::clone(&clock), &tasks)?;
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
