@@ -101,7 +101,7 @@ def describe(lines, path, key, value, entries):
     """Returns the schema of one value and appends its row to `entries`."""
     description, extra, _ = comment(lines, key.start_mark.line)
     described = {"description": description} if description else {}
-    leaf = not isinstance(value, yaml.MappingNode) or not value.value or "$ref" in extra
+    leaf = not isinstance(value, yaml.MappingNode) or not value.value or {"$ref", "additionalProperties"} & extra.keys()
     if leaf or description:
         entries.append((path, plain(value) if leaf else None, description))
     if "$ref" in extra:
@@ -152,16 +152,20 @@ Required values:
 image: {registry: registry.example.com/svc, tag: "0.1.0"}
 publicUrl: https://svc.example.com
 trustedProxies: [10.244.7.0/24]   # the network of the ingress controller's pods
-ingress: {enabled: true}
+networkPolicy:                    # only these pods may connect
+  publicFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: traefik}}}]
+ingress: {enabled: true}          # or gateway
 database: {existingSecret: svc-database}
 nats: {existingSecret: svc-nats, stream: {maxBytes: 20GiB}}
 secrets: {existingSecret: svc-tokens}
 ```
 
+An umbrella chart can use `condition: svc.enabled`.
+
 ## Secrets
 
-The chart generates no secrets, because a generated value would change on every upgrade. Pods mount the keys that they need as
-files. After a change, run `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
+The chart generates no secrets, because a generated value would change on every upgrade. Each row needs its own Secret. Pods mount the
+keys that they need as files. The values `keys` and `mail.key` change the names of the keys. After a change, run `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
 
 | Secret | Key | Content |
 | --- | --- | --- |

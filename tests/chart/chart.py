@@ -24,6 +24,7 @@ LEAST = {
 INGRESS = {"ingress": {"enabled": True}, "trustedProxies": ["10.244.7.0/24", "fd00:10:244:7::/64"]}
 GATEWAY = {"gateway": {"enabled": True, "parentRefs": [{"name": "front"}]}, "trustedProxies": ["10.244.7.0/24"]}
 COMPONENTS = ("identity", "session", "ingest")
+PUBLIC_FROM = {"networkPolicy": {"publicFrom": [{"namespaceSelector": {"matchLabels": {"name": "traefik"}}}]}}
 
 
 def each(values):
@@ -46,8 +47,8 @@ EVERYTHING = {
     "image": {"registry": "registry.example/svc", "tag": "1.2.3", "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],
     "ingress": {
-        "enabled": True, "className": "nginx", "host": "svc.example.com",
-        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "10m"},
+        "enabled": True, "className": "traefik", "host": "svc.example.com",
+        "annotations": {"traefik.ingress.kubernetes.io/router.entrypoints": "websecure"},
         "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
     },
     "trustedProxies": ["10.244.7.0/24"],
@@ -96,6 +97,33 @@ BREACHED = {
         "extraVolumeMounts": [{"name": "breached", "mountPath": "/srv/breached", "readOnly": True}],
     },
 }  # fmt: skip
+OTHER_KEYS = {
+    "database": {"keys": {"identity": "url", "identityMigrator": "migrator", "session": "session.url", "sessionMigrator": "session.migrator"}},
+    "nats": {"keys": {"ingest": "NATS_URL"}},
+    "secrets": {"keys": {"serviceToken": "SERVICE", "platformToken": "PLATFORM"}, "previous": ["service-token"]},
+    "mail": {"existingSecret": "svc-mail", "key": "url"},
+}  # fmt: skip
+TLS = {
+    "database": {
+        "connections": 12, "ca": {"configMap": "postgres-ca", "key": "ca.pem"},
+        "clientCertificates": {"identity": "postgres-identity", "identityMigrator": "postgres-identity-migrator"},
+    },
+    "nats": {
+        "ca": {"secret": "nats-ca"}, "credentials": {"ingest": "ingest.creds"},
+        "clientCertificates": {"session": "nats-session"},
+    },
+}  # fmt: skip
+OPENSHIFT = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
+SIDECAR = {
+    "identity": {
+        "extraInitContainers": [{"name": "proxy", "image": "registry.example/proxy:1", "restartPolicy": "Always"}],
+        "extraContainers": [{"name": "agent", "image": "registry.example/agent:1"}],
+        "extraVolumes": [{"name": "socket", "emptyDir": {"sizeLimit": "1Mi"}}],
+        "extraVolumeMounts": [{"name": "socket", "mountPath": "/run/proxy"}],
+        "extraEnv": [{"name": "PGAPPNAME", "value": "svc"}],
+        "serviceAccount": {"annotations": {"example.com/role": "identity"}},
+    },
+}  # fmt: skip
 MATRIX = {
     "required values only": {},
     "development": yaml.load((CHART / "values-dev.yaml").read_text(), LOADER),
@@ -108,11 +136,19 @@ MATRIX = {
     "breached passwords": {**INGRESS, **BREACHED},
     "external secrets": {**INGRESS, "extraObjects": [EXTERNAL]},
     "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
+    "other keys": OTHER_KEYS,
+    "TLS": TLS,
     "ingest alone": {
         "identity": {"enabled": False}, "session": {"enabled": False}, **INGRESS,
         "ingest": {"env": {"SVC_SESSION_URL": "http://session.elsewhere:8081"}},
     },
 }  # fmt: skip
+
+
+# Keys that pods mount without TLS and credentials.
+URLS_AND_TOKENS = {
+    f"{name}-url" for name in (*COMPONENTS, "identity-migrator", "session-migrator")
+} | {"service-token", "platform-token", "limiter-key"}  # fmt: skip
 
 
 def merged(base, over):

@@ -22,6 +22,12 @@ def alerts():
     return [rule for group in rules()["groups"] for rule in group["rules"]]
 
 
+def alone(settings):
+    """Returns values that enable the alerts and the metrics that they use."""
+    enabled = {"podMonitor": {"enabled": True}, "alerts": {"enabled": True, **settings}}
+    return {"monitoring": enabled, "networkPolicy": {"adminFrom": [{"namespaceSelector": {}}]}}
+
+
 def dashboards():
     """Yields name and content of each dashboard in its ConfigMap."""
     for each in config_maps():

@@ -5,6 +5,7 @@ import sys
 import unittest
 
 import chart
+import test_notes
 
 
 class Generated(unittest.TestCase):
@@ -23,6 +24,14 @@ class Generated(unittest.TestCase):
             "ingest.lifecycle.terminationGracePeriodSeconds",
         ):
             self.assertIn(f"| `{path}` |", readme)
+
+    def test_required_values_of_the_readme_and_the_production_example_show_no_warning(self):
+        readme = (chart.CHART / "README.md").read_text()
+        required = chart.yaml.load(readme.split("```yaml\n")[1].split("```")[0], chart.LOADER)
+        for values in (required, chart.MATRIX["production example"]):
+            run = chart.template(values)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertNotIn("WARNING", test_notes.notes(values))
 
     def test_chart_version_is_the_workspace_version(self):
         about = chart.yaml.load((chart.CHART / "Chart.yaml").read_text(), chart.LOADER)

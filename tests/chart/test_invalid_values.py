@@ -3,14 +3,22 @@
 import unittest
 
 import chart
-
-PUBLIC_FROM = {"networkPolicy": {"publicFrom": [{"namespaceSelector": {}}]}}
+from chart import PUBLIC_FROM
 
 # Overrides of the required values, and a part of the expected message.
 CONTRADICTIONS = {
     "no image": ({"image": {"registry": ""}}, "--set image.registry="),
+    "no image of the client": (
+        {**chart.INGRESS, "image": {"registry": ""}, **chart.each({"image": {"repository": "registry.example/a"}})},
+        "--set tests.image.repository=",
+    ),
     "the tag latest": ({"image": {"tag": "latest"}}, "--set image.tag="),
     "no address": ({"publicUrl": ""}, "--set publicUrl=https://"),
+    "a route for an IPv4 address": (
+        {**chart.INGRESS, "publicUrl": "https://192.0.2.1"},
+        "the host of publicUrl is the IP address 192.0.2.1, but a route needs a host name",
+    ),
+    "a route for an IPv6 address": ({**chart.GATEWAY, "publicUrl": "https://[2001:db8::1]:8443"}, "is the IP address 2001:db8::1"),
     "an address with a path": ({"publicUrl": "https://svc.example.com/api"}, "--set publicUrl=https://"),
     "ingress and gateway": ({**chart.INGRESS, **chart.GATEWAY}, "--set ingress.enabled=false"),
     "ingress without proxies": ({"ingress": {"enabled": True}}, "--set 'trustedProxies={"),
@@ -53,6 +61,15 @@ CONTRADICTIONS = {
     "no tokens": ({"secrets": {"existingSecret": ""}}, "--set secrets.existingSecret=svc-tokens"),
     "no database": ({"database": {"existingSecret": ""}}, "--set database.existingSecret=svc-database"),
     "no broker": ({"nats": {"existingSecret": ""}}, "--set nats.existingSecret=svc-nats"),
+    "two CAs": ({"nats": {"ca": {"secret": "a", "configMap": "b"}}}, "type --set nats.ca.secret="),
+    "duplicate variable of the database library": (
+        {"database": {"sslMode": "require"}, "session": {"extraEnv": [{"name": "PGSSLMODE", "value": "disable"}]}},
+        "session.extraEnv contains PGSSLMODE, which is already set",
+    ),
+    "one Secret for two purposes": (
+        {"nats": {"existingSecret": "svc-database"}},
+        "database.existingSecret and nats.existingSecret are both svc-database: create one Secret for each",
+    ),
     "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
     "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
     "egress without Postgres": (
@@ -80,6 +97,10 @@ CONTRADICTIONS = {
     "metrics without an allowed peer": (
         {"monitoring": {"podMonitor": {"enabled": True}}},
         "--set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
+    ),
+    "alerts without metrics": (
+        {"monitoring": {"alerts": {"enabled": True}}},
+        "--set monitoring.podMonitor.enabled=true",
     ),
     "unknown alert": (
         {"monitoring": {"alerts": {"disabled": ["SvcSlo"]}}},
@@ -130,6 +151,10 @@ MALFORMED = {
     "too many hops": ({"trustedProxyHops": 11}, "trustedProxyHops"),
     "proxy that is not a network": ({"trustedProxies": ["proxy.example"]}, "trustedProxies"),
     "invalid digest": ({"session": {"image": {"digest": "abc"}}}, "digest"),
+    "unknown SSL mode": ({"database": {"sslMode": "verify"}}, "sslMode"),
+    "too many connections": ({"database": {"connections": 101}}, "connections"),
+    "empty key": ({"database": {"keys": {"identity": ""}}}, "identity"),
+    "listen address that is not a wildcard": ({"listenAddress": "10.0.0.1"}, "listenAddress"),
     "unknown token in rotation": ({"secrets": {"previous": ["database-url"]}}, "previous"),
 }
 
@@ -162,10 +187,10 @@ class InvalidValues(unittest.TestCase):
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
-        # Five checks have two cases each: address, proxies, wide networks, grace period, and duplicate variable. The check
-        # for `publicFrom` has three.
+        # Five checks have two cases each: address, IP address, proxies, wide networks, and grace period. The checks for
+        # `publicFrom` and for duplicate variables have three.
         self.assertEqual(
-            checks.count("append $errors"), len(CONTRADICTIONS) - 7, "a check has no case, or a case has no check"
+            checks.count("append $errors"), len(CONTRADICTIONS) - 9, "a check has no case, or a case has no check"
         )
 
     def test_wide_networks_and_hops_are_accepted_if_only_the_proxies_can_connect(self):

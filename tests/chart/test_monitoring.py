@@ -58,13 +58,13 @@ class Alerts(unittest.TestCase):
 
     def test_every_enabled_component_has_an_alert_for_its_absence(self):
         for values, expected in (({}, set(chart.COMPONENTS)), (chart.MATRIX["ingest alone"], {"ingest"})):
-            objects = chart.render({**values, "monitoring": {"alerts": {"enabled": True}}})
+            objects = chart.render({**values, **monitoring.alone({})})
             (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
             watched = {rule["labels"]["process"] for rule in group["rules"] if rule["alert"] == "SvcDown"}
             self.assertEqual(watched, expected)
 
     def test_disabled_alert_is_omitted(self):
-        objects = chart.render({"monitoring": {"alerts": {"enabled": True, "disabled": ["SvcHighLatency"]}}})
+        objects = chart.render(monitoring.alone({"disabled": ["SvcHighLatency"]}))
         (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
         rendered = {rule["alert"] for rule in group["rules"]}
         self.assertEqual(names_in(chart.CHART / "alerts", ".yaml") - rendered, {"SvcHighLatency"})

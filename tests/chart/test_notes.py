@@ -22,7 +22,7 @@ def notes(over):
 
 class Notes(unittest.TestCase):
     def test_show_the_address_and_the_commands_for_the_first_administrator(self):
-        text = notes(chart.INGRESS)
+        text = notes({**chart.INGRESS, **chart.PUBLIC_FROM})
         self.assertIn("Address: https://svc.example.com\n", text)
         self.assertIn("svc tenants create", text)
         self.assertIn("""-o 'go-template={{ index .data "platform-token" | base64decode }}'""", text)
@@ -43,6 +43,23 @@ class Notes(unittest.TestCase):
             self.assertIn(f"WARNING: {warning}", text)
         for component in chart.COMPONENTS:
             self.assertIn(f"WARNING: {component} has 1 pod", text)
+
+    def test_show_the_sum_of_database_connections(self):
+        scaled = {"identity": {"autoscaling": {"enabled": True, "maxReplicas": 12}}, "session": {"replicas": 3}}
+        # (12 + 1) * 10, (3 + 1) * 10, and one for each of the two migrations.
+        self.assertIn("up to 172 connections to Postgres, 10 each", notes({"database": {"connections": 10}, **scaled}))
+        self.assertNotIn("Postgres", notes(chart.MATRIX["ingest alone"]))
+
+    def test_read_the_platform_token_from_its_key(self):
+        self.assertIn('index .data "PLATFORM"', notes(chart.MATRIX["other keys"]))
+
+    def test_warn_if_any_pod_reaches_a_routed_service(self):
+        for route in (chart.INGRESS, chart.GATEWAY):
+            self.assertIn("WARNING: any pod within trustedProxies can choose its client address", notes(route))
+        self.assertNotIn("any pod within trustedProxies", notes({}))
+
+    def test_are_empty_if_the_chart_is_disabled(self):
+        self.assertEqual(notes({"enabled": False}).strip(), "")
 
     def test_warn_if_network_policies_are_disabled(self):
         self.assertIn("WARNING: network policies are disabled", notes({"networkPolicy": {"enabled": False}}))

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -47,7 +49,7 @@ HTTP_ROUTE = {
                                         "path": {
                                             "type": "object",
                                             "additionalProperties": False,
-                                            "properties": {"type": {"const": "PathPrefix"}, "value": {"pattern": "^/"}},
+                                            "properties": {"type": {"enum": ["PathPrefix", "Exact"]}, "value": {"pattern": "^/"}},
                                         }
                                     },
                                 },
@@ -224,6 +226,41 @@ class Rendering(unittest.TestCase):
         for each in chart.case("ingest alone"):
             self.assertIn(each["metadata"]["labels"]["app.kubernetes.io/component"], ("ingest", "route", "test"))
 
+    def test_disabled_chart_renders_nothing(self):
+        for name in ("all features", "gateway"):
+            self.assertEqual(chart.render({**chart.MATRIX[name], "enabled": False}), [], name)
+        self.assertEqual(chart.template({"enabled": False}).returncode, 0)
+
+    def test_umbrella_chart_installs_it_on_condition(self):
+        with tempfile.TemporaryDirectory() as directory:
+            umbrella = Path(directory, "umbrella")
+            shutil.copytree(chart.CHART, umbrella / "charts/svc")
+            dependency = {"name": "svc", "version": "0.1.0", "condition": "svc.enabled"}
+            about = {"apiVersion": "v2", "name": "umbrella", "version": "0.1.0", "dependencies": [dependency]}
+            (umbrella / "Chart.yaml").write_text(json.dumps(about))
+            for enabled in (True, False):
+                registry = {"global": {"imageRegistry": "mirror.example/svc"}}
+                values = {"svc": chart.merged(chart.LEAST, {"enabled": enabled, "image": {"registry": ""}}), **registry}
+                run = chart.template(values, folder=umbrella)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                images = set(re.findall(r"image: (\S+)", run.stdout))
+                expected = {f"mirror.example/svc/svc-{component}:1.2.3" for component in chart.COMPONENTS}
+                self.assertEqual(images, expected if enabled else set())
+
+    def test_every_image_has_a_repository_and_a_digest(self):
+        digest = "sha256:" + "b" * 64
+        image = {"repository": "other.example/a/b", "digest": digest}
+        values = {**chart.each({"image": image}), "image": {"registry": ""}, "tests": {"existingSecret": "user", "image": image}}
+        objects = chart.render({**chart.INGRESS, **values})
+        images = {container["image"] for _, _, pod in chart.pods(objects) for container in chart.containers(pod)}
+        self.assertEqual(images, {f"other.example/a/b@{digest}"})
+
+    def test_version_label_is_the_tag(self):
+        for tag, label in (("9.9.9", "9.9.9"), ("", "0.1.0"), ("x" * 62 + "-1", "x" * 62)):
+            objects = chart.render({"image": {"tag": tag}})
+            labels = {each["metadata"]["labels"]["app.kubernetes.io/version"] for each in objects}
+            self.assertEqual(labels, {label})
+
     def test_digest_takes_precedence_over_the_tag(self):
         objects = chart.case("all features")
         image = chart.named(objects, "Deployment", "svc-identity")["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -355,13 +392,89 @@ class Variables(unittest.TestCase):
                     for volume in pod.get("volumes", [])
                     for source in volume.get("projected", {}).get("sources", [])
                 ]
-                paths = {f"/etc/svc/secrets/{item['path']}" for source in sources for item in source["secret"]["items"]}
+                items = [item for source in sources for each in source.values() for item in each["items"]]
+                paths = {f"/etc/svc/secrets/{item['path']}" for item in items}
                 for container in chart.containers(pod):
                     own = {m["mountPath"] + "/" for m in container.get("volumeMounts", []) if m["name"] != "secrets"}
                     for variable in container.get("env", []):
                         if variable["name"].endswith("_FILE"):
                             path = variable["value"]
                             self.assertTrue(path in paths or path.startswith(tuple(own)), f"{name}: {owner}: {path}")
+
+    def test_tls_files_reach_every_container_that_connects(self):
+        objects = chart.case("TLS")
+        directory = "/etc/svc/secrets/"
+        verified = {"PGSSLMODE": "verify-full", "PGSSLROOTCERT": f"{directory}database-tls/ca.crt"}
+        own = {"PGSSLCERT": f"{directory}database-tls/tls.crt", "PGSSLKEY": f"{directory}database-tls/tls.key"}
+        nats = {"SVC_NATS_CA_FILE": f"{directory}nats-tls/ca.crt"}
+        expected = {
+            "identity": [{**verified, **own}, {**verified, **own, **nats}],
+            "session": [verified, {**verified, **nats, "SVC_NATS_CLIENT_CERTIFICATE": f"{directory}nats-tls"}],
+            "ingest": [{**nats, "SVC_NATS_CREDENTIALS_FILE": f"{directory}svc-nats/ingest.creds"}],
+            "identity-migration": [{**verified, **own}],
+            "session-migration": [verified],
+        }
+        sources = {
+            "identity": {"postgres-ca/ca.pem", "postgres-identity/tls.crt", "postgres-identity/tls.key", "nats-ca/ca.crt"},
+            "session": {"postgres-ca/ca.pem", "nats-session/tls.crt", "nats-session/tls.key", "nats-ca/ca.crt"},
+            "ingest": {"nats-ca/ca.crt", "svc-nats/ingest.creds"},
+            "identity-migration": {
+                "postgres-ca/ca.pem", "postgres-identity-migrator/tls.crt", "postgres-identity-migrator/tls.key",
+            },
+            "session-migration": {"postgres-ca/ca.pem"},
+        }  # fmt: skip
+        for _, labels, pod in chart.pods(objects):
+            component = labels["app.kubernetes.io/component"]
+            found = [
+                {v["name"]: v["value"] for v in container["env"] if v["name"].startswith(("PG", "SVC_NATS_C"))}
+                for container in chart.containers(pod)
+            ]
+            self.assertEqual(found, expected[component], component)
+            (volume,) = [volume["projected"]["sources"] for volume in pod["volumes"] if volume["name"] == "secrets"]
+            each = [(source["name"], item["key"]) for entry in volume for source in entry.values() for item in source["items"]]
+            keys = {f"{name}/{key}" for name, key in each if key not in chart.URLS_AND_TOKENS}
+            self.assertEqual(keys, sources[component], component)
+
+    def test_ssl_mode_is_set_without_a_ca(self):
+        for values, mode in (({}, None), ({"sslMode": "verify-full"}, "verify-full"), ({"sslMode": "verify-ca", "ca": {"secret": "ca"}}, "verify-ca")):
+            spec = chart.named(chart.render({"database": values}), "Deployment", "svc-session")["spec"]["template"]["spec"]
+            for container in chart.containers(spec):
+                env = {variable["name"]: variable.get("value") for variable in container["env"]}
+                self.assertEqual(env.get("PGSSLMODE"), mode, values)
+
+    def test_pool_size_reaches_the_services_with_a_database(self):
+        for each in chart.of_kind(chart.case("TLS"), "Deployment"):
+            env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
+            expected = None if each["metadata"]["name"] == "svc-ingest" else "12"
+            self.assertEqual(env.get("SVC_DATABASE_CONNECTIONS"), expected, each["metadata"]["name"])
+
+    def test_additions_reach_the_pods_and_the_migration_of_the_component(self):
+        objects = chart.render(chart.SIDECAR)
+        for owner, labels, pod in chart.pods(objects):
+            component = labels["app.kubernetes.io/component"]
+            own = component in ("identity", "identity-migration")
+            names = [container["name"] for container in chart.containers(pod)]
+            self.assertEqual("proxy" in names, own, owner)
+            self.assertEqual("agent" in names, component == "identity", owner)
+            self.assertEqual("socket" in [volume["name"] for volume in pod["volumes"]], own, owner)
+            if own:
+                self.assertEqual(names[0], "proxy", "runs before migrations and the wait for them")
+            for container in chart.containers(pod):
+                if container["name"] not in ("proxy", "agent"):
+                    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+                    env = {variable["name"] for variable in container["env"]}
+                    self.assertEqual(("/run/proxy" in mounts, "PGAPPNAME" in env), (own, own), owner)
+        annotations = {
+            each["metadata"]["name"]: each["metadata"].get("annotations") for each in chart.of_kind(objects, "ServiceAccount")
+        }
+        self.assertEqual(
+            annotations, {"svc-identity": {"example.com/role": "identity"}, "svc-session": None, "svc-ingest": None}
+        )
+
+    def test_pull_secrets_of_the_umbrella_chart_are_added(self):
+        shared = {"global": {"imagePullSecrets": [{"name": "shared"}]}, "imagePullSecrets": [{"name": "own"}]}
+        for owner, _, pod in chart.pods(chart.render({**chart.INGRESS, **shared})):
+            self.assertEqual(pod["imagePullSecrets"], [{"name": "shared"}, {"name": "own"}], owner)
 
     def test_extra_volumes_are_mounted(self):
         objects = chart.case("breached passwords")
@@ -371,6 +484,33 @@ class Variables(unittest.TestCase):
             volumes = {volume["name"] for volume in spec["volumes"]}
             self.assertEqual(mounted.get("breached"), "/srv/breached" if component == "identity" else None)
             self.assertEqual("breached" in volumes, component == "identity", component)
+
+    def test_secrets_come_from_the_configured_keys(self):
+        objects = chart.case("other keys")
+        for kind, name, expected in (
+            ("Deployment", "svc-identity", {
+                "SVC_DATABASE_URL_FILE": "svc-database/url", "SVC_NATS_URL_FILE": "svc-nats/identity-url",
+                "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE", "SVC_SERVICE_TOKEN_PREVIOUS_FILE": "svc-tokens/SERVICE-previous",
+                "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM", "SVC_LIMITER_KEY_FILE": "svc-tokens/limiter-key",
+                "SVC_SMTP_URL_FILE": "svc-mail/url",
+            }),
+            ("Deployment", "svc-ingest", {
+                "SVC_NATS_URL_FILE": "svc-nats/NATS_URL", "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE",
+                "SVC_SERVICE_TOKEN_PREVIOUS_FILE": "svc-tokens/SERVICE-previous", "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM",
+            }),
+            ("Job", "svc-session-migrate", {"SVC_MIGRATOR_DATABASE_URL_FILE": "svc-database/session.migrator"}),
+        ):  # fmt: skip
+            (owner,) = [each for each in chart.of_kind(objects, kind) if each["metadata"]["name"].startswith(name)]
+            variables = owner["spec"]["template"]["spec"]["containers"][0]["env"]
+            files = {each["name"]: each["value"] for each in variables if each["name"].endswith("_FILE")}
+            self.assertEqual(files, {variable: f"/etc/svc/secrets/{path}" for variable, path in expected.items()}, name)
+
+    def test_services_listen_on_ipv4_and_ipv6(self):
+        for values, address in (({}, "[::]"), ({"listenAddress": "0.0.0.0"}, "0.0.0.0")):
+            for each in chart.of_kind(chart.render(values), "Deployment"):
+                env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
+                listening = {env[name] for name in ("SVC_LISTEN", "SVC_LISTEN_ADMIN")}
+                self.assertEqual(listening, {f"{address}:8080", f"{address}:9090"})
 
     def test_numbers_are_rendered_unchanged(self):
         spec = chart.named(chart.case("all features"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
@@ -385,7 +525,7 @@ class Routes(unittest.TestCase):
         rust = re.search(r"PREFIXES: .*?\];", (chart.ROOT / "libs/contract/src/paths.rs").read_text(), re.S)[0]
         rows = re.findall(r'\("(/[^"]+)", Upstream::(\w+)\)', rust)
         self.assertGreater(len(rows), 10)
-        return {f"/api/v1{path}": f"svc-{service.lower()}" for path, service in rows} | {"/": "svc-identity"}
+        return {f"/api/v1{path}": f"svc-{service.lower()}" for path, service in rows} | {"/api/v1": "svc-identity"}
 
     def test_ingress_matches_the_path_table(self):
         rules = chart.named(chart.case("ingress"), "Ingress", "svc")["spec"]["rules"]
@@ -398,6 +538,20 @@ class Routes(unittest.TestCase):
         rules = chart.named(chart.case("gateway"), "HTTPRoute", "svc")["spec"]["rules"]
         routed = {match["path"]["value"]: rule["backendRefs"][0]["name"] for rule in rules for match in rule["matches"]}
         self.assertEqual(routed, self.table())
+
+    def test_start_page_adds_two_exact_paths(self):
+        added = {("/", "Exact"), ("/docs", "Exact")}
+        for route in (chart.INGRESS, chart.GATEWAY):
+            without, with_page = (self.paths(chart.render({**route, "startPage": page})) for page in (False, True))
+            self.assertEqual(with_page - without, added)
+            self.assertTrue(all(path.startswith("/api/v1") for path, _ in without))
+
+    def paths(self, objects):
+        """Returns the paths of the Ingress or HTTPRoute with their types."""
+        (route,) = chart.of_kind(objects, "Ingress", "HTTPRoute")
+        if route["kind"] == "Ingress":
+            return {(path["path"], path["pathType"]) for path in route["spec"]["rules"][0]["http"]["paths"]}
+        return {(match["path"]["value"], match["path"]["type"]) for rule in route["spec"]["rules"] for match in rule["matches"]}
 
     def test_internal_and_admin_ports_are_not_routed(self):
         for name in chart.MATRIX:

@@ -41,6 +41,23 @@ class SecurityRules(unittest.TestCase):
                 self.assertNotIn("privileged", own)
                 self.assertFalse([port for port in container.get("ports", []) if "hostPort" in port])
 
+    def test_security_contexts_can_be_replaced_and_fields_removed(self):
+        """A restricted OpenShift cluster sets user and groups itself, or the values contain high ids."""
+        high = {"podSecurityContext": {"runAsUser": 1000680000, "runAsGroup": 1000680000, "fsGroup": 1000680000}}
+        more = {"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "svc.json"}}}
+        tested = {**chart.INGRESS, "tests": {"existingSecret": "svc-test"}}
+        for values, ids in ((chart.OPENSHIFT, [None] * 3), (high, [1000680000] * 3)):
+            found = list(chart.pods(chart.render({**tested, **values, **more})))
+            self.assertEqual(len(found), 7)
+            for owner, _, pod in found:
+                context = pod["securityContext"]
+                self.assertEqual([context.get(name) for name in ("runAsUser", "runAsGroup", "fsGroup")], ids, owner)
+                self.assertIs(context["runAsNonRoot"], True)
+                for container in chart.containers(pod):
+                    own = container["securityContext"]
+                    self.assertEqual(own["seccompProfile"]["localhostProfile"], "svc.json", owner)
+                    self.assertIs(own["readOnlyRootFilesystem"], True)
+
     def test_read_only_root(self):
         for container in self.every_container():
             self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True)

@@ -11,8 +11,8 @@ from cluster import ROOT, TestError, run
 HOST = "svc.test"
 CHART = ROOT / "helm/svc"
 COMPONENTS = ("identity", "session", "ingest")
-# Usual Services of ingress controllers in development clusters (Traefik, k3d, ingress-nginx).
-INGRESS_SERVICES = ("ingress/traefik", "kube-system/traefik", "traefik/traefik", "ingress-nginx/ingress-nginx-controller")
+# Usual Services of ingress controllers in development clusters (Traefik, k3d).
+INGRESS_SERVICES = ("ingress/traefik", "kube-system/traefik", "traefik/traefik")
 
 
 class Installation:

@@ -19,9 +19,12 @@
 {{- define "svc.checks.image" -}}
 {{- $errors := list -}}
 {{- range $component := include "svc.components" . | fromJsonArray -}}
-{{- if not (or $.Values.image.registry (index $.Values $component).image.repository) -}}
+{{- if not (or (include "svc.registry" $) (index $.Values $component).image.repository) -}}
 {{- $errors = append $errors (printf "no image for %s: type --set image.registry=<registry>/<path>" $component) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (or (include "svc.tests.ingress" .) .Values.tests.existingSecret) (not (or (include "svc.registry" .) .Values.tests.image.repository)) -}}
+{{- $errors = append $errors "no image for `helm test`: type --set image.registry=<registry>/<path>, or --set tests.image.repository=<registry>/<path>/svc" -}}
 {{- end -}}
 {{- if eq .Values.image.tag "latest" -}}
 {{- $errors = append $errors "the tag `latest` does not identify a version, so a rollback is impossible: type --set image.tag=<version>" -}}
@@ -45,6 +48,9 @@
 {{- if and $routed (hasPrefix "http://" $values.publicUrl) (not (regexMatch "(^|[.])(localhost|test)(:|$)" (include "svc.host" .))) -}}
 {{- /* The names of RFC 6761 for development and tests are exempt. */ -}}
 {{- $errors = append $errors (printf "publicUrl is http, so passwords and tokens would be readable on the network: type --set publicUrl=https://%s" (include "svc.host" .)) -}}
+{{- end -}}
+{{- if and $routed (regexMatch "^[0-9.]+$|:" (include "svc.host" .)) -}}
+{{- $errors = append $errors (printf "the host of publicUrl is the IP address %s, but a route needs a host name: type --set publicUrl=https://svc.example.com" (include "svc.host" .)) -}}
 {{- end -}}
 {{- $errors = concat $errors (include "svc.checks.proxies" (dict "values" $values "routed" $routed) | fromJsonArray) -}}
 {{- if and $values.gateway.enabled (not $values.gateway.parentRefs) -}}
@@ -96,6 +102,20 @@
 {{- if not $values.nats.existingSecret -}}
 {{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
 {{- end -}}
+{{- range $server := list "database" "nats" -}}
+{{- if and (index $values $server).ca.secret (index $values $server).ca.configMap -}}
+{{- $errors = append $errors (printf "%s.ca.secret and %s.ca.configMap are both set, but only one is allowed: type --set %s.ca.secret=" $server $server $server) -}}
+{{- end -}}
+{{- end -}}
+{{- $uses := dict -}}
+{{- range $use := list "database" "nats" "secrets" "mail" "tests" -}}
+{{- with (index $values $use).existingSecret -}}
+{{- if hasKey $uses . -}}
+{{- $errors = append $errors (printf "%s.existingSecret and %s.existingSecret are both %s: create one Secret for each, so that a pod mounts only the keys that it reads, and type --set %s.existingSecret=<other>" (get $uses .) $use . $use) -}}
+{{- end -}}
+{{- $_ := set $uses . $use -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.ingest.enabled (not $values.nats.stream.maxBytes) -}}
 {{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of the volume of a server" -}}
 {{- end -}}
@@ -130,6 +150,9 @@
 
 {{- define "svc.checks.alerts" -}}
 {{- $errors := list -}}
+{{- if and .Values.monitoring.alerts.enabled (not .Values.monitoring.podMonitor.enabled) -}}
+{{- $errors = append $errors "monitoring.alerts is enabled, but without metrics the alert SvcDown always fires: type --set monitoring.podMonitor.enabled=true" -}}
+{{- end -}}
 {{- $known := list -}}
 {{- range $path, $_ := .Files.Glob "alerts/*.yaml" -}}{{- $known = append $known (base $path | trimSuffix ".yaml") -}}{{- end -}}
 {{- range .Values.monitoring.alerts.disabled -}}
@@ -174,6 +197,8 @@
 {{- end -}}
 {{- end -}}
 {{- $taken = concat $taken (keys $own.env) -}}
+{{- $tls := include "svc.databaseTls" (dict "root" .root "component" $name "role" $name) | fromJson -}}
+{{- $taken = concat $taken (keys $tls.env) -}}
 {{- range include "svc.secrets" . | fromJsonArray -}}{{- $taken = append $taken (printf "%s_FILE" .variable) -}}{{- end -}}
 {{- range $own.extraEnv -}}
 {{- if has .name $taken -}}

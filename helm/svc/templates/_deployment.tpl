@@ -1,7 +1,8 @@
 {{/* The Deployment of a component. */}}
 {{- define "svc.deployment" -}}
 {{- $own := index .root.Values .component -}}
-{{- $secrets := include "svc.secrets" . | fromJsonArray -}}
+{{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" .component) | fromJson -}}
+{{- $files := concat (include "svc.secrets" . | fromJsonArray) (include "svc.natsFiles" . | fromJsonArray) $tls.files -}}
 {{- $hasDatabase := ne .component "ingest" -}}
 {{- $logo := ternary .root.Values.branding.logo.configMap "" (eq .component "identity") -}}
 {{- $mails := and .root.Values.mail.toFiles (eq .component "identity") -}}
@@ -34,29 +35,35 @@ spec:
     spec:
       {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 6 }}
       terminationGracePeriodSeconds: {{ $own.lifecycle.terminationGracePeriodSeconds }}
-      {{- if $hasDatabase }}
+      {{- if or $hasDatabase $own.extraInitContainers }}
       initContainers:
+        {{- with $own.extraInitContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- if $hasDatabase }}
         - name: wait-for-migrations
           image: {{ include "svc.image" . }}
-          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: [migrate, wait]
           env:
             - name: SVC_DATABASE_URL_FILE
-              value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ .component }}-url
+              value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ get .root.Values.database.keys .component }}
+            {{- include "svc.plainEnv" $tls.env | nindent 12 }}
+            {{- with $own.extraEnv }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
           volumeMounts:
-            - name: secrets
-              mountPath: /etc/svc/secrets
-              readOnly: true
+            {{- include "svc.container.mounts" . | nindent 12 }}
           resources:
             {{- toYaml .root.Values.migrations.resources | nindent 12 }}
           {{- include "svc.container.base" . | nindent 10 }}
+        {{- end }}
       {{- end }}
       containers:
         - name: {{ .component }}
           image: {{ include "svc.image" . }}
-          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           env:
             {{- include "svc.env" . | trim | nindent 12 }}
+            {{- include "svc.plainEnv" $tls.env | nindent 12 }}
           ports:
             - name: public
               containerPort: 8080
@@ -77,9 +84,7 @@ spec:
             {{- toYaml $own.resources | nindent 12 }}
           {{- include "svc.container.base" . | nindent 10 }}
           volumeMounts:
-            - name: secrets
-              mountPath: /etc/svc/secrets
-              readOnly: true
+            {{- include "svc.container.mounts" . | nindent 12 }}
             {{- if $logo }}
             - name: branding
               mountPath: /etc/svc/branding
@@ -89,12 +94,12 @@ spec:
             - name: mail
               mountPath: /var/lib/svc/mail
             {{- end }}
-            {{- with $own.extraVolumeMounts }}
-            {{- toYaml . | nindent 12 }}
-            {{- end }}
+        {{- with $own.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- include "svc.pod.placement" . | nindent 6 }}
       volumes:
-        - {{ include "svc.secretVolume" $secrets | nindent 10 | trim }}
+        - {{ include "svc.secretVolume" $files | nindent 10 | trim }}
         {{- if $logo }}
         - name: branding
           configMap:

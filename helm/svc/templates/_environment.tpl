@@ -5,11 +5,12 @@
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $settings := dict
-  "SVC_LISTEN" "0.0.0.0:8080"
-  "SVC_LISTEN_INTERNAL" "0.0.0.0:8081"
-  "SVC_LISTEN_ADMIN" "0.0.0.0:9090"
+  "SVC_LISTEN" (printf "%s:8080" $values.listenAddress)
+  "SVC_LISTEN_INTERNAL" (printf "%s:8081" $values.listenAddress)
+  "SVC_LISTEN_ADMIN" (printf "%s:9090" $values.listenAddress)
   "SVC_LOG" $values.log
   "SVC_PUBLIC_URL" $values.publicUrl
+  "SVC_DATABASE_CONNECTIONS" (toString $values.database.connections)
   "SVC_STREAM_MODE" $values.nats.stream.mode
   "SVC_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
   "SVC_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
@@ -25,6 +26,8 @@
 {{- $_ := set $settings (printf "SVC_%s_URL" (upper $name)) (printf "http://%s-internal:8081" (include "svc.name" (dict "root" $.root "component" $name))) -}}
 {{- end -}}
 {{- end -}}
+{{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
+{{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
 {{- if $values.trustedProxyHops -}}{{- $_ := set $settings "SVC_TRUSTED_PROXY_HOPS" (toString $values.trustedProxyHops) -}}{{- end -}}
 {{- with $values.monitoring.traces -}}
@@ -49,19 +52,24 @@
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $tokens := $values.secrets.existingSecret -}}
+{{- $keys := $values.secrets.keys -}}
+{{- $names := dict "service-token" $keys.serviceToken "platform-token" $keys.platformToken "limiter-key" $keys.limiterKey -}}
 {{- $all := list
-  (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (printf "%s-url" .component))
-  (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (printf "%s-url" .component))
-  (dict "variable" "SVC_SERVICE_TOKEN" "secret" $tokens "key" "service-token")
-  (dict "variable" "SVC_PLATFORM_TOKEN" "secret" $tokens "key" "platform-token")
-  (dict "variable" "SVC_LIMITER_KEY" "secret" $tokens "key" "limiter-key")
+  (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (get $values.database.keys .component))
+  (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (get $values.nats.keys .component))
 -}}
-{{- range $name := $values.secrets.previous -}}
-{{- $variable := printf "SVC_%s_PREVIOUS" ($name | upper | replace "-" "_") -}}
-{{- $all = append $all (dict "variable" $variable "secret" $tokens "key" (printf "%s-previous" $name)) -}}
+{{- with get $values.nats.credentials .component -}}
+{{- $all = append $all (dict "variable" "SVC_NATS_CREDENTIALS" "secret" $values.nats.existingSecret "key" .) -}}
+{{- end -}}
+{{- range $name, $key := $names -}}
+{{- $variable := printf "SVC_%s" ($name | upper | replace "-" "_") -}}
+{{- $all = append $all (dict "variable" $variable "secret" $tokens "key" $key) -}}
+{{- if has $name $values.secrets.previous -}}
+{{- $all = append $all (dict "variable" (printf "%s_PREVIOUS" $variable) "secret" $tokens "key" (printf "%s-previous" $key)) -}}
+{{- end -}}
 {{- end -}}
 {{- if $values.mail.existingSecret -}}
-{{- $all = append $all (dict "variable" "SVC_SMTP_URL" "secret" $values.mail.existingSecret "key" "smtp-url") -}}
+{{- $all = append $all (dict "variable" "SVC_SMTP_URL" "secret" $values.mail.existingSecret "key" $values.mail.key) -}}
 {{- end -}}
 {{- $read := list -}}
 {{- range $all -}}
@@ -70,13 +78,49 @@
 {{- toJson $read -}}
 {{- end -}}
 
+{{/* Files of a CA and a client certificate, as JSON: a list for `svc.secretVolume`; takes {ca, certificate, directory}. */}}
+{{- define "svc.tlsFiles" -}}
+{{- $files := list -}}
+{{- $path := printf "%s/ca.crt" .directory -}}
+{{- if .ca.configMap -}}{{- $files = append $files (dict "configMap" .ca.configMap "key" .ca.key "path" $path) -}}{{- end -}}
+{{- if .ca.secret -}}{{- $files = append $files (dict "secret" .ca.secret "key" .ca.key "path" $path) -}}{{- end -}}
+{{- range $key := ternary (list "tls.crt" "tls.key") list (ne .certificate "") -}}
+{{- $files = append $files (dict "secret" $.certificate "key" $key "path" (printf "%s/%s" $.directory $key)) -}}
+{{- end -}}
+{{- toJson $files -}}
+{{- end -}}
+
+{{/* TLS settings of Postgres for a role, as JSON: {files, env}. The client library reads these variables; parameters of the URL
+     take precedence. ingest has no database. */}}
+{{- define "svc.databaseTls" -}}
+{{- $database := .root.Values.database -}}
+{{- $files := list -}}
+{{- $env := dict -}}
+{{- if ne .component "ingest" -}}
+{{- $certificate := get $database.clientCertificates .role -}}
+{{- $files = include "svc.tlsFiles" (dict "ca" $database.ca "certificate" $certificate "directory" "database-tls") | fromJsonArray -}}
+{{- $mode := $database.sslMode -}}
+{{- if or $database.ca.secret $database.ca.configMap -}}
+{{- $mode = default "verify-full" $mode -}}
+{{- $_ := set $env "PGSSLROOTCERT" "/etc/svc/secrets/database-tls/ca.crt" -}}
+{{- end -}}
+{{- if $mode -}}{{- $_ := set $env "PGSSLMODE" $mode -}}{{- end -}}
+{{- if $certificate -}}
+{{- $_ := set $env "PGSSLCERT" "/etc/svc/secrets/database-tls/tls.crt" -}}
+{{- $_ := set $env "PGSSLKEY" "/etc/svc/secrets/database-tls/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "files" $files "env" $env) -}}
+{{- end -}}
+
+{{- define "svc.natsFiles" -}}
+{{- $nats := .root.Values.nats -}}
+{{- include "svc.tlsFiles" (dict "ca" $nats.ca "certificate" (get $nats.clientCertificates .component) "directory" "nats-tls") -}}
+{{- end -}}
+
 {{- define "svc.env" -}}
 {{- $own := index .root.Values .component -}}
-{{- $plain := merge (include "svc.settings" . | fromJson) $own.env -}}
-{{- range $name, $value := $plain }}
-- name: {{ $name }}
-  value: {{ $value | toString | quote }}
-{{- end }}
+{{ include "svc.plainEnv" (merge (include "svc.settings" . | fromJson) $own.env) }}
 {{- range include "svc.secrets" . | fromJsonArray }}
 - name: {{ .variable }}_FILE
   value: /etc/svc/secrets/{{ .secret }}/{{ .key }}
@@ -86,17 +130,25 @@
 {{- end }}
 {{- end -}}
 
-{{/* Volume with one file <secret>/<key> for each entry of a list of {secret, key}. */}}
+{{/* A map of variables as `env` of a container. */}}
+{{- define "svc.plainEnv" -}}
+{{- range $name, $value := . }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Volume with one file for each entry of a list of {secret or configMap, key, path}; the default of the path is <secret>/<key>. */}}
 {{- define "svc.secretVolume" -}}
 name: secrets
 projected:
   defaultMode: 0440
   sources:
     {{- range . }}
-    - secret:
-        name: {{ .secret }}
+    - {{ hasKey . "configMap" | ternary "configMap" "secret" }}:
+        name: {{ default .secret .configMap }}
         items:
           - key: {{ .key }}
-            path: {{ .secret }}/{{ .key }}
+            path: {{ default (printf "%s/%s" .secret .key) .path }}
     {{- end }}
 {{- end -}}

@@ -3,6 +3,10 @@
      of a first installation, and GitOps tools handle them differently. */}}
 
 {{- define "svc.migration.pod" -}}
+{{- $own := index .root.Values .component -}}
+{{- $role := printf "%sMigrator" .component -}}
+{{- $secret := dict "secret" .root.Values.database.existingSecret "key" (get .root.Values.database.keys $role) -}}
+{{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
   labels:
     {{- include "svc.podLabels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
@@ -13,32 +17,39 @@ metadata:
 spec:
   {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 2 }}
   restartPolicy: Never
+  {{- with $own.extraInitContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: migrate
       image: {{ include "svc.image" . }}
-      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       args: [migrate, up]
       env:
         - name: SVC_MIGRATOR_DATABASE_URL_FILE
-          value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ .component }}-migrator-url
+          value: /etc/svc/secrets/{{ $secret.secret }}/{{ $secret.key }}
+        {{- include "svc.plainEnv" $tls.env | nindent 8 }}
+        {{- with $own.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       resources:
         {{- toYaml .root.Values.migrations.resources | nindent 8 }}
       {{- include "svc.container.base" . | nindent 6 }}
       volumeMounts:
-        - name: secrets
-          mountPath: /etc/svc/secrets
-          readOnly: true
-  {{- $placement := index .root.Values .component }}
-  {{- with $placement.nodeSelector }}
+        {{- include "svc.container.mounts" . | nindent 8 }}
+  {{- with $own.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with $placement.tolerations }}
+  {{- with $own.tolerations }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   volumes:
-    - {{ include "svc.secretVolume" (list (dict "secret" .root.Values.database.existingSecret "key" (printf "%s-migrator-url" .component))) | nindent 6 | trim }}
+    - {{ include "svc.secretVolume" (prepend $tls.files $secret) | nindent 6 | trim }}
+    {{- with $own.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{- define "svc.migration" -}}

@@ -33,7 +33,7 @@ app.kubernetes.io/part-of: svc
 {{- define "svc.labels" -}}
 {{ include "svc.selector" . }}
 app.kubernetes.io/part-of: svc
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "svc.version" .root | trunc 63 | regexFind "^.*[a-zA-Z0-9]" | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end -}}
@@ -45,15 +45,28 @@ labels:
   {{- include "svc.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* The image of a component. A digest takes precedence over the tag. */}}
-{{- define "svc.image" -}}
-{{- $own := (index .root.Values .component).image -}}
-{{- $repository := default (printf "%s/svc-%s" (trimSuffix "/" .root.Values.image.registry) .component) $own.repository -}}
-{{- if $own.digest -}}
-{{ $repository }}@{{ $own.digest }}
-{{- else -}}
-{{ $repository }}:{{ default .root.Chart.AppVersion .root.Values.image.tag }}
+{{/* The version of the services: the tag of the images. */}}
+{{- define "svc.version" -}}
+{{- default .Chart.AppVersion .Values.image.tag -}}
 {{- end -}}
+
+{{/* Registry and path of the images. An umbrella chart can set it for all its charts. */}}
+{{- define "svc.registry" -}}
+{{- default (dig "imageRegistry" "" .Values.global) .Values.image.registry | trimSuffix "/" -}}
+{{- end -}}
+
+{{/* Reference of an image; takes (dict "root" $ "image" values "name" default). A digest takes precedence over the tag. */}}
+{{- define "svc.imageReference" -}}
+{{- $repository := default (printf "%s/%s" (include "svc.registry" .root) .name) .image.repository -}}
+{{- if .image.digest -}}
+{{ $repository }}@{{ .image.digest }}
+{{- else -}}
+{{ $repository }}:{{ include "svc.version" .root }}
+{{- end -}}
+{{- end -}}
+
+{{- define "svc.image" -}}
+{{- include "svc.imageReference" (dict "root" .root "image" (index .root.Values .component).image "name" (printf "svc-%s" .component)) -}}
 {{- end -}}
 
 {{/* The host of publicUrl. */}}
@@ -65,7 +78,12 @@ labels:
 {{- define "svc.components" -}}
 {{- $enabled := list -}}
 {{- range $component := list "identity" "session" "ingest" -}}
-{{- if (index $.Values $component).enabled -}}{{- $enabled = append $enabled $component -}}{{- end -}}
+{{- if include "svc.installed" (dict "root" $ "component" $component) -}}{{- $enabled = append $enabled $component -}}{{- end -}}
 {{- end -}}
 {{- toJson $enabled -}}
+{{- end -}}
+
+{{/* "true" if the component is installed. */}}
+{{- define "svc.installed" -}}
+{{- if and .root.Values.enabled (index .root.Values .component).enabled -}}true{{- end -}}
 {{- end -}}

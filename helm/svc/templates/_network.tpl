@@ -5,6 +5,10 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   {{- include "svc.metadata" . | nindent 2 }}
+  {{- with (index .root.Values .component).serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 automountServiceAccountToken: false
 {{- end -}}
 

@@ -1,35 +1,39 @@
 {{/* Parts that all pods of the chart share. */}}
 
-{{/* First part of a pod spec; takes (dict "root" $ "serviceAccount" name). */}}
+{{/* First part of a pod spec; takes (dict "root" $), and "serviceAccount" with the name of one. */}}
 {{- define "svc.pod.base" -}}
-serviceAccountName: {{ .serviceAccount }}
+{{- with .serviceAccount -}}
+serviceAccountName: {{ . }}
+{{ end -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .root.Values.imagePullSecrets }}
+{{- with concat (dig "imagePullSecrets" list .root.Values.global) .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  fsGroupChangePolicy: OnRootMismatch
-  seccompProfile:
-    type: RuntimeDefault
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- end -}}
 
 {{/* Settings of every container. `kubectl describe pod` shows the last log lines of a failed container. */}}
 {{- define "svc.container.base" -}}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- toYaml .root.Values.securityContext | nindent 2 }}
+{{- end -}}
+
+{{/* Mounts of every container of a component. */}}
+{{- define "svc.container.mounts" -}}
+- name: secrets
+  mountPath: /etc/svc/secrets
+  readOnly: true
+{{- with (index .root.Values .component).extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "svc.pod.placement" -}}

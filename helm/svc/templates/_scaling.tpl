@@ -22,6 +22,20 @@ spec:
           averageUtilization: {{ $own.autoscaling.targetCPU }}
 {{- end -}}
 
+{{/* Connections to Postgres of all pods and migrations, with the additional pod of each Deployment during an upgrade; empty without
+     a database. */}}
+{{- define "svc.connections" -}}
+{{- $sum := 0 -}}
+{{- range $component := list "identity" "session" -}}
+{{- if include "svc.installed" (dict "root" $ "component" $component) -}}
+{{- $own := index $.Values $component -}}
+{{- $pods := ternary $own.autoscaling.maxReplicas $own.replicas $own.autoscaling.enabled -}}
+{{- $sum = add $sum (mul (add1 $pods) $.Values.database.connections) 1 -}}
+{{- end -}}
+{{- end -}}
+{{- if $sum -}}{{ $sum }}{{- end -}}
+{{- end -}}
+
 {{- define "svc.podDisruptionBudget" -}}
 {{- $own := index .root.Values .component -}}
 apiVersion: policy/v1

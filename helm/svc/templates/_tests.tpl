@@ -1,7 +1,12 @@
 {{/* Pods of `helm test`: the client `svc`, which calls the services through the ingress. */}}
 
 {{- define "svc.clientImage" -}}
-{{ trimSuffix "/" .Values.image.registry }}/svc:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- include "svc.imageReference" (dict "root" . "image" .Values.tests.image "name" "svc") -}}
+{{- end -}}
+
+{{/* "true" if the services can be called through a route. */}}
+{{- define "svc.tests.ingress" -}}
+{{- if and .Values.enabled .Values.ingest.enabled (or .Values.ingress.enabled .Values.gateway.enabled .Values.tests.baseUrl) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "svc.test.metadata" -}}
@@ -15,33 +20,20 @@ annotations:
 {{- end -}}
 
 {{- define "svc.test.pod" -}}
-automountServiceAccountToken: false
-enableServiceLinks: false
+{{ include "svc.pod.base" (dict "root" .) }}
 restartPolicy: Never
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- with .Values.tests.hostAliases }}
 hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
 {{- end -}}
 
 {{- define "svc.test.container" -}}
 image: {{ include "svc.clientImage" . }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
 resources:
   requests: {cpu: 10m, memory: 32Mi}
   limits: {memory: 128Mi}
-{{ include "svc.container.base" . }}
+{{ include "svc.container.base" (dict "root" .) }}
 {{- end -}}
 
 {{- define "svc.test.env" -}}
