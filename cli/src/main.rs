@@ -23,6 +23,7 @@ mod run;
 mod settings;
 mod signals;
 mod since;
+mod token;
 
 fn main() -> std::process::ExitCode {
     run::run()

@@ -97,20 +97,6 @@ impl Prompt {
         }
     }
 
-    /// Reads a single-use token: the next line of standard input for the argument `-`, the first line of a file, or a prompt.
-    pub(crate) async fn token(self, source: TokenSource, question: &'static str) -> Result<Secret> {
-        let token = match (source.token.as_deref(), source.token_file) {
-            (Some("-"), _) => stdin_secret("token").await?,
-            (Some(_), _) => return Err(token_in_argument()),
-            (None, Some(path)) => {
-                let [token] = file_secrets(["token"], path).await?;
-                token
-            }
-            (None, None) => self.secret(question, "token", "`-` or --token-file").await?,
-        };
-        Ok(Secret::new(token.expose().trim()))
-    }
-
     /// Waits for Enter. Returns false if prompting is not possible or standard input has ended.
     pub(crate) async fn wait_for_enter(self, message: &str) -> Result<bool> {
         if !self.is_available() {
@@ -161,17 +147,6 @@ impl Prompt {
     }
 }
 
-/// Where a command reads a single-use token from.
-#[derive(Args)]
-pub(crate) struct TokenSource {
-    /// `-` to read the token from standard input. A token itself is rejected: other users could see it [default: prompt].
-    #[arg(value_name = "TOKEN")]
-    token: Option<String>,
-    /// Read the token from the first line of a file.
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    token_file: Option<PathBuf>,
-}
-
 /// Where a command reads passwords from, instead of a prompt.
 #[derive(Args)]
 pub(crate) struct PasswordSource {
@@ -206,18 +181,6 @@ impl PasswordSource {
         }
         Ok(Some(passwords))
     }
-}
-
-fn token_in_argument() -> CliError {
-    ErrorKind::Usage
-        .with_message(
-            "a token is not accepted as an argument: other users of this machine can read arguments, and the shell \
-             stores them in its history",
-        )
-        .with_remediation(
-            "Run the command without the token and paste it when asked, pass `-` and the token on standard input, or \
-             pass --token-file.",
-        )
 }
 
 /// Prompts for a line without echo. Restores the echo when it returns, and also when the command is stopped by a signal, which

@@ -18,7 +18,8 @@ use crate::commands::{Command, group};
 use crate::context::{ActiveCredential, Context};
 use crate::error::{CliError, ErrorKind, Result};
 use crate::output::{Cell, CommandOutput, ItemList, Row, Table, id, text, time};
-use crate::prompt::{PasswordSource, TokenSource};
+use crate::prompt::PasswordSource;
+use crate::token::{TokenKind, TokenSource};
 
 group!(
     /// Manage invites.
@@ -156,7 +157,7 @@ impl Command for AcceptInviteCommand {
 
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = prompt.token(self.token, "Invite token").await?;
+        let token = self.token.read(TokenKind::Invite, prompt).await?;
         let accept = async |password: Secret| -> Result<AcceptedInvite> {
             let request = AcceptInvite { token: token.clone(), password };
             api.call(&routes::ACCEPT_INVITE, &[]).json(&request)?.fetch().await

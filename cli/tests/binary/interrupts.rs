@@ -32,7 +32,10 @@ const PROMPTS: &[(&[&str], &str, &str, bool)] = &[
     (&["auth", "password", "change"], "old password\nlong enough it is\n", "Repeat the password: ", false),
     (&["auth", "password", "confirm-reset"], "", "Reset token: ", false),
     (&["auth", "password", "confirm-reset"], "svc_pr_x\n", "[y/N]: ", true),
+    (&["auth", "password", "confirm-reset"], "svc_pr_x\nn\n", "characters): ", false),
     (&["users", "accept-invite"], "", "Invite token: ", false),
+    (&["users", "accept-invite"], "svc_iv_x\n", "characters): ", false),
+    (&["users", "accept-invite"], "svc_iv_x\nsixteen long it is\n", "Repeat the password: ", false),
     (&["users", "disable", ID, "--tenant", "acme"], "", "[y/N]: ", true),
 ];
 

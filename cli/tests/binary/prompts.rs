@@ -110,7 +110,7 @@ fn a_typed_password_is_not_echoed() {
 #[test]
 fn a_server_that_does_not_answer_is_reported_before_the_questions() {
     let client = Client::for_url("http://127.0.0.1:1");
-    let result = run_at_terminal(&client, &["auth", "login"], "");
+    let result = run_at_terminal(&client, &["auth", "login"], "\x04");
     assert_eq!(result.code, Some(9), "{result:?}");
     assert!(!result.stderr.contains("Tenant:") && !result.stderr.contains("Password"), "{result:?}");
 }
@@ -119,11 +119,39 @@ fn a_server_that_does_not_answer_is_reported_before_the_questions() {
 fn an_invalid_token_is_reported_before_a_password() {
     let stub = Stub::new(service);
     let client = Client::for_url(&stub.url);
-    for command in [&["users", "accept-invite"][..], &["auth", "password", "confirm-reset"]] {
-        let result = run_at_terminal(&client, command, "svc_iv_used\n");
+    for (command, token) in [
+        (&["users", "accept-invite"][..], "svc_iv_used\n"),
+        (&["auth", "password", "confirm-reset"], "svc_pr_used\n"),
+    ] {
+        let result = run_at_terminal(&client, command, token);
         assert_eq!(result.code, Some(7), "{result:?}");
         assert!(!result.stderr.contains("assword (at least"), "{result:?}");
     }
+}
+
+#[test]
+fn a_token_of_another_kind_leads_to_its_command() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url);
+    for (command, token, advice) in [
+        (&["users", "accept-invite"][..], "svc_pr_good", "svc auth password confirm-reset"),
+        (&["auth", "password", "confirm-reset"], "svc_iv_good", "svc users accept-invite"),
+        (&["users", "accept-invite"], "iv_good", "Copy the whole token"),
+    ] {
+        let result = run_at_terminal(&client, command, &format!("{token}\n"));
+        assert_eq!(result.code, Some(7), "{result:?}");
+        assert!(result.stderr.contains(advice) && !result.stderr.contains("assword (at least"), "{result:?}");
+    }
+    assert!(stub.requests().is_empty());
+}
+
+#[test]
+fn a_session_that_has_ended_is_reported_before_the_passwords() {
+    let stub = Stub::new(|_| problem(ProblemKind::CredentialInvalid));
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let result = run_at_terminal(&client, &["auth", "password", "change"], "\x04");
+    assert_eq!(result.code, Some(4), "{result:?}");
+    assert!(!result.stderr.contains("password: "), "{result:?}");
 }
 
 #[test]

@@ -95,12 +95,17 @@ fn wrong_current_password_is_not_a_failed_login() {
 #[test]
 fn used_token_leads_to_a_new_one_of_its_kind() {
     let stub = Stub::new(|_| problem(ProblemKind::TokenInvalid));
-    for (command, message, advice) in [
-        (&["users", "accept-invite"][..], "The invite token is not valid", "svc invites resend"),
-        (&["auth", "password", "confirm-reset"], "The reset token is not valid", "svc auth password reset"),
+    for (command, token, message, advice) in [
+        (&["users", "accept-invite"][..], "svc_iv_x", "The invite token is not valid", "svc invites resend"),
+        (
+            &["auth", "password", "confirm-reset"],
+            "svc_pr_x",
+            "The reset token is not valid",
+            "svc auth password reset",
+        ),
     ] {
         let arguments = [command, &["-", "--password-stdin"]].concat();
-        let error = error_of(&stub, &arguments, "svc_iv_x\ncorrect horse battery\n", 7);
+        let error = error_of(&stub, &arguments, &format!("{token}\ncorrect horse battery\n"), 7);
         assert_eq!(text(&error, "message"), message);
         assert!(text(&error, "remediation").contains(advice), "{error}");
     }

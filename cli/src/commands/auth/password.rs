@@ -11,7 +11,8 @@ use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::output::{CommandOutput, Table};
-use crate::prompt::{MIN_CHARACTERS, PasswordSource, TokenSource};
+use crate::prompt::{MIN_CHARACTERS, PasswordSource};
+use crate::token::{TokenKind, TokenSource};
 
 group!(
     /// Change or reset a password.
@@ -85,6 +86,9 @@ impl Command for Change {
             change(current, new).await?;
         } else {
             let (prompt, options) = (context.prompt(), PasswordSource::OPTIONS);
+            prompt.require_available("current password", options)?;
+            // Before the person enters passwords for a session that has ended.
+            api.call(&routes::WHOAMI, &[]).authenticated(&credential)?.execute().await?;
             let current = prompt.secret("Current password", "current password", options).await?;
             let send = async |new| change(current.clone(), new).await;
             prompt.send_new_password(MIN_CHARACTERS, options, send).await?;
@@ -178,7 +182,7 @@ impl Command for ConfirmResetCommand {
 
     async fn run(self, context: &Context) -> Result<()> {
         let (prompt, api) = (context.prompt(), context.api()?);
-        let token = prompt.token(self.token, "Reset token").await?;
+        let token = self.token.read(TokenKind::Reset, prompt).await?;
         let confirm = async |new_password: Secret, revoke_api_keys: bool| -> Result<()> {
             let request = ConfirmReset { token: token.clone(), new_password, revoke_api_keys };
             api.call(&routes::CONFIRM_PASSWORD_RESET, &[]).json(&request)?.execute().await

@@ -1,0 +1,95 @@
+//! Single-use tokens of mails, and where a command reads one from. A token is never accepted as an argument.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use contract::Secret;
+
+use crate::error::{ErrorKind, Result};
+use crate::input::{file_secrets, stdin_secret};
+use crate::prompt::Prompt;
+
+/// Purpose of a single-use token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    Invite,
+    Reset,
+}
+
+impl TokenKind {
+    const ALL: [Self; 2] = [Self::Invite, Self::Reset];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Invite => "svc_iv_",
+            Self::Reset => "svc_pr_",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Invite => "Invite token",
+            Self::Reset => "Reset token",
+        }
+    }
+
+    /// Command that accepts such a token.
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Invite => "svc users accept-invite",
+            Self::Reset => "svc auth password confirm-reset",
+        }
+    }
+
+    /// Checks the start of a token. The service checks the rest.
+    fn check(self, token: &Secret) -> Result<()> {
+        let starts = |kind: &Self| token.expose().starts_with(kind.prefix());
+        if starts(&self) {
+            return Ok(());
+        }
+        let remediation = match Self::ALL.into_iter().find(starts) {
+            Some(other) => format!("This token is for another command: run `{}`.", other.command()),
+            None => "Copy the whole token from the mail.".to_owned(),
+        };
+        let message = format!("the {} must start with {}", self.name().to_lowercase(), self.prefix());
+        Err(ErrorKind::InputInvalid.with_message(message).with_remediation(remediation))
+    }
+}
+
+/// Where a command reads a single-use token from.
+#[derive(Args)]
+pub(crate) struct TokenSource {
+    /// `-` to read the token from standard input. A token itself is rejected: other users could see it [default: prompt].
+    #[arg(value_name = "TOKEN")]
+    token: Option<String>,
+    /// Read the token from the first line of a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+}
+
+impl TokenSource {
+    /// Reads the token: the next line of standard input for the argument `-`, the first line of a file, or a prompt.
+    pub(crate) async fn read(self, kind: TokenKind, prompt: Prompt) -> Result<Secret> {
+        let token = match (self.token.as_deref(), self.token_file) {
+            (Some("-"), _) => stdin_secret("token").await?,
+            (Some(_), _) => {
+                let error = ErrorKind::Usage.with_message(
+                    "a token is not accepted as an argument: other users of this machine can read arguments, and the shell \
+                     stores them in its history",
+                );
+                return Err(error.with_remediation(
+                    "Run the command without the token and paste it when asked, pass `-` and the token on standard input, \
+                     or pass --token-file.",
+                ));
+            }
+            (None, Some(path)) => {
+                let [token] = file_secrets(["token"], path).await?;
+                token
+            }
+            (None, None) => prompt.secret(kind.name(), "token", "`-` or --token-file").await?,
+        };
+        let token = Secret::new(token.expose().trim());
+        kind.check(&token)?;
+        Ok(token)
+    }
+}
