@@ -233,10 +233,23 @@ fn write_message(text: &str) {
 
 /// Breaks the lines of a message if standard error is a terminal.
 fn for_stderr(text: &str) -> String {
-    match terminal_size::terminal_size_of(io::stderr()) {
-        Some((terminal_size::Width(width), _)) => layout::wrapped(text, usize::from(width), 0),
+    match stderr_width() {
+        Some(width) => layout::wrapped(text, width, 0),
         None => text.to_owned(),
     }
+}
+
+/// The start of a text that fits on one line of the terminal.
+pub(crate) fn fitted_to_stderr(text: &str) -> String {
+    match stderr_width() {
+        Some(width) => layout::cut_to(text, width),
+        None => text.to_owned(),
+    }
+}
+
+/// Width of the terminal, if standard error is one.
+fn stderr_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stderr()).map(|(terminal_size::Width(width), _)| usize::from(width))
 }
 
 /// Writes a line. A failure cannot be reported anywhere else.

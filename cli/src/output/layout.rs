@@ -168,7 +168,7 @@ impl Column {
     /// Cell of a row, cut or padded to the width.
     fn padded(&self, row: usize) -> String {
         let cell = self.cells.get(row).map_or("", String::as_str);
-        let mut text = if cell.width() <= self.width { cell.to_owned() } else { cut(cell, self.width) };
+        let mut text = cut_to(cell, self.width);
         text.push_str(&" ".repeat(self.width.saturating_sub(text.width())));
         text
     }
@@ -209,8 +209,11 @@ fn total(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
-/// The first characters of a text and a mark, in at most `width` columns.
-fn cut(text: &str, width: usize) -> String {
+/// The text if it fits into `width` columns, else its first characters and a mark.
+pub(super) fn cut_to(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
     let mut kept = String::new();
     for character in text.graphemes(true) {
         if kept.width() + character.width() + CUT.width() > width {

@@ -149,20 +149,24 @@ mod at_a_terminal {
     }
 
     #[test]
-    fn json_on_a_terminal_has_no_control_characters() {
+    fn output_on_a_terminal_has_no_control_characters() {
         let client = Client::new().with_variable("SVC_TOKEN", "x\u{9b}2J");
-        // The first prints data on standard output, the second an error.
-        for (command, code) in [(&["auth", "token"][..], 0), (&["events", "validate", "-f", "x\u{9b}2J"], 7)]
-        {
+        let invalid = &["events", "validate", "-f", "x\u{9b}2J"][..];
+        // The first prints data on standard output, the others an error.
+        for (command, format, escaped, code) in [
+            (&["auth", "token"][..], "json", r"x\u009b2J", 0),
+            (invalid, "json", r"x\u009b2J", 7),
+            (invalid, "table", r"x\u{9b}2J", 7),
+        ] {
             let (mut screen, terminal) = terminal();
-            let mut command = client.command(&[command, &["--output", "json"]].concat());
+            let mut command = client.command(&[command, &["--output", format]].concat());
             let mut child = command.stdout(terminal.try_clone().unwrap()).stderr(terminal).spawn().unwrap();
             drop(command);
             assert_eq!(child.wait().unwrap().code(), Some(code));
             let mut output = Vec::new();
             let _ = screen.read_to_end(&mut output);
             let output = String::from_utf8(output).unwrap();
-            assert!(output.contains(r"x\u009b2J") && !output.contains('\u{9b}'), "{output:?}");
+            assert!(output.contains(escaped) && !output.contains('\u{9b}'), "{output:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `svc events`.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use contract::ProblemKind;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
-use crate::terminal::run_at_terminal;
+use crate::terminal::{read_until, resize, rest_of, run_at_terminal, terminal};
 
 /// Events of a batch, decompressed if necessary.
 pub(crate) fn events(request: &StubRequest) -> Vec<Value> {
@@ -120,12 +121,8 @@ fn events_of_stdin_get_random_ids_unless_they_have_one() {
     assert_ne!(ids[0], ids[2]);
 }
 
-/// Rejects the first request for a second.
-fn overloaded_once(request: &StubRequest) -> (u16, String) {
-    static REJECTED: AtomicBool = AtomicBool::new(false);
-    if REJECTED.swap(true, Ordering::Relaxed) {
-        return service(request);
-    }
+/// Rejects a request for a second.
+fn overloaded() -> (u16, String) {
     let (status, body) = problem(ProblemKind::Overloaded);
     let mut body: Value = serde_json::from_str(&body).unwrap();
     body["retry_after_ms"] = json!(1000);
@@ -134,7 +131,11 @@ fn overloaded_once(request: &StubRequest) -> (u16, String) {
 
 #[test]
 fn progress_on_a_terminal_announces_why_events_wait_for_a_retry() {
-    let stub = Stub::new(overloaded_once);
+    static REJECTED: AtomicBool = AtomicBool::new(false);
+    let stub =
+        Stub::new(
+            |request| if REJECTED.swap(true, Ordering::Relaxed) { service(request) } else { overloaded() },
+        );
     let client = client(&stub);
     let lines = "{\"source_id\":\"a\"}\n{\"source_id\":\"b\"}\n";
     std::fs::write(client.home().join("events.ndjson"), lines).unwrap();
@@ -144,6 +145,52 @@ fn progress_on_a_terminal_announces_why_events_wait_for_a_retry() {
     assert!(result.stderr.contains("] 100% 0 accepted, waiting "), "{result:?}");
     assert!(result.stderr.contains(&format!(" s with 2 events: {title}")), "{result:?}");
     assert!(result.stderr.ends_with("\r\u{1b}[K"), "the line is cleared: {result:?}");
+}
+
+#[test]
+fn progress_shows_the_part_of_the_input_the_accepted_events_and_the_rate() {
+    static SHOWN: Barrier = Barrier::new(2);
+    let stub = Stub::new(|request| {
+        if events(request)[0]["n"] == 1 {
+            SHOWN.wait();
+        }
+        service(request)
+    });
+    let client = client(&stub);
+    let input = "{\"source_id\":\"fw\",\"n\":0}\n{\"source_id\":\"fw\",\"n\":1}\n";
+    std::fs::write(client.home().join("events.ndjson"), input).unwrap();
+    let (screen, terminal) = terminal();
+    let send = ["events", "send", "--file", "events.ndjson", "--batch-size", "1", "--concurrency", "1"];
+    let mut command = client.command(&send);
+    let mut child = command.stderr(terminal).spawn().unwrap();
+    drop(command);
+    let shown = read_until(&screen, "/s");
+    SHOWN.wait();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (bar, rate) = shown.rsplit('\r').next().unwrap().split_once(" 1 accepted, ").unwrap();
+    assert!(bar.contains("[==") && bar.ends_with('%'), "{shown:?}");
+    assert!(rate.trim_end_matches("/s").parse::<u64>().is_ok(), "{shown:?}");
+}
+
+#[test]
+fn progress_fits_on_one_line_of_a_narrow_terminal() {
+    static REJECTED: AtomicBool = AtomicBool::new(false);
+    let stub =
+        Stub::new(
+            |request| if REJECTED.swap(true, Ordering::Relaxed) { service(request) } else { overloaded() },
+        );
+    let client = client(&stub);
+    std::fs::write(client.home().join("events.ndjson"), "{\"source_id\":\"a\"}\n").unwrap();
+    let (screen, terminal) = terminal();
+    resize(&terminal, 40);
+    let mut command = client.command(&["events", "send", "--file", "events.ndjson"]);
+    let mut child = command.stderr(terminal).spawn().unwrap();
+    drop(command);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let shown = rest_of(screen);
+    let lines: Vec<_> = shown.split("\r\u{1b}[K").collect();
+    assert!(lines.iter().any(|line| line.ends_with('…')), "{shown:?}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 40), "{shown:?}");
 }
 
 #[test]
@@ -319,6 +366,16 @@ fn a_pause_beyond_the_time_limit_is_an_error_at_once_and_the_events_are_kept() {
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!((&summary["stopped_before_line"], &summary["failed"]), (&json!(1), &json!(0)));
     assert_eq!(summary["rejects_file"], Value::Null, "nothing was stored");
+}
+
+#[test]
+fn a_server_without_an_answer_ends_the_delivery_at_the_time_limit() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::for_url(&format!("http://{}", silent.local_addr().unwrap()))
+        .with_variable("SVC_API_KEY", "svc_ak_x");
+    let send = ["events", "send", "-f", "-", "--timeout", "200ms", "--output", "json"];
+    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
+    assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("timed_out")), "{result:?}");
 }
 
 /// A server that closes each connection after it has read a part of the request.

@@ -1,6 +1,7 @@
 //! `svc events send` that is interrupted, and checkpoints.
 
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, CommandResult, assert_valid_output};
 use crate::events::{client, events, service};
 use crate::stub::{Stub, StubRequest, problem};
+use crate::terminal::{read_until, rest_of, terminal};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -51,6 +53,25 @@ fn a_signal_ends_the_command_after_the_summary_without_an_error() {
             }
         }
     }
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_requests() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::for_url(&format!("http://{}", silent.local_addr().unwrap()))
+        .with_variable("SVC_API_KEY", "svc_ak_x");
+    std::fs::write(client.home().join("events.ndjson"), "{\"source_id\":\"fw\"}\n").unwrap();
+    let (keyboard, terminal) = terminal();
+    let mut command = client.command(&["events", "send", "-f", "events.ndjson"]);
+    let child = command.stderr(terminal).spawn().unwrap();
+    drop(command);
+    let _connection = silent.accept().unwrap();
+    signal(&child, Signal::INT);
+    read_until(&keyboard, "waiting for 1 request; press Ctrl-C again to end at once\r\n");
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "no summary");
+    assert!(!rest_of(keyboard).contains("error"));
 }
 
 /// Does not accept the third batch at first, and asks for a long pause.

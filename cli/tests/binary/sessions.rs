@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::client::{Client, assert_valid_output};
 use crate::stub::{Stub, StubRequest, problem};
+use crate::terminal::run_at_terminal;
 
 const USER: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 const LISTED: &str = "01890a5d-ac96-774b-bcce-b302099a8058";
@@ -270,8 +271,9 @@ fn retries_only_idempotent_requests() {
     let login = ["auth", "login", "--email", "a@b.example", "--tenant", "acme", "--password-stdin"];
     assert_eq!(client.run_with(&login, "password\n").code, Some(9));
     assert_eq!(stub.requests().len(), 1);
-    assert_eq!(client.run(&["auth", "whoami", "--timeout", "1500ms"]).code, Some(9));
-    assert_eq!(stub.requests().len(), 3);
+    let result = run_at_terminal(&client, &["auth", "whoami", "--timeout", "1500ms"], "");
+    assert_eq!((result.code, stub.requests().len()), (Some(9), 3));
+    assert!(result.stderr.starts_with("waiting 1 s: service unavailable\r\n"), "{result:?}");
 }
 
 #[test]

@@ -43,13 +43,35 @@ fn service(request: &StubRequest) -> (u16, String) {
             "scopes": ["events:write"], "source_ids": ["fw-1", "fw-2"], "created_at": at(-210),
             "created_by": "01890a5d-ac96-774b-bcce-b302099a8058", "expires_at": at(129_000), "last_used_at": at(-90),
         })],
+        Some("GET /api/v1/tenants") => vec![json!({
+            "tenant_id": "acme", "display_name": "Acme Corporation with a name that does not fit on the line",
+            "status": "active", "created_at": at(-500_000), "quota": {},
+        })],
+        Some("GET /api/v1/audit") => vec![json!({
+            "sequence": 17, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "occurred_at": at(-90),
+            "tenant_id": "acme", "context": "identity", "event": "authn_login_fail", "count": 7,
+            "actor": {"type": "anonymous"}, "user_id": "01890a5d-ac96-774b-bcce-b302099a8057", "ip": "192.0.2.117",
+        })],
+        Some("GET /api/v1/consumers") => vec![json!({
+            "name": "archive", "tenant_id": "acme", "event_types": ["USER_LOGIN", "USER_LOGOUT"], "streams": ["UDM"],
+            "partitions": {"first": 0, "last": 31}, "created_at": at(-90), "pending": 1_200_000, "ack_pending": 2,
+            "redelivered": 0, "nats": {"api_prefix": "JS.API", "inbox_prefix": "x", "publish": [], "subscribe": []},
+        })],
+        Some("GET /api/v1/consumers/archive/dead-letters") => vec![json!({
+            "sequence": 17, "tenant_id": "acme", "source_id": "firewall-1", "event_id": "01890a5d-ac96-774b-bcce",
+            "event_type": "USER_LOGIN", "failed_at": at(-90), "reason": "the table has no such column: last_seen_at",
+            "attempts": 5, "event": {"source_id": "firewall-1"},
+        })],
         _ => return problem(ProblemKind::NotFound),
     };
     (200, json!({"items": items}).to_string())
 }
 
 fn client(stub: &Stub) -> Client {
-    Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x").with_variable("SVC_TENANT", "acme")
+    Client::for_url(&stub.url)
+        .with_variable("SVC_TOKEN", "svc_st_x")
+        .with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x")
+        .with_variable("SVC_TENANT", "acme")
 }
 
 /// Output of a command on a terminal of this width.
@@ -76,10 +98,14 @@ fn the_session_table_shows_method_client_and_last_use_at_80_columns() {
 }
 
 #[test]
-fn tables_of_users_invites_and_keys_fit_80_columns() {
+fn tables_fit_80_columns() {
     let stub = Stub::new(service);
-    for group in ["users", "invites", "api-keys"] {
+    for group in ["users", "invites", "api-keys", "tenants", "audit", "consumers"] {
         assert_snapshot(&format!("{group}_80"), &shown(&stub, &[group, "list"], 80));
+    }
+    assert_snapshot("dlq_80", &shown(&stub, &["events", "dlq", "list", "archive"], 80));
+    for words in [["config", "list"], ["auth", "status"]] {
+        shown(&stub, &words, 80);
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn resize(terminal: &File, columns: u16) {
     tcsetwinsize(terminal, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
 }
 
-/// Reads from a terminal until its output ends with a text. Fails if that takes too long.
-pub(crate) fn read_until(screen: &File, end: &str) {
+/// Reads from a terminal until its output ends with a text, and returns the output. Fails if that takes too long.
+pub(crate) fn read_until(screen: &File, end: &str) -> String {
     let mut screen = screen.try_clone().unwrap();
     let expected = end.as_bytes().to_owned();
     let (sender, receiver) = mpsc::channel();
@@ -47,6 +47,7 @@ pub(crate) fn read_until(screen: &File, end: &str) {
         let shown = String::from_utf8_lossy(&output).into_owned();
         output = next.unwrap_or_else(|error| panic!("{error}: no {end:?} in {shown:?}"));
     }
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 /// Reads the rest of the output of a terminal that no program uses any more.

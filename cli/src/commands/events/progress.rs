@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use transport::BatchProgress;
 
 use super::checkpoint::Counts;
-use crate::output::Output;
+use crate::output::{Output, fitted_to_stderr};
 
 /// Time between two updates of the line.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
@@ -57,7 +57,8 @@ impl Waits {
     }
 }
 
-/// A line that is overwritten by each update, and cleared at the end.
+/// A line that is overwritten by each update, and cleared at the end. It is cut to the width of the terminal, because only one line
+/// can be overwritten.
 pub(super) struct Progress {
     started: Instant,
     last_update: Option<Instant>,
@@ -117,7 +118,7 @@ impl Progress {
             let rate = accepted as f64 / self.elapsed().as_secs_f64();
             let _ = write!(line, ", {rate:.0}/s");
         }
-        overwrite_line(&line);
+        overwrite_line(&fitted_to_stderr(&line));
     }
 
     /// `[=====>          ]  34% `, if the size of the input is known.
@@ -134,7 +135,8 @@ impl Progress {
     pub(super) fn explain_wait(&mut self, requests: usize) {
         if self.enabled && requests > 0 {
             self.clear();
-            self.out.notice(&format!("waiting for {requests} requests; press Ctrl-C again to end at once"));
+            let what = if requests == 1 { "request" } else { "requests" };
+            self.out.notice(&format!("waiting for {requests} {what}; press Ctrl-C again to end at once"));
         }
     }
 
