@@ -329,9 +329,8 @@ fn option(arg: &Arg, schemas: OptionSchemas) -> Option<CatalogOption> {
 }
 
 fn value_type(arg: &Arg) -> String {
-    let values: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    if !values.is_empty() {
-        return values.join("|");
+    if let Some(values) = values_of(arg) {
+        return values;
     }
     let parsed = arg.get_value_parser().type_id();
     let is = |type_id| parsed == type_id;
@@ -349,6 +348,12 @@ fn value_type(arg: &Arg) -> String {
     name.to_owned()
 }
 
+/// Possible values of an option or argument, separated by `|`; `None` if it takes any.
+fn values_of(arg: &Arg) -> Option<String> {
+    let values: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    (!values.is_empty()).then(|| values.join("|"))
+}
+
 fn argument(arg: &Arg) -> CatalogArgument {
     CatalogArgument {
         name: arg
@@ -356,7 +361,10 @@ fn argument(arg: &Arg) -> CatalogArgument {
             .and_then(|names| names.first())
             .map_or_else(|| arg.get_id().to_string(), ToString::to_string),
         required: arg.is_required_set(),
-        description: plain(arg.get_help()),
+        description: match values_of(arg) {
+            Some(values) => format!("{}: {values}", plain(arg.get_help())),
+            None => plain(arg.get_help()),
+        },
     }
 }
 

@@ -28,7 +28,7 @@ group!(
 
 /// List audit events.
 ///
-/// The oldest first. An administrator gets the events of the own tenant. With the platform token, lists those of all
+/// Lists the oldest first. An administrator gets the events of the tenant. With the platform token, lists those of all
 /// tenants, or of --tenant.
 #[derive(Args)]
 pub(crate) struct List {

@@ -314,7 +314,7 @@ pub(crate) struct Set {
     /// Setting.
     #[arg(value_name = "SETTING")]
     key: StoredKey,
-    /// Value.
+    /// New value.
     #[arg(value_name = "VALUE")]
     value: String,
 }

@@ -25,7 +25,7 @@ const INDENT: usize = 25;
 /// and prints what to do about each problem. Changes nothing.
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// Check that the credential has this scope. Can be repeated.
+    /// Check that the credential has this scope; repeatable.
     #[arg(long, value_name = "SCOPE", value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
     scope: Vec<Scope>,
 }

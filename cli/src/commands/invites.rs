@@ -218,7 +218,7 @@ impl Command for List {
 
 /// Resend a pending invite with a new token.
 ///
-/// The old token becomes invalid, and the expiry starts again. The mail counts as an invite to the address. Requires an
+/// The old token becomes invalid, and the expiry starts again. The mail counts towards the three invites that one address gets within an hour. Requires an
 /// administrator, an API key with the scope `users:write`, or the platform token and a tenant. With `--delivery response`, an
 /// administrator must have logged in with the password in the last ten minutes.
 #[derive(Args)]

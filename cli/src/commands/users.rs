@@ -113,7 +113,7 @@ impl Command for Get {
     const ERRORS: Errors = &[ErrorKind::AmbiguousId];
     const EXAMPLES: Examples = &[("Show role and status of a user", "svc users get bob@acme.example")];
     const AGENT_NOTES: &'static str = "Exit status 3 means that the user does not exist, belongs to another \
-        tenant, or is not visible to you. A member can show only the own user, by id.";
+        tenant, or is not visible to you. A member can show only their own user, by id.";
     const SEE_ALSO: Names = &["users list", "users set-role", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {

@@ -72,6 +72,17 @@ fn shows_one_command_with_what_it_shares_with_the_others() {
 }
 
 #[test]
+fn arguments_list_their_possible_values() {
+    for (name, values) in [
+        ("users set-role", "New role: member|admin"),
+        ("config set", "Setting: base-url|tenant|ca-file|credential-store"),
+    ] {
+        let (_, own) = parts(name);
+        assert!(names(&own, "arguments", "description").contains(values), "{own}");
+    }
+}
+
+#[test]
 fn unknown_command_and_group_are_usage_errors_that_lead_on() {
     let client = Client::new();
     for (words, advice) in

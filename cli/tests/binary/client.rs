@@ -1,8 +1,10 @@
 //! Runs the binary with its own home directory and an empty environment.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -19,6 +21,7 @@ pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    arguments: Vec<String>,
 }
 
 impl Client {
@@ -56,7 +59,7 @@ impl Client {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> CommandResult {
-        CommandResult::of(self.command(arguments).output().unwrap())
+        CommandResult::of(self.command(arguments).output().unwrap()).with_arguments(arguments)
     }
 
     /// Runs a command with standard input.
@@ -64,7 +67,7 @@ impl Client {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         // Writing fails if the client exits before it reads its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        CommandResult::of(child.wait_with_output().unwrap())
+        CommandResult::of(child.wait_with_output().unwrap()).with_arguments(arguments)
     }
 }
 
@@ -74,7 +77,12 @@ impl CommandResult {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
+            arguments: Vec::new(),
         }
+    }
+
+    fn with_arguments(self, arguments: &[&str]) -> Self {
+        Self { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(), ..self }
     }
 
     /// Standard output of a successful run, which must be one JSON document.
@@ -83,20 +91,46 @@ impl CommandResult {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Error on the last line of standard error, which must be one JSON object.
+    /// Error on the last line of standard error, which must be one JSON object that the catalog lists for the command.
     pub(crate) fn error(&self) -> Value {
         let last = self.stderr.lines().last().unwrap_or_default();
         let object: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         assert_eq!(object["error"]["exit_code"].as_i64(), self.code.map(i64::from), "{self:?}");
+        assert_listed(&self.arguments, &object["error"]);
         object["error"].clone()
     }
 }
 
-/// Asserts that the output matches the `output_schema` of the command in the catalog.
-pub(crate) fn assert_valid_output(command: &str, printed: &Value) {
+/// The checked-in catalog.
+fn commands() -> Vec<Value> {
     let catalog = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalog/svc.catalog.json");
     let catalog: Value = serde_json::from_str(&std::fs::read_to_string(catalog).unwrap()).unwrap();
-    let commands = catalog["commands"].as_array().unwrap();
+    catalog["commands"].as_array().unwrap().clone()
+}
+
+/// Asserts that `svc catalog show <command>` lists an error with its exit status.
+fn assert_listed(arguments: &[String], error: &Value) {
+    static ERRORS: Mutex<BTreeMap<String, Value>> = Mutex::new(BTreeMap::new());
+    let names = commands().into_iter().map(|command| command["name"].as_str().unwrap().to_owned());
+    let is_called = |name: &String| {
+        let words: Vec<_> = name.split(' ').collect();
+        arguments.windows(words.len()).any(|window| window == words)
+    };
+    // Without the name of a command, the error is about the command line.
+    let Some(name) = names.filter(is_called).max_by_key(String::len) else { return };
+    let show = || Client::new().run(&["catalog", "show", &name]).json()["errors"].clone();
+    let errors = ERRORS.lock().unwrap().entry(name.clone()).or_insert_with(show).clone();
+    let is_listed =
+        |listed: &Value| ["code", "exit_code"].iter().all(|field| listed[*field] == error[*field]);
+    assert!(
+        errors.as_array().unwrap().iter().any(is_listed),
+        "the catalog does not list for {name}: {error}"
+    );
+}
+
+/// Asserts that the output matches the `output_schema` of the command in the catalog.
+pub(crate) fn assert_valid_output(command: &str, printed: &Value) {
+    let commands = commands();
     let entry = commands.iter().find(|entry| entry["name"] == command).unwrap();
     let errors: Vec<_> = jsonschema::validator_for(&entry["output_schema"])
         .unwrap()

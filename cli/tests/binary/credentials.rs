@@ -90,7 +90,7 @@ fn missing_permissions_name_the_credential() {
 
     let stub = Stub::new(|_| problem(ProblemKind::ReauthenticationRequired));
     let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_x");
-    let (_, remediation) = error_texts(&client, &["api-keys", "list"]);
+    let (_, remediation) = error_texts(&client, &["api-keys", "create", "--name", "x"]);
     assert!(remediation.starts_with("Unset SVC_TOKEN, run `svc auth login`"), "{remediation}");
 }
 
@@ -98,7 +98,7 @@ fn missing_permissions_name_the_credential() {
 fn an_error_that_is_not_about_the_credential_does_not_name_it() {
     let stub = Stub::new(|_| problem(ProblemKind::NotFound));
     let client = Client::for_url(&stub.url).with_variable("SVC_API_KEY", "svc_x");
-    let (message, _) = error_texts(&client, &["users", "list"]);
+    let (message, _) = error_texts(&client, &["invites", "list"]);
     assert!(!message.contains("SVC_API_KEY"), "{message}");
 }
 

@@ -44,7 +44,7 @@ fn an_empty_variable_counts_as_unset() {
         None => Client::new(),
     };
     let printed = |client: &Client, command: &[&str]| {
-        let CommandResult { code, stdout, stderr } = client.run(command);
+        let CommandResult { code, stdout, stderr, .. } = client.run(command);
         (code, stdout, stderr)
     };
     let unset = client(None);

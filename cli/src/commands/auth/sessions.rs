@@ -33,7 +33,7 @@ group!(
 pub(crate) struct RevokedSession {
     /// Always true.
     pub(super) revoked: bool,
-    /// Whether a session was removed from the credentials file.
+    /// Whether a stored session was deleted from the keyring or the file.
     pub(super) forgotten: bool,
 }
 
@@ -110,7 +110,7 @@ impl Command for List {
 /// Revoke a session, or all sessions of a user.
 ///
 /// A raw session token can be revoked without a login. The id of a listed session requires a login as its owner or as an
-/// administrator. A stored session is also removed from the credentials file. With --all, asks for confirmation.
+/// administrator. A stored session is also deleted from the keyring or the file. With --all, asks for confirmation.
 #[derive(Args)]
 pub(crate) struct Revoke {
     /// Raw session token (`svc_st_…`), id of a listed session, 4 or more characters of its start or end, or `-` to read one of
@@ -149,7 +149,7 @@ impl Command for Revoke {
     const EXAMPLES: Examples = &[
         ("Revoke a listed session", "svc auth sessions revoke 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Read the session token from standard input", "svc auth sessions revoke - < token.txt"),
-        ("Revoke all other sessions of your own", "svc auth sessions revoke --all --keep-current --yes"),
+        ("Revoke all your other sessions", "svc auth sessions revoke --all --keep-current --yes"),
     ];
     const AGENT_NOTES: &'static str = "Pass a raw token through `-`, so that it is not visible in the \
         process list. A token needs no login. --all requires --yes without a terminal. Idempotent. Takes effect everywhere within \

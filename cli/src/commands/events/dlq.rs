@@ -47,7 +47,7 @@ impl Row for DeadLetter {
 
 /// List the events that a consumer could not handle.
 ///
-/// The oldest first. The JSON output contains the events.
+/// Lists the oldest first. The JSON output contains the events.
 #[derive(Args)]
 pub(crate) struct List {
     /// Name of the consumer.
@@ -92,7 +92,7 @@ struct Selection {
     /// Numbers of the dead letters, as `svc events dlq list` prints them.
     #[arg(value_name = "SEQUENCE", required_unless_present = "all")]
     sequences: Vec<u64>,
-    /// All dead letters that the consumer has now.
+    /// Select all dead letters that the consumer has now.
     #[arg(long, conflicts_with = "sequences")]
     all: bool,
 }

@@ -26,7 +26,7 @@ use crate::output::{CommandOutput, RequestLog, Table, text};
 
 /// Send events.
 ///
-/// Reads one event, a list, or NDJSON (one event per line), also the rejects of an earlier run. NDJSON of any length is sent with
+/// Reads one event, a list, NDJSON (one event per line), or the rejects of an earlier run. NDJSON of any length is sent with
 /// bounded memory. An accepted event is stored in the stream.
 ///
 /// Rejects are always kept, with the ids of their events: send only the rejects again. The service stores events with the same
@@ -34,9 +34,9 @@ use crate::output::{CommandOutput, RequestLog, Table, text};
 /// and the line, so that a second run sends the same ids. On standard input it gets a random id, so that a second run sends new
 /// events.
 ///
-/// With --checkpoint, a run continues where an earlier one ended, for whatever reason. If the earlier run was killed and
-/// its last requests got no response, the service detects their events for two minutes; later they can be stored again,
-/// with the same `event_id`.
+/// With --checkpoint, a run continues where an earlier one ended. If the earlier run was killed while requests had no response,
+/// their events are sent again. The service detects them as duplicates for two minutes; later it stores them again, with the
+/// same `event_id`.
 #[derive(Args)]
 pub(crate) struct Send {
     /// File with events; `-` reads standard input.
