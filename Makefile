@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench image chart e2e clean help
+.PHONY: up down test lint gen fmt advisories bench image release chart e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -71,6 +71,9 @@ bench: ## Compare the running system with the limits of this machine (20 GB of d
 
 image: ## Build the images; option ARGS="svc-ingest --dev"
 	@$(PYTHON) deploy/image.py $(ARGS)
+
+release: ## Write images, chart, client, SBOM and checksums to target/dist; docs/release.md
+	@$(PYTHON) deploy/release.py $(ARGS)
 
 chart: ## Test the chart, the images and the Tiltfile (`make test` does too)
 	@$(FETCH) --tests

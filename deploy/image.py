@@ -54,7 +54,7 @@ def main():
     for name in options.images:
         reference = options.reference or f"{options.registry.rstrip('/')}/{name}:{options.tag}"
         target = out / f"{name}.tar"
-        archive.write(target, reference, files(binaries[name], name), [f"/usr/bin/{name}"], ports=PORTS[name])
+        archive.write(target, reference, files(binaries[name], name), [f"/usr/bin/{name}"], **settings(name))
         print(f"{reference}  {target.stat().st_size / 1e6:.1f} MB  {target}", flush=True)
         built.append({"name": name, "bytes": target.stat().st_size, "program": str(binaries[name])})
         if options.load:
@@ -99,25 +99,51 @@ def version():
     return manifest.split('version = "')[1].split('"')[0]
 
 
-def build(names, dev):
+def build(names, dev, triple=None):
     """Builds static binaries and returns their stripped paths. Symbols are in `<name>.debug` next to them.
 
     Always builds all programs: they enable different features of shared libraries, so separate builds would rebuild these.
     """
-    triple = host()
-    flags = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_RUSTFLAGS"
-    # With --target, the flags do not apply to procedural macros, which cannot be static.
-    environment = {**os.environ, flags: f"{os.environ.get(flags, '')} -C target-feature=+crt-static".strip()}
-    environment.setdefault("SQLX_OFFLINE", "true")
-    command = ["cargo", "build", "--target", triple, "--profile", "dev" if dev else "release"]
+    triple = triple or host()
+    command = ["cargo", "build", "--locked", "--target", triple, "--profile", "dev" if dev else "release"]
     for name, package in PROGRAMS.items():
         command += ["--package", package, "--bin", name]
     started = time.monotonic()
-    if subprocess.run(command, cwd=ROOT, env=environment).returncode:
+    if subprocess.run(command, cwd=ROOT, env=environment(triple)).returncode:
         raise LoadError("failed to build the binaries; see the output of cargo above")
-    print(f"built in {time.monotonic() - started:.0f} s", flush=True)
+    print(f"built for {triple} in {time.monotonic() - started:.0f} s", flush=True)
     directory = target_directory() / triple / ("debug" if dev else "release")
-    return {name: stripped(directory / name) for name in names}
+    return {name: stripped(directory / name, triple) for name in names}
+
+
+def environment(triple):
+    """Returns the variables of a build for this target: static, and with the cross compiler if it is not the host."""
+    target = triple.upper().replace("-", "_")
+    flags = f"CARGO_TARGET_{target}_RUSTFLAGS"
+    # With --target, the flags do not apply to procedural macros, which cannot be static.
+    result = {**os.environ, flags: f"{os.environ.get(flags, '')} -C target-feature=+crt-static".strip()}
+    result.setdefault("SQLX_OFFLINE", "true")
+    if prefix := cross_prefix(triple):
+        result.setdefault(f"CARGO_TARGET_{target}_LINKER", f"{prefix}gcc")
+        result.setdefault(f"CC_{triple.replace('-', '_')}", f"{prefix}gcc")
+        result.setdefault(f"AR_{triple.replace('-', '_')}", f"{prefix}ar")
+    return result
+
+
+def cross_prefix(triple):
+    """Returns the prefix of the GNU tools for this target; empty for the host."""
+    return "" if triple == host() else f"{triple.split('-')[0]}-linux-gnu-"
+
+
+def settings(name):
+    """Returns the options of `archive.Image`."""
+    labels = {
+        "org.opencontainers.image.title": name,
+        "org.opencontainers.image.version": version(),
+        "org.opencontainers.image.licenses": "Apache-2.0",
+    }
+    # For `kubectl exec <pod> -- svc-identity …`.
+    return {"ports": PORTS[name], "environment": {"PATH": "/usr/bin"}, "labels": labels}
 
 
 def host():
@@ -141,17 +167,17 @@ def target_directory():
     return Path(json.loads(run.stdout)["target_directory"])
 
 
-def stripped(binary):
+def stripped(binary, triple):
     if not is_static(binary):
         raise LoadError(f"{binary} is not static: remove the cargo setting of this machine that disables +crt-static")
     small, symbols = binary.with_suffix(".stripped"), binary.with_suffix(".debug")
     if not small.exists() or small.stat().st_mtime < binary.stat().st_mtime:
         for command in (
-            ["objcopy", "--only-keep-debug", binary, symbols],
-            ["strip", "--strip-all", "-o", small, binary],
+            [f"{cross_prefix(triple)}objcopy", "--only-keep-debug", binary, symbols],
+            [f"{cross_prefix(triple)}strip", "--strip-all", "-o", small, binary],
         ):
-            if subprocess.run(command).returncode:
-                raise LoadError(f"{command[0]} failed: install binutils and retry")
+            if not shutil.which(command[0]) or subprocess.run(command).returncode:
+                raise LoadError(f"{command[0]} failed: install binutils for {triple} and retry")
     return small
 
 
