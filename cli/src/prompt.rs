@@ -124,6 +124,24 @@ impl Prompt {
         if is_yes(&answer) { Ok(()) } else { Err(ErrorKind::Declined.into()) }
     }
 
+    /// Asks to type the name of the object. Succeeds with `--yes` too.
+    pub(crate) async fn confirm_name(self, question: &str, name: &str) -> Result<()> {
+        if !self.asks_for_confirmation() {
+            return self.confirm(question).await;
+        }
+        let open = OpenQuestion::print(&format!("{} Type {} to confirm", escape(question), escape(name)))?;
+        let Some(answer) = stdin_line("answer").await? else {
+            return Err(ErrorKind::Declined.with_message("no answer; nothing was changed"));
+        };
+        open.answered();
+        if answer.trim() == name {
+            return Ok(());
+        }
+        Err(ErrorKind::Declined
+            .with_message(format!("the answer is not {name}; nothing was changed"))
+            .with_remediation(format!("Run the command again and type {name}, or pass --yes.")))
+    }
+
     /// Asks a question about an optional action. Returns false if prompting is not possible or standard input has ended.
     /// `--yes` only confirms what the command line names, so it does not answer the question.
     pub(crate) async fn ask(self, question: &str) -> Result<bool> {

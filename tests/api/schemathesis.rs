@@ -23,6 +23,7 @@ async fn every_route_matches_the_openapi_document() {
     let admin = system.create_tenant("schemathesis").await;
     let member = system.add_user(&admin, "member@schemathesis.example", Role::Member).await;
     let other = system.create_tenant("suspended-at-will").await;
+    let deleted = system.add_user(&admin, "deleted@schemathesis.example", Role::Member).await;
     let scopes = json!({ "name": "asks", "scopes": ["events:write", "users:read", "users:write"] });
     let (key, _) = system.create_api_key(&admin, &scopes).await;
     let (revoked, _) = system.create_api_key(&admin, &json!({ "name": "revoked at will" })).await;
@@ -46,6 +47,7 @@ async fn every_route_matches_the_openapi_document() {
         .env("API_KEY", key.key.as_ref().unwrap().expose());
     command.env("PLATFORM", &system.platform_token).env("OTHER_TENANT", other.user.tenant_id.as_str());
     command.env("MEMBER", member.user.user_id.to_string()).env("OTHER_KEY", revoked.id.to_string());
+    command.env("DELETED_USER", deleted.user.user_id.to_string());
     command.current_dir(directory.path()).kill_on_drop(true);
     let output = tokio::time::timeout(DEADLINE, command.output()).await.unwrap().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);

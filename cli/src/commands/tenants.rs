@@ -4,6 +4,8 @@ use clap::builder::RangedI64ValueParser;
 use clap::{ArgGroup, Args};
 use contract::identity::{CreateTenant, Delivery, MAX_QUOTA, PatchTenant, Quota, Tenant};
 use contract::{TenantStatus, routes};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tenancy::TenantId;
 
 use crate::arguments::delivery_parser;
@@ -22,6 +24,7 @@ group!(
         Update(Update),
         Suspend(Suspend),
         Resume(Resume),
+        Delete(Delete),
     }
 );
 
@@ -252,17 +255,11 @@ impl Command for Suspend {
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and --yes \
         without a terminal; pass --yes only if the user asked for this change. Logs out all users and \
         rejects all producers of the tenant; users and events are kept. Idempotent.";
-    const SEE_ALSO: Names = &["tenants resume", "tenants get", "users disable"];
+    const SEE_ALSO: Names = &["tenants resume", "tenants get", "tenants delete", "users disable"];
 
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.platform_token()?;
-        let mut name = self.tenant_id.to_string();
-        if context.prompt().asks_for_confirmation() {
-            let api = context.api()?;
-            let call = api.call(&routes::GET_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?;
-            let Tenant { display_name, .. } = call.fetch().await?;
-            name = format!("{name} (\"{display_name}\")");
-        }
+        let name = label(context, &credential, &self.tenant_id).await?;
         let question = format!("Suspend tenant {name}, revoke its sessions and reject its API keys?");
         context.prompt().confirm(&question).await?;
         set_status(context, &credential, &self.tenant_id, TenantStatus::Suspended).await
@@ -291,6 +288,70 @@ impl Command for Resume {
         let credential = context.platform_token()?;
         set_status(context, &credential, &self.tenant_id, TenantStatus::Active).await
     }
+}
+
+/// Delete a suspended tenant and erase its personal data.
+///
+/// Deletes its users, invites, sessions and API keys. Cannot be undone; the id cannot be used again. Asks to type the
+/// tenant id.
+#[derive(Args)]
+pub(crate) struct Delete {
+    /// Tenant id.
+    #[arg(value_name = "TENANT_ID")]
+    tenant_id: TenantId,
+}
+
+/// Result of deleting a tenant.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedTenant {
+    /// Id of the tenant.
+    tenant_id: TenantId,
+    /// Always true.
+    deleted: bool,
+}
+
+impl CommandOutput for DeletedTenant {
+    fn table(&self) -> Table {
+        Table::message("Tenant deleted.")
+    }
+}
+
+impl Command for Delete {
+    type Output = DeletedTenant;
+
+    const REQUIRES: Requirement = Requirement::PlatformToken;
+    const ROUTES: Routes = Routes::Only(&[&routes::DELETE_TENANT, &routes::GET_TENANT]);
+    const ERRORS: Errors = ErrorKind::CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Delete a suspended tenant after confirmation", "svc tenants delete acme"),
+        ("Delete a suspended tenant in a script", "svc tenants delete acme --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Cannot be undone. Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE, and \
+        --yes without a terminal; pass --yes only if the user asked to delete this tenant. Only a suspended tenant \
+        can be deleted. Stored events are kept until they expire. Idempotent.";
+    const SEE_ALSO: Names = &["tenants suspend", "tenants get", "users delete"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.platform_token()?;
+        let name = label(context, &credential, &self.tenant_id).await?;
+        let question =
+            format!("Delete tenant {name} for good, with its users, invites, sessions and API keys?");
+        context.prompt().confirm_name(&question, self.tenant_id.as_str()).await?;
+        let api = context.api()?;
+        api.call(&routes::DELETE_TENANT, &[&self.tenant_id]).bearer(&credential.bearer)?.execute().await?;
+        context.out().print(&DeletedTenant { tenant_id: self.tenant_id, deleted: true })
+    }
+}
+
+/// Id of a tenant, with its name for a question to a person.
+async fn label(context: &Context, credential: &ActiveCredential, tenant: &TenantId) -> Result<String> {
+    if !context.prompt().asks_for_confirmation() {
+        return Ok(tenant.to_string());
+    }
+    let api = context.api()?;
+    let call = api.call(&routes::GET_TENANT, &[tenant]).bearer(&credential.bearer)?;
+    let Tenant { display_name, .. } = call.fetch().await?;
+    Ok(format!("{tenant} (\"{display_name}\")"))
 }
 
 /// Changes the status of a tenant and prints the result.

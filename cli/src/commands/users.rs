@@ -3,6 +3,8 @@
 use clap::Args;
 use contract::identity::{PatchUser, User};
 use contract::{Role, UserStatus, routes};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
@@ -25,6 +27,7 @@ group!(
         Disable(Disable),
         Enable(Enable),
         SetRole(SetRole),
+        Delete(Delete),
     }
 );
 
@@ -243,6 +246,61 @@ impl Command for SetRole {
             context.out().notice(KEYS_STAY_ACTIVE);
         }
         Ok(())
+    }
+}
+
+/// Delete a user and erase the personal data.
+///
+/// Revokes the sessions of the user and the API keys that the user created. Cannot be undone; the address can be invited
+/// again. Requires an administrator who logged in with the password in the last ten minutes. Asks for confirmation.
+#[derive(Args)]
+pub(crate) struct Delete {
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id.
+    #[arg(value_name = "USER_ID")]
+    user: UserRef,
+}
+
+/// Result of deleting a user.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedUser {
+    /// Id of the user.
+    user_id: UserId,
+    /// Always true.
+    deleted: bool,
+}
+
+impl CommandOutput for DeletedUser {
+    fn table(&self) -> Table {
+        Table::message("User deleted.")
+    }
+}
+
+impl Command for Delete {
+    type Output = DeletedUser;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes = Routes::Only(&[&routes::DELETE_USER, &routes::LIST_USERS]);
+    const ERRORS: Errors = ErrorKind::ADDRESS_AND_CONFIRMATION;
+    const EXAMPLES: Examples = &[
+        ("Delete a user after confirmation", "svc users delete bob@acme.example"),
+        ("Delete a user in a script", "svc users delete bob@acme.example --yes"),
+    ];
+    const AGENT_NOTES: &'static str = "Cannot be undone. Requires --yes without a terminal; pass it only if the \
+        user asked to delete this person. To block a login, use `svc users disable`. Programs with API keys that \
+        the user created stop working. The last active administrator cannot be deleted. With an id, idempotent.";
+    const SEE_ALSO: Names = &["users disable", "users list", "invites revoke"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let credential = context.session()?;
+        let (api, prompt) = (context.api()?, context.prompt());
+        let user = self.user.resolve(prompt, &api, &credential).await?;
+        let question = format!(
+            "Delete {} for good, erase the personal data and revoke the API keys that the user created?",
+            user.label
+        );
+        prompt.confirm(&question).await?;
+        api.call(&routes::DELETE_USER, &[&user.id]).authenticated(&credential)?.execute().await?;
+        context.out().print(&DeletedUser { user_id: user.id, deleted: true })
     }
 }
 

@@ -111,6 +111,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",
         P::TenantExists => "Choose another tenant id, or show the existing tenant: `svc tenants get`.",
+        P::TenantActive => {
+            "Suspend the tenant first: `svc tenants suspend`. A suspended tenant can be resumed."
+        }
         P::UserExists => "No invite is needed: the user can log in, or run `svc auth password reset`.",
         P::InvitePending => {
             "Run `svc invites list --status pending`, then `svc invites resend` or `svc invites revoke`."

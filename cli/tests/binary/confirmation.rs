@@ -8,11 +8,16 @@ use crate::stub::{Stub, StubRequest};
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
 /// Commands that ask for confirmation, the request of each, and what a person recognises the object by.
-const COMMANDS: [(&[&str], &str, &str); 3] = [
+const COMMANDS: [(&[&str], &str, &str); 4] = [
     (
         &["users", "disable", ID],
         "PATCH /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057",
         "Disable bob@acme.example",
+    ),
+    (
+        &["users", "delete", ID],
+        "DELETE /api/v1/users/01890a5d-ac96-774b-bcce-b302099a8057",
+        "Delete bob@acme.example",
     ),
     (
         &["invites", "revoke", ID],
@@ -44,6 +49,7 @@ fn service(request: &StubRequest) -> (u16, String) {
 fn client(stub: &Stub) -> Client {
     Client::for_url(&stub.url)
         .with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x")
+        .with_variable("SVC_TOKEN", "svc_st_x")
         .with_variable("SVC_TENANT", "acme")
 }
 

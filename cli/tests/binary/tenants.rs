@@ -14,6 +14,9 @@ fn service(request: &StubRequest) -> (u16, String) {
         "GET /api/v1/tenants?limit=200&cursor=a+b%26c" => {
             (200, json!({"items": [tenant("umbrella")]}).to_string())
         }
+        "GET /api/v1/tenants/acme" => (200, tenant("acme").to_string()),
+        "DELETE /api/v1/tenants/acme" => (204, String::new()),
+        "DELETE /api/v1/tenants/active" => problem(ProblemKind::TenantActive),
         "POST /api/v1/tenants" => (201, tenant("acme").to_string()),
         _ => problem(ProblemKind::NotFound),
     }
@@ -132,4 +135,40 @@ fn suspends_and_resumes_a_tenant() {
         );
         assert_eq!(request.header("authorization"), Some("Bearer svc_pt_x"));
     }
+}
+
+#[test]
+fn deletes_a_tenant_with_yes_and_names_how_to_suspend_an_active_one() {
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let without_yes = client.run(&["tenants", "delete", "acme", "--output", "json"]);
+    assert_eq!((without_yes.code, &without_yes.error()["code"]), (Some(12), &json!("input_needed")));
+    assert_eq!(stub.requests().len(), 0);
+    let deleted = client.run(&["tenants", "delete", "acme", "--yes", "--output", "json"]).json();
+    assert_eq!(deleted, json!({ "tenant_id": "acme", "deleted": true }));
+    assert_valid_output("tenants delete", &deleted);
+    assert_eq!(stub.request_lines(), ["DELETE /api/v1/tenants/acme"]);
+    let active = client.run(&["tenants", "delete", "active", "--yes", "--output", "json"]).error();
+    assert_eq!(active["code"], "tenant_active");
+    assert!(active["remediation"].as_str().unwrap().contains("svc tenants suspend"), "{active}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn deletes_a_tenant_at_a_terminal_only_if_its_id_is_typed() {
+    use crate::terminal::run_at_terminal;
+
+    let stub = Stub::new(service);
+    let client = Client::for_url(&stub.url).with_variable("SVC_PLATFORM_TOKEN", "svc_pt_x");
+    let delete = |answer| run_at_terminal(&client, &["tenants", "delete", "acme"], answer);
+    for answer in ["y\n", "\n", "acme2\n", "\u{4}"] {
+        let result = delete(answer);
+        assert_eq!(result.code, Some(1), "{result:?}");
+        assert!(result.stderr.contains("nothing was changed"), "{result:?}");
+    }
+    assert!(stub.request_lines().iter().all(|line| line.starts_with("GET")));
+    let result = delete("acme\n");
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(result.stderr.contains("Delete tenant acme (\"acme\") for good"), "{result:?}");
+    assert_eq!(stub.request_lines().last().unwrap(), "DELETE /api/v1/tenants/acme");
 }

@@ -38,7 +38,12 @@ fn one(request: &StubRequest) -> (u16, String) {
             }
             (200, changed.to_string())
         }
-        ("PATCH", _) => problem(ProblemKind::LastAdmin),
+        ("GET", path) if path.starts_with("/api/v1/users?email=") => {
+            let found = if path.ends_with("=u1%40acme.example") { vec![user(1)] } else { vec![] };
+            (200, json!({ "items": found }).to_string())
+        }
+        ("DELETE", path) if path == format!("/api/v1/users/{ID}") => (204, String::new()),
+        ("PATCH" | "DELETE", _) => problem(ProblemKind::LastAdmin),
         _ => problem(ProblemKind::NotFound),
     }
 }
@@ -133,6 +138,23 @@ fn changes_status_and_role() {
     }
     let last = client.run(&["users", "disable", "01890a5d-ac96-774b-bcce-b302099a8099", "--yes"]);
     assert_eq!(last.code, Some(6), "{last:?}");
+}
+
+#[test]
+fn deletes_a_user_by_address_or_id() {
+    let stub = Stub::new(one);
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    let delete = |user: &str| client.run(&["users", "delete", user, "--yes", "--output", "json"]);
+    for user in ["u1@acme.example", ID] {
+        let deleted = delete(user).json();
+        assert_eq!(deleted, json!({ "user_id": ID, "deleted": true }));
+        assert_valid_output("users delete", &deleted);
+        let requests = stub.requests();
+        assert_eq!(requests.last().unwrap().line, format!("DELETE /api/v1/users/{ID}"));
+        assert_eq!(requests.last().unwrap().header("authorization"), Some("Bearer svc_st_x"));
+    }
+    assert_eq!(delete("gone@acme.example").code, Some(3));
+    assert_eq!(delete("01890a5d-ac96-774b-bcce-b302099a8099").error()["code"], "last_admin");
 }
 
 #[test]

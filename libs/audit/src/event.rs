@@ -32,9 +32,11 @@ pub enum EventName {
     UserCreated,
     /// A user was disabled or enabled.
     UserUpdated,
+    /// A user was deleted and the personal data erased.
+    UserDeleted,
     /// The role of a user was changed.
     PrivilegePermissionsChanged,
-    /// The platform administrator created, changed, suspended or resumed a tenant.
+    /// The platform administrator created, changed, suspended, resumed or deleted a tenant.
     AuthzAdmin,
 }
 

@@ -75,6 +75,9 @@ pub struct SubjectRecord {
     pub kept_session_id: Option<SessionId>,
     /// API keys that the user created under a lower credential version are revoked.
     pub api_key_version: i64,
+    /// Whether the user is deleted: the personal data of the sessions is erased.
+    #[serde(default)]
+    pub is_deleted: bool,
     /// Increases with every change of the record.
     pub version: i64,
 }
@@ -90,6 +93,9 @@ pub struct TenantRecord {
     pub session_version: i64,
     /// Ingestion limits.
     pub quota: Quota,
+    /// Whether the tenant is deleted: all of its sessions and API keys are erased.
+    #[serde(default)]
+    pub is_deleted: bool,
     /// Increases with every change of the record.
     pub version: i64,
 }

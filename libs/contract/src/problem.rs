@@ -116,6 +116,7 @@ problems! {
     UserInvited = "user_invited", 409, "The user has not accepted the invite", "Revoke the invite, or wait until the user accepts it.";
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";
     LastAdmin = "last_admin", 409, "The tenant would have no administrator", "Make another user an administrator first.";
+    TenantActive = "tenant_active", 409, "The tenant is active", "Suspend the tenant first. A suspended tenant can be resumed, a deleted one cannot.";
     TooManyApiKeys = "too_many_api_keys", 409, "The tenant has too many API keys", "Revoke an unused key, or wait until a key expires.";
     TooManyInvites = "too_many_invites", 409, "The tenant has too many pending invites", "Revoke pending invites, or wait until they are accepted or expire.";
     TooManyUsers = "too_many_users", 409, "The tenant has too many users", "Ask the platform administrator to invite the person or to raise `SVC_MAX_USERS`.";

@@ -16,8 +16,13 @@ create table identity.tenants (
     version bigint not null default 1,
     created_at timestamptz not null,
     updated_at timestamptz not null,
+    -- A deleted tenant keeps this row, so that its id is not used again. `erased_at` is the last time at which no row of the tenant
+    -- was left.
+    deleted_at timestamptz,
+    erased_at timestamptz,
     constraint tenants_tenant_id_check check (tenant_id ~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'),
-    constraint tenants_status_check check (status in ('active', 'suspended'))
+    constraint tenants_status_check check (status in ('active', 'suspended', 'deleted')),
+    constraint tenants_deleted_at_check check ((status = 'deleted') = (deleted_at is not null))
 );
 
 create table identity.users (
@@ -48,6 +53,17 @@ create table identity.users (
 );
 create index users_tenant_idx on identity.users (tenant_id, user_id);
 
+-- Deleted users, without personal data. The versions let session apply the deletion in any order with earlier changes.
+create table identity.deleted_users (
+    user_id uuid primary key,
+    tenant_id text not null constraint deleted_users_tenant_id_fkey references identity.tenants,
+    credential_version bigint not null,
+    version bigint not null,
+    deleted_at timestamptz not null,
+    -- The administrator who deleted the user.
+    deleted_by uuid not null
+);
+
 create table identity.invites (
     invite_id uuid primary key,
     tenant_id text not null constraint invites_tenant_id_fkey references identity.tenants,
@@ -56,8 +72,8 @@ create table identity.invites (
     -- The address as typed, and its normalized form.
     email text not null,
     email_key text not null,
-    -- The administrator who created the invite. Null for an API key and the platform administrator.
-    invited_by uuid constraint invites_invited_by_fkey references identity.users,
+    -- The administrator who created the invite. Null for an API key, the platform administrator, and a deleted user.
+    invited_by uuid constraint invites_invited_by_fkey references identity.users on delete set null,
     role text not null,
     -- A pending invite after `expires_at` is expired. The row changes to `expired` when a new invite replaces it.
     status text not null,
@@ -83,7 +99,7 @@ create table identity.resets (
     -- The id of the outbox message of the request, so that a message that is delivered twice creates one reset.
     reset_id uuid primary key,
     tenant_id text not null constraint resets_tenant_id_fkey references identity.tenants,
-    user_id uuid not null constraint resets_user_id_fkey references identity.users,
+    user_id uuid not null constraint resets_user_id_fkey references identity.users on delete cascade,
     -- A pending reset after `expires_at` is expired.
     status text not null,
     -- SHA-256 of the token. Each attempt to send creates a new token.
@@ -215,8 +231,17 @@ alter table identity.users force row level security;
 create policy users_tenant on identity.users to svc_identity
     using (tenant_id = current_setting('svc.tenant_id', true));
 create policy users_migrator on identity.users to svc_identity_migrator using (true);
--- Revoking an invite deletes its user. No other user can be deleted.
-create policy users_delete on identity.users as restrictive for delete to svc_identity using (status = 'invited');
+
+alter table identity.deleted_users enable row level security;
+alter table identity.deleted_users force row level security;
+create policy deleted_users_tenant on identity.deleted_users to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy deleted_users_migrator on identity.deleted_users to svc_identity_migrator using (true);
+-- Revoking an invite deletes its user. Any other user can be deleted only after it is recorded as deleted.
+create policy users_delete on identity.users as restrictive for delete to svc_identity using (
+    status = 'invited'
+    or exists (select from identity.deleted_users where deleted_users.user_id = users.user_id)
+);
 
 alter table identity.invites enable row level security;
 alter table identity.invites force row level security;
@@ -237,8 +262,9 @@ create policy outbox_tenant on identity.outbox to svc_identity
 create policy outbox_migrator on identity.outbox to svc_identity_migrator using (true);
 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
-grant delete on identity.users to svc_identity;
-grant insert, select (fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
+grant delete on identity.users, identity.invites to svc_identity;
+grant select, insert on identity.deleted_users to svc_identity;
+grant insert, delete, select (kind, fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
     identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
@@ -271,6 +297,7 @@ language sql stable security definer set search_path = '' as $$
     from identity.users
     join identity.tenants using (tenant_id)
     where users.tenant_id = in_tenant_id and (users.email_key = in_email_key or users.user_id = in_user_id)
+        and tenants.status <> 'deleted'
 $$;
 
 -- Accept an invite: the token determines the tenant.
@@ -323,7 +350,58 @@ $$;
 create function identity.list_tenants(in_after text, in_limit integer)
 returns setof identity.tenants
 language sql stable security definer set search_path = '' as $$
-    select * from identity.tenants where tenant_id > in_after order by tenant_id limit in_limit
+    select * from identity.tenants
+    where tenant_id > in_after and status <> 'deleted'
+    order by tenant_id
+    limit in_limit
+$$;
+
+-- The erasure of deleted tenants: takes one of them and deletes at most `in_limit` rows of each table. Returns 0 if no tenant is left.
+-- Transactions that began before the deletion can still write, so a tenant is visited again a minute later.
+create function identity.erase_tenants(in_now timestamptz, in_limit bigint)
+returns bigint
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    erased_tenant_id text;
+    erased bigint;
+begin
+    select tenants.tenant_id into erased_tenant_id
+    from identity.tenants
+    where tenants.status = 'deleted' and (
+        tenants.erased_at is null
+        or tenants.erased_at < tenants.deleted_at + interval '1 minute'
+            and in_now >= tenants.deleted_at + interval '1 minute'
+    )
+    limit 1
+    for no key update skip locked;
+    if erased_tenant_id is null then
+        return 0;
+    end if;
+    with mails as (
+        delete from identity.outbox where outbox_id = any(array(
+            select outbox.outbox_id from identity.outbox
+            where outbox.tenant_id = erased_tenant_id and outbox.kind like 'mail\_%'
+            limit in_limit
+        ))
+        returning 1
+    ), erased_invites as (
+        delete from identity.invites where invite_id = any(array(
+            select invites.invite_id from identity.invites where invites.tenant_id = erased_tenant_id limit in_limit
+        ))
+        returning 1
+    ), erased_users as (
+        delete from identity.users where user_id = any(array(
+            select users.user_id from identity.users where users.tenant_id = erased_tenant_id limit in_limit
+        ))
+        returning 1
+    )
+    select (select count(*) from mails) + (select count(*) from erased_invites) + (select count(*) from erased_users)
+    into erased;
+    if erased = 0 then
+        update identity.tenants set erased_at = in_now where tenant_id = erased_tenant_id;
+    end if;
+    return greatest(erased, 1);
+end
 $$;
 
 -- Whether a message waits for its tenant to be resumed: a suspended tenant rejects the token of an invite. Resets and notices do

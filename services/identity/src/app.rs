@@ -2,6 +2,7 @@
 
 mod account_status;
 mod api_keys;
+mod erasure;
 pub(crate) mod invites;
 pub(crate) mod login;
 mod login_attempt;

@@ -17,6 +17,7 @@ use axum::routing::{get, put};
 use axum::{Extension, Router};
 use contract::internal::API_KEY_NOTICES;
 use contract::{API_PREFIX, routes};
+use service::Clock;
 use service::http::{Api, not_found};
 
 pub(crate) use self::pages::Pages;
@@ -29,6 +30,7 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .on(&routes::LIST_TENANTS, tenants::list)
         .on(&routes::GET_TENANT, tenants::read)
         .on(&routes::UPDATE_TENANT, tenants::patch)
+        .on(&routes::DELETE_TENANT, tenants::delete)
         .on(&routes::INVITE_USER, invites::invite)
         .on(&routes::LIST_INVITES, invites::list)
         .on(&routes::REVOKE_INVITE, invites::revoke)
@@ -38,6 +40,7 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .on(&routes::LIST_USERS, users::list)
         .on(&routes::GET_USER, users::read)
         .on(&routes::UPDATE_USER, users::patch)
+        .on(&routes::DELETE_USER, users::delete)
         .on(&routes::LOG_IN, auth_password::login)
         .on(&routes::LOG_IN_ON_PAGE, auth_password::login_on_page)
         .on(&routes::CHANGE_PASSWORD, auth_password::change)
@@ -69,6 +72,12 @@ pub(crate) fn internal(app: App) -> Router {
 impl FromRef<App> for Arc<dyn CredentialVerifier> {
     fn from_ref(app: &App) -> Self {
         Arc::new(app.sessions.clone())
+    }
+}
+
+impl FromRef<App> for Arc<dyn Clock> {
+    fn from_ref(app: &App) -> Self {
+        Arc::clone(&app.clock)
     }
 }
 

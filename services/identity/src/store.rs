@@ -1,5 +1,6 @@
 //! SQL, one file per aggregate.
 
+pub(crate) mod erasure;
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
 pub(crate) mod recipient;

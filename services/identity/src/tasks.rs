@@ -94,7 +94,7 @@ fn transient(error: impl std::error::Error + 'static) -> DeliveryError {
     DeliveryError::Transient(chain(&error))
 }
 
-/// Deletes expired login attempts, counters of mails and invites until the tasks are stopped.
+/// Deletes expired login attempts, counters of mails and invites, and the rows of deleted tenants, until the tasks are stopped.
 pub(crate) async fn purge(app: App, tasks: Tasks) {
     loop {
         if let Err(error) = purge_once(&app).await {
@@ -111,5 +111,6 @@ async fn purge_once(app: &App) -> Result<(), database::Error> {
     let now = app.clock.now();
     while login_attempt::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
     while recipient::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
-    app.purge_invites(PURGE_BATCH).await
+    app.purge_invites(PURGE_BATCH).await?;
+    app.erase_tenants(None).await
 }

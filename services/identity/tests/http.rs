@@ -14,6 +14,8 @@ mod audit;
 mod breach_set;
 #[path = "http/docs.rs"]
 mod docs;
+#[path = "http/erasure.rs"]
+mod erasure;
 #[path = "http/invites.rs"]
 mod invites;
 #[path = "http/limits.rs"]

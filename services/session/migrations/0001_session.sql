@@ -12,6 +12,10 @@ create table session.tenants (
     session_version bigint not null,
     events_per_second integer,
     bytes_per_second integer,
+    -- A deleted tenant keeps this row, so that a late record of an earlier version changes nothing. `erased_at` is the time at which
+    -- no session and no API key of the tenant was left.
+    is_deleted boolean not null default false,
+    erased_at timestamptz,
     version bigint not null,
     constraint tenants_status_check check (status in ('active', 'suspended'))
 );
@@ -24,6 +28,8 @@ create table session.subjects (
     credential_version bigint not null,
     -- The session that stays active although its credential version is older.
     kept_session_id uuid,
+    -- A deleted user keeps this row, so that a late record of an earlier version changes nothing.
+    is_deleted boolean not null default false,
     version bigint not null,
     constraint subjects_role_check check (role in ('member', 'admin')),
     constraint subjects_status_check check (status in ('invited', 'active', 'disabled'))
@@ -420,6 +426,49 @@ language sql volatile security definer set search_path = '' as $$
         returning 1
     )
     select greatest((select count(*) from purged_codes), (select count(*) from purged_grants))
+$$;
+
+-- Erasure of deleted tenants: takes one of them and deletes at most `in_limit` rows of each table. Returns 0 if no tenant is left.
+create function session.erase_tenants(in_now timestamptz, in_limit integer)
+returns bigint
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    erased_tenant_id text;
+    erased bigint;
+begin
+    select tenants.tenant_id into erased_tenant_id
+    from session.tenants
+    where tenants.is_deleted and tenants.erased_at is null
+    limit 1
+    for no key update skip locked;
+    if erased_tenant_id is null then
+        return 0;
+    end if;
+    with erased_sessions as (
+        delete from session.sessions where session_id = any(array(
+            select sessions.session_id from session.sessions where sessions.tenant_id = erased_tenant_id limit in_limit
+        ))
+        returning 1
+    ), erased_keys as (
+        delete from session.api_keys where key_id = any(array(
+            select api_keys.key_id from session.api_keys where api_keys.tenant_id = erased_tenant_id limit in_limit
+        ))
+        returning 1
+    ), erased_grants as (
+        delete from session.device_grants where grant_id = any(array(
+            select grants.grant_id from session.device_grants as grants
+            where grants.tenant_id = erased_tenant_id
+            limit in_limit
+        ))
+        returning 1
+    )
+    select (select count(*) from erased_sessions) + (select count(*) from erased_keys) + (select count(*) from erased_grants)
+    into erased;
+    if erased = 0 then
+        update session.tenants set erased_at = in_now where tenant_id = erased_tenant_id;
+    end if;
+    return greatest(erased, 1);
+end
 $$;
 
 -- Expiry sweep: writes an audit event (libs/audit) for each session that expired since the last sweep, at most as many as

@@ -100,10 +100,23 @@ impl Tenants {
         let tenant_id = admin.user.tenant_id.as_str();
         match (object, kind) {
             (Object::Missing, Kind::Tenant) => UNKNOWN.to_owned(),
+            (Object::Missing, Kind::DeletedTenant) => format!("t-{}", UserId::generate()),
             (Object::Missing, Kind::UserCode) => "BBBB-BBBB".to_owned(),
             (Object::Missing, _) => UserId::generate().to_string(),
             (_, Kind::Tenant) => tenant_id.to_owned(),
+            (_, Kind::DeletedTenant) => {
+                let (platform, tenant_id) = (system.platform_admin(), format!("t-{}", UserId::generate()));
+                let create = json!({ "tenant_id": tenant_id, "display_name": "to be deleted" });
+                platform.post("/tenants", &create).await.expect::<Value>(201);
+                let suspend = json!({ "status": "suspended" });
+                platform.patch(&format!("/tenants/{tenant_id}"), &suspend).await.expect::<Value>(200);
+                tenant_id
+            }
             (_, Kind::User | Kind::UserInHeader) => user_id.to_string(),
+            (_, Kind::DeletedUser) => {
+                let path = format!("/users?email={}", invited(admin).await);
+                text(&admin.client.get(&path).await.expect::<Value>(200)["items"][0]["user_id"])
+            }
             (_, Kind::Session) => session_of(system, tenant_id, &email).await,
             (_, Kind::Invite) => invite(admin, Role::Member).await,
             (_, Kind::UserCode) => {
@@ -124,9 +137,18 @@ impl Tenants {
 
 /// Creates an invite and returns its id.
 async fn invite(admin: &TestUser, role: Role) -> String {
+    text(&new_invite(admin, role).await["invite_id"])
+}
+
+/// Creates an invited user and returns the address.
+async fn invited(admin: &TestUser) -> String {
+    text(&new_invite(admin, Role::Member).await["email"])
+}
+
+async fn new_invite(admin: &TestUser, role: Role) -> Value {
     let email = format!("{}@{}.example", UserId::generate(), admin.user.tenant_id);
     let body = json!({ "email": email, "role": role, "delivery": "response" });
-    text(&admin.client.post("/users/invite", &body).await.expect::<Value>(201)["invite_id"])
+    admin.client.post("/users/invite", &body).await.expect(201)
 }
 
 /// Creates a session and returns its public id.

@@ -65,10 +65,9 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "send_events" => with(json!([event])),
         "whoami" | "list_sessions" | "revoke_session" | "list_users" | "get_user" | "list_invites"
         | "list_consumers" | "list_audit" | "delete_consumer" | "list_dead_letters" | "revoke_invite"
-        | "list_api_keys" | "revoke_api_key" | "list_tenants" | "get_tenant" | "get_openapi"
-        | "read_docs" | "get_event_schema" | "get_health" | "get_version" | "read_problem" | "open_page" => {
-            plain()
-        }
+        | "delete_user" | "delete_tenant" | "list_api_keys" | "revoke_api_key" | "list_tenants"
+        | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health" | "get_version"
+        | "read_problem" | "open_page" => plain(),
         _ => return None,
     })
 }
@@ -77,7 +76,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
 pub(super) fn sensitive_of(route: &Route) -> Option<Case> {
     let admin = json!({ "email": "{new}@acme.example", "role": "admin" });
     Some(match route.operation_id().as_str() {
-        "create_api_key" => of(route)?,
+        "create_api_key" | "delete_user" => of(route)?,
         "invite_user" => with(admin),
         // The invite of an administrator.
         "resend_invite" => with(json!({})),

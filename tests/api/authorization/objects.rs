@@ -8,7 +8,11 @@ use super::callers::Caller;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Tenant,
+    /// A suspended tenant that the request deletes.
+    DeletedTenant,
     User,
+    /// A user that the request deletes.
+    DeletedUser,
     UserInHeader,
     Session,
     Invite,
@@ -26,6 +30,11 @@ impl Kind {
         }
         if matches!(route.path, "/auth/device/inspect" | "/auth/device/decide") {
             return Some(Self::UserCode);
+        }
+        match route.operation_id().as_str() {
+            "delete_user" => return Some(Self::DeletedUser),
+            "delete_tenant" => return Some(Self::DeletedTenant),
+            _ => {}
         }
         match route.path_parameters().next()?.0 {
             "tenant_id" => Some(Self::Tenant),

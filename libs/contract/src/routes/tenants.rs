@@ -36,6 +36,16 @@ routes! {
         .json::<PatchUser>()
         .responses(&[RouteResponse::json::<User>(200, "The updated user.")])
         .problems(&[ProblemKind::ReauthenticationRequired, ProblemKind::UserInvited, ProblemKind::LastAdmin]);
+
+    /// Delete a user and erase the personal data
+    ///
+    /// Revokes the sessions of the user and the API keys that the user created, and deletes the e-mail address, the password, the
+    /// invites of the address and the mails that wait. Only the id remains, for audit events; it is not used again. The address
+    /// can be invited again. A repeated request succeeds. An invited user can be deleted too. Audit events expire with their stream.
+    DELETE_USER = Route::delete("/users/{user_id}")
+        .access(&[Access::RecentAdmin])
+        .responses(&[RouteResponse::empty(204, "The user is deleted.")])
+        .problems(&[ProblemKind::LastAdmin]);
 }
 
 routes! {
@@ -147,4 +157,14 @@ routes! {
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()
         .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")]);
+
+    /// Delete a suspended tenant and erase its personal data
+    ///
+    /// Deletes the users, invites, sessions and API keys of the tenant. Cannot be undone. The id is not used again: creating a tenant
+    /// with it is `tenant_exists`. A repeated request succeeds. The rows of a large tenant are deleted within minutes after the
+    /// response. Stored events expire with their stream.
+    DELETE_TENANT = Route::delete("/tenants/{tenant_id}")
+        .access(&[Access::PlatformAdmin])
+        .responses(&[RouteResponse::empty(204, "The tenant is deleted.")])
+        .problems(&[ProblemKind::TenantActive]);
 }

@@ -57,3 +57,13 @@ pub(super) async fn patch(
 ) -> Result<Json<Tenant>, Problem> {
     Ok(Json(app.patch_tenant(&TenantScope::of_platform_admin(tenant_id), &request).await?))
 }
+
+/// `DELETE /tenants/{tenant_id}`: the platform administrator.
+pub(super) async fn delete(
+    _: PlatformAdmin,
+    State(app): State<App>,
+    Id(tenant_id): Id<TenantId>,
+) -> Result<StatusCode, Problem> {
+    app.delete_tenant(&TenantScope::of_platform_admin(tenant_id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,10 +1,11 @@
 //! `/users`, without invites.
 
-use authn::Caller;
+use authn::{Caller, RecentAdmin};
 use axum::Json;
 use axum::extract::State;
 use contract::identity::{PatchUser, User, UserFilter};
 use contract::{Page, ProblemKind, Scope};
+use http::StatusCode;
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
@@ -51,4 +52,14 @@ pub(super) async fn patch(
         may_change_role?;
     }
     Ok(Json(app.patch_user(&scope, actor, user_id, &request).await?))
+}
+
+/// `DELETE /users/{user_id}`: an administrator with a recent login.
+pub(super) async fn delete(
+    RecentAdmin(admin): RecentAdmin,
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+) -> Result<StatusCode, Problem> {
+    app.delete_user(&admin, user_id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -78,7 +78,7 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Tenant>, Error> {
         select
             tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
         from identity.tenants
-        where tenant_id = $1"#,
+        where tenant_id = $1 and status <> 'deleted'"#,
         tenant_id.as_str()
     )
     .fetch_optional(tx.connection())
@@ -95,7 +95,7 @@ pub(crate) async fn find_for_update(tx: &mut TenantTx) -> Result<Option<Tenant>,
         select
             tenant_id as "tenant_id: TenantId", display_name, status, events_per_second, bytes_per_second, created_at
         from identity.tenants
-        where tenant_id = $1
+        where tenant_id = $1 and status <> 'deleted'
         for update"#,
         tenant_id.as_str()
     )
@@ -143,14 +143,16 @@ pub(crate) async fn update(tx: &mut TenantTx, tenant: &Tenant, revokes_sessions:
     Ok(())
 }
 
-/// Finds the account status of the tenant, for the session service.
+/// Finds the account status of the tenant or of a deleted one, for the session service.
 pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord>, Error> {
     let tenant_id = tx.tenant_id().clone();
     let row = sqlx::query!(
-        "-- tenant.find_record
-        select status, session_version, events_per_second, bytes_per_second, version
+        r#"-- tenant.find_record
+        select
+            case when status = 'deleted' then 'suspended' else status end as "status!",
+            status = 'deleted' as "is_deleted!", session_version, events_per_second, bytes_per_second, version
         from identity.tenants
-        where tenant_id = $1",
+        where tenant_id = $1"#,
         tenant_id.as_str()
     )
     .fetch_optional(tx.connection())
@@ -161,6 +163,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx) -> Result<Option<TenantRecord
         status: status(&row.status)?,
         session_version: row.session_version,
         quota: quota(row.events_per_second, row.bytes_per_second)?,
+        is_deleted: row.is_deleted,
         version: row.version,
     }))
 }
@@ -170,7 +173,7 @@ pub(crate) async fn exists(tx: &mut TenantTx) -> Result<bool, Error> {
     let tenant_id = tx.tenant_id().clone();
     let exists = sqlx::query_scalar!(
         r#"-- tenant.exists
-        select exists (select from identity.tenants where tenant_id = $1) as "exists!""#,
+        select exists (select from identity.tenants where tenant_id = $1 and status <> 'deleted') as "exists!""#,
         tenant_id.as_str()
     )
     .fetch_one(tx.connection())

@@ -77,6 +77,7 @@ impl AccountRow {
                 credential_version: self.credential_version,
                 kept_session_id: self.kept_session_id,
                 api_key_version: self.api_key_version,
+                is_deleted: false,
                 version: self.user_version,
             },
             tenant: TenantRecord {
@@ -84,6 +85,7 @@ impl AccountRow {
                 status: tenant::status(&self.tenant_status)?,
                 session_version: self.session_version,
                 quota: tenant::quota(self.events_per_second, self.bytes_per_second)?,
+                is_deleted: false,
                 version: self.tenant_version,
             },
             email: EmailKey::from_stored(self.email_key),
@@ -446,14 +448,19 @@ pub(crate) async fn mark_status(
     Ok(())
 }
 
-/// Finds the account status of a user, for the session service.
+/// Finds the account status of a user or of a deleted one, for the session service.
 pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Option<SubjectRecord>, Error> {
     let row = sqlx::query!(
         r#"-- user.find_record
         select
-            tenant_id as "tenant_id: TenantId", role, status, credential_version,
-            kept_session_id as "kept_session_id: SessionId", api_key_version, version
+            tenant_id as "tenant_id!: TenantId", role as "role!", status as "status!",
+            credential_version as "credential_version!", kept_session_id as "kept_session_id: SessionId",
+            api_key_version as "api_key_version!", false as "is_deleted!", version as "version!"
         from identity.users
+        where user_id = $1
+        union all
+        select tenant_id, 'member', 'disabled', credential_version, null, credential_version, true, version
+        from identity.deleted_users
         where user_id = $1"#,
         user_id.0
     )
@@ -468,6 +475,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         credential_version: row.credential_version,
         kept_session_id: row.kept_session_id,
         api_key_version: row.api_key_version,
+        is_deleted: row.is_deleted,
         version: row.version,
     }))
 }

@@ -80,6 +80,7 @@ async fn only_the_documented_functions_access_several_tenants() {
     assert_eq!(
         functions,
         [
+            "identity.erase_tenants",
             "identity.find_account",
             "identity.find_invite",
             "identity.find_reset",
@@ -93,6 +94,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "identity.purge_invites",
             "session.audit_expired_sessions",
             "session.count_active_sessions",
+            "session.erase_tenants",
             "session.find_credentials",
             "session.find_session_by_digest",
             "session.outbox_claim",

@@ -8,7 +8,7 @@ use database::TenantTx;
 use tenancy::TenantScope;
 
 use super::App;
-use crate::store::account_status;
+use crate::store::{account_status, device_grant, session};
 
 impl App {
     /// Applies the status of a user, if it is newer than the stored one.
@@ -37,6 +37,10 @@ impl App {
         if account_status::apply_subject(tx, record).await? {
             self.invalidate(tx, Invalidation::User(record.user_id));
             self.revoke_api_keys_of(tx, record).await?;
+            if record.is_deleted {
+                device_grant::deny_approved(tx, record.user_id).await?;
+                session::erase_of_user(tx, record.user_id).await?;
+            }
         }
         Ok(())
     }

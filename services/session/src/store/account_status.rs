@@ -1,8 +1,9 @@
 //! The projection of account status. An older version never overwrites a newer one.
 
+use chrono::{DateTime, Utc};
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
-use database::{Error, TenantTx};
+use database::{Database, Error, TenantTx};
 use sqlx::types::Text;
 use tenancy::{SessionId, UserId};
 
@@ -13,14 +14,15 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
     let result = sqlx::query!(
         "-- account_status.apply_tenant
         insert into session.tenants as stored
-            (tenant_id, status, session_version, events_per_second, bytes_per_second, version)
-        values ($1, $2, $3, $4, $5, $6)
+            (tenant_id, status, session_version, events_per_second, bytes_per_second, version, is_deleted)
+        values ($1, $2, $3, $4, $5, $6, $7)
         on conflict (tenant_id) do update set
             status = excluded.status,
             session_version = excluded.session_version,
             events_per_second = excluded.events_per_second,
             bytes_per_second = excluded.bytes_per_second,
-            version = excluded.version
+            version = excluded.version,
+            is_deleted = excluded.is_deleted
         where excluded.version > stored.version",
         record.tenant_id.as_str(),
         record.status.as_str(),
@@ -28,10 +30,22 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
         record.quota.events_per_second.map(u32::cast_signed),
         record.quota.bytes_per_second.map(u32::cast_signed),
         record.version,
+        record.is_deleted,
     )
     .execute(tx.connection())
     .await?;
     Ok(result.rows_affected() > 0)
+}
+
+/// Deletes sessions, API keys and device grants of one deleted tenant, at most `limit` of each. Returns 0 if none is left.
+pub(crate) async fn erase_tenants(database: &Database, now: DateTime<Utc>, limit: i32) -> Result<i64, Error> {
+    let erased = sqlx::query_scalar!(
+        r#"-- account_status.erase_tenants
+        select session.erase_tenants($1, $2) as "erased!""#,
+        now,
+        limit
+    );
+    Ok(erased.fetch_one(database.pool()).await?)
 }
 
 /// Saves the status of a user, unless the stored version is equal or newer. Returns whether the row changed.
@@ -39,14 +53,15 @@ pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> 
     let result = sqlx::query!(
         "-- account_status.apply_subject
         insert into session.subjects as stored
-            (user_id, tenant_id, role, status, credential_version, kept_session_id, version)
-        values ($1, $2, $3, $4, $5, $6, $7)
+            (user_id, tenant_id, role, status, credential_version, kept_session_id, version, is_deleted)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
         on conflict (user_id) do update set
             role = excluded.role,
             status = excluded.status,
             credential_version = excluded.credential_version,
             kept_session_id = excluded.kept_session_id,
-            version = excluded.version
+            version = excluded.version,
+            is_deleted = excluded.is_deleted
         where excluded.version > stored.version",
         record.user_id.0,
         record.tenant_id.as_str(),
@@ -55,13 +70,14 @@ pub(crate) async fn apply_subject(tx: &mut TenantTx, record: &SubjectRecord) -> 
         record.credential_version,
         record.kept_session_id.map(|id| id.0),
         record.version,
+        record.is_deleted,
     )
     .execute(tx.connection())
     .await?;
     Ok(result.rows_affected() > 0)
 }
 
-/// Returns the status of a user. Locks the user's row, so that concurrent changes of one user's sessions are serialized.
+/// Returns the status of a user; `None` if the user is deleted. Locks the user's row, so that concurrent changes of one user's sessions are serialized.
 pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     user_id: UserId,
@@ -77,7 +93,7 @@ pub(crate) async fn find_for_update(
             subjects.kept_session_id as "kept_session_id: SessionId"
         from session.subjects
         join session.tenants using (tenant_id)
-        where subjects.user_id = $1
+        where subjects.user_id = $1 and not subjects.is_deleted
         for update of subjects"#,
         user_id.0
     )
@@ -108,11 +124,11 @@ pub(crate) async fn lock_tenant(tx: &mut TenantTx) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether the tenant has a record of this user.
+/// Returns whether the tenant has a record of this user, who is not deleted.
 pub(crate) async fn has_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
     let exists = sqlx::query_scalar!(
         r#"-- account_status.has_subject
-        select exists (select from session.subjects where user_id = $1) as "exists!""#,
+        select exists (select from session.subjects where user_id = $1 and not is_deleted) as "exists!""#,
         user_id.0
     )
     .fetch_one(tx.connection())

@@ -153,6 +153,21 @@ pub(crate) async fn mark_all_revoked(
     Ok(revoked.rows_affected())
 }
 
+/// Revokes all sessions of a user and erases the personal data. The purge deletes them a day later.
+pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- session.erase_of_user
+        update session.sessions
+        set revoked_at = coalesce(revoked_at, $2), ip = null, user_agent = null, client_name = null
+        where user_id = $1",
+        user_id.0,
+        tx.now()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
 /// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their
 /// tokens.
 pub(crate) async fn mark_surplus_revoked(

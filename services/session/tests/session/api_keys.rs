@@ -2,16 +2,16 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Tenant;
-use contract::internal::{Credential, SubjectRecord};
+use contract::internal::{Credential, SubjectRecord, TenantRecord};
 use contract::session::ApiKey;
 use contract::session::{SubjectType, Whoami};
-use contract::{Page, Role, Scope};
+use contract::{Page, Role, Scope, TenantStatus};
 use hashing::{RawToken, TokenKind};
 use http::StatusCode;
 use reqwest::Method;
 use serde_json::json;
 use service::Clock as _;
-use testkit::{Client, TestResponse};
+use testkit::{Client, TestResponse, wait_until};
 use testsystem::TestSystem;
 
 use crate::context::{Context, subject, tenant};
@@ -275,4 +275,34 @@ async fn purges_keys_that_expired_a_day_ago() {
     })
     .await;
     assert!(fixture.context.is_active(&long).await && !fixture.context.is_active(&short).await);
+}
+
+#[tokio::test]
+async fn the_sessions_and_keys_of_a_deleted_tenant_are_rejected_at_once_and_deleted_by_the_purge() {
+    let fixture = Fixture::start().await;
+    let context = &fixture.context;
+    let (_, key) = fixture.key(30).await;
+    let session = fixture.admin().await;
+    let deleted = TenantRecord {
+        status: TenantStatus::Suspended,
+        session_version: 2,
+        is_deleted: true,
+        version: 2,
+        ..tenant()
+    };
+    context.apply_tenant(&deleted).await;
+    for token in [&key, &session] {
+        assert!(!context.is_active(token).await);
+    }
+    let other = TenantRecord { tenant_id: "other".parse().unwrap(), ..tenant() };
+    let user = SubjectRecord { tenant_id: other.tenant_id.clone(), ..subject() };
+    let session = context.issue(&user, &other).await.unwrap();
+    assert!(context.is_active(&session).await);
+    let _replica = context.start_replica();
+    wait_until("the rows are deleted", async || {
+        let rows = (context.count_rows("sessions").await, context.count_rows("api_keys").await);
+        (rows == (1, 0)).then_some(())
+    })
+    .await;
+    assert!(context.issue(&fixture.admin, &tenant()).await.is_none(), "an earlier record changes nothing");
 }

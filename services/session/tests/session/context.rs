@@ -192,6 +192,7 @@ pub(crate) fn tenant() -> TenantRecord {
         status: TenantStatus::Active,
         session_version: 1,
         quota: Quota::default(),
+        is_deleted: false,
         version: 1,
     }
 }
@@ -206,6 +207,7 @@ pub(crate) fn subject() -> SubjectRecord {
         credential_version: 1,
         kept_session_id: None,
         api_key_version: 1,
+        is_deleted: false,
         version: 1,
     }
 }

@@ -69,6 +69,28 @@ async fn issues_no_session_for_a_disabled_user_or_a_suspended_tenant() {
 }
 
 #[tokio::test]
+async fn a_deleted_user_gets_no_session_from_an_earlier_record() {
+    let context = Context::start().await;
+    let (before, tenant) = (subject(), tenant());
+    let token = context.issue(&before, &tenant).await.unwrap();
+    let deleted = SubjectRecord {
+        status: UserStatus::Disabled,
+        credential_version: 2,
+        api_key_version: 2,
+        is_deleted: true,
+        version: 2,
+        ..before.clone()
+    };
+    context.apply_subject(&deleted).await;
+    assert!(!context.is_active(&token).await);
+    assert!(context.issue(&before, &tenant).await.is_none());
+    // The first record of a user can be the deletion.
+    let (unknown, user_id) = (subject(), tenancy::UserId::generate());
+    context.apply_subject(&SubjectRecord { user_id, ..deleted }).await;
+    assert!(context.issue(&SubjectRecord { user_id, ..unknown }, &tenant).await.is_none());
+}
+
+#[tokio::test]
 async fn demoted_administrator_is_a_member_at_the_next_introspection() {
     let context = Context::start().await;
     let admin = SubjectRecord { role: Role::Admin, ..subject() };

@@ -1,0 +1,85 @@
+//! Erasure: a deleted user or tenant leaves the id only.
+
+use std::time::Duration;
+
+use audit::{AuditEvent, EventName};
+use authn::Caller;
+use contract::{ProblemKind, TenantStatus};
+use database::Error;
+use service::{Problem, chain};
+use tenancy::{Actor, TenantScope, UserId};
+use tokio::time::Instant;
+
+use super::App;
+use crate::domain::account::AccountRef;
+use crate::domain::email::EmailKey;
+use crate::message::Message;
+use crate::store::{erasure, tenant, user};
+
+/// Rows of each table that one transaction deletes. Small, so that no statement takes long.
+const BATCH: i64 = 500;
+/// The time after which a response no longer waits for the erasure of a large tenant. The purge continues it.
+const ERASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl App {
+    /// Deletes a user of the administrator's tenant and erases the personal data. A repeated call succeeds. The tenant always keeps
+    /// an active administrator.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn delete_user(&self, admin: &Caller, user_id: UserId) -> Result<(), Problem> {
+        let deleted_by = admin.user_id().ok_or(ProblemKind::Forbidden)?;
+        let mut tx = self.begin(&admin.scope(), admin.into()).await?;
+        // Administrators, invites, then the user: the order of every transaction.
+        let admins = user::lock_active_admins(&mut tx).await?;
+        let Some(found) = user::find(&mut tx, user_id).await? else {
+            let is_deleted = erasure::is_deleted(&mut tx, user_id).await?;
+            return if is_deleted { Ok(()) } else { Err(ProblemKind::NotFound.into()) };
+        };
+        if matches!(&*admins, [last] if last.user_id == user_id) {
+            return Err(ProblemKind::LastAdmin.into());
+        }
+        let email = EmailKey::of_login(&found.email);
+        erasure::delete_invites_and_mails(&mut tx, user_id, &email).await?;
+        erasure::delete_user(&mut tx, user_id, deleted_by).await?;
+        let tenant_id = admin.tenant_id();
+        let accounts = [AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id)];
+        let accounts = accounts.map(|account| self.limiter_keys.account(&account));
+        erasure::delete_login_attempts(&mut tx, &accounts).await?;
+        tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::of(EventName::UserDeleted) });
+        tx.send(&Message::PushUserStatus { user_id });
+        tx.commit().await?;
+        tracing::info!(%tenant_id, %user_id, "user deleted");
+        Ok(())
+    }
+
+    /// Deletes a suspended tenant and erases the data of its users. A repeated call succeeds.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn delete_tenant(&self, scope: &TenantScope) -> Result<(), Problem> {
+        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
+        let Some(found) = tenant::find_for_update(&mut tx).await? else {
+            let is_deleted = erasure::is_tenant_deleted(&mut tx).await?;
+            return if is_deleted { Ok(()) } else { Err(ProblemKind::NotFound.into()) };
+        };
+        if found.status == TenantStatus::Active {
+            return Err(ProblemKind::TenantActive.into());
+        }
+        erasure::mark_tenant_deleted(&mut tx).await?;
+        tx.audit(AuditEvent { about: Some("tenant_deleted"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        tx.send(&Message::PushTenantStatus);
+        tx.commit().await?;
+        let tenant_id = scope.tenant_id();
+        tracing::info!(%tenant_id, "tenant deleted");
+        if let Err(error) = self.erase_tenants(Some(Instant::now() + ERASE_TIMEOUT)).await {
+            let error = chain(&error);
+            tracing::warn!(error, %tenant_id, "failed to erase deleted tenant; the purge repeats it");
+        }
+        Ok(())
+    }
+
+    /// Erases the rows of deleted tenants until the deadline.
+    pub(crate) async fn erase_tenants(&self, deadline: Option<Instant>) -> Result<(), Error> {
+        while deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && erasure::erase_tenants(&self.database, self.clock.now(), BATCH).await? > 0
+        {}
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Erasure of personal data. The id of a deleted user or tenant remains, with the versions of the account status.
+
+use chrono::{DateTime, Utc};
+use database::{Database, Error, TenantTx};
+use tenancy::UserId;
+
+use crate::domain::account::AccountKey;
+use crate::domain::email::EmailKey;
+
+/// Records a user as deleted and deletes the row. Revokes the sessions of the user, and the API keys that the user created.
+pub(crate) async fn delete_user(tx: &mut TenantTx, user_id: UserId, deleted_by: UserId) -> Result<(), Error> {
+    let now = tx.now();
+    sqlx::query!(
+        "-- erasure.insert_deleted_user
+        insert into identity.deleted_users
+            (user_id, tenant_id, credential_version, version, deleted_at, deleted_by)
+        select user_id, tenant_id, credential_version + 1, version + 1, $2, $3
+        from identity.users
+        where user_id = $1",
+        user_id.0,
+        now,
+        deleted_by.0
+    )
+    .execute(tx.connection())
+    .await?;
+    sqlx::query!(
+        "-- erasure.delete_user
+        delete from identity.users where user_id = $1",
+        user_id.0
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Returns whether the user was deleted.
+pub(crate) async fn is_deleted(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
+    let is_deleted = sqlx::query_scalar!(
+        r#"-- erasure.is_deleted
+        select exists (select from identity.deleted_users where user_id = $1) as "is_deleted!""#,
+        user_id.0
+    );
+    Ok(is_deleted.fetch_one(tx.connection()).await?)
+}
+
+/// Deletes the invites of a user or an address, and the undelivered mails to or about the user: the error of a mail server can
+/// contain the address.
+pub(crate) async fn delete_invites_and_mails(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    email: &EmailKey,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "-- erasure.delete_invites_and_mails
+        with deleted as (
+            delete from identity.invites where user_id = $1 or email_key = $3 returning invite_id
+        )
+        delete from identity.outbox
+        where kind like 'mail\\_%' and (
+            payload ->> 'email_key' = $3
+            or $2 in (
+                payload ->> 'user_id', payload ->> 'recipient', payload #>> '{notice,user_id}'
+            )
+            or payload ->> 'invite_id' in (select invite_id::text from deleted)
+        )",
+        user_id.0,
+        user_id.to_string(),
+        email.as_str()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes the counted logins of accounts, with the source addresses.
+pub(crate) async fn delete_login_attempts(tx: &mut TenantTx, accounts: &[AccountKey]) -> Result<(), Error> {
+    let keys = accounts.iter().flat_map(|account| [Some(account.current), account.previous]);
+    let keys: Vec<Vec<u8>> = keys.flatten().map(Vec::from).collect();
+    sqlx::query!(
+        "-- erasure.delete_login_attempts
+        with attempts as (
+            delete from identity.login_attempts where account_key = any($1)
+        )
+        delete from identity.login_failures where account_key = any($1)",
+        &keys
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Marks the tenant of the transaction as deleted and erases its name. Revokes all sessions.
+pub(crate) async fn mark_tenant_deleted(tx: &mut TenantTx) -> Result<(), Error> {
+    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
+    sqlx::query!(
+        "-- erasure.mark_tenant_deleted
+        update identity.tenants
+        set status = 'deleted', display_name = '', session_version = session_version + 1, version = version + 1,
+            updated_at = $2, deleted_at = $2
+        where tenant_id = $1",
+        tenant_id.as_str(),
+        now
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Returns whether the tenant of the transaction was deleted.
+pub(crate) async fn is_tenant_deleted(tx: &mut TenantTx) -> Result<bool, Error> {
+    let tenant_id = tx.tenant_id().clone();
+    let is_deleted = sqlx::query_scalar!(
+        r#"-- erasure.is_tenant_deleted
+        select exists (
+            select from identity.tenants where tenant_id = $1 and status = 'deleted'
+        ) as "is_deleted!""#,
+        tenant_id.as_str()
+    );
+    Ok(is_deleted.fetch_one(tx.connection()).await?)
+}
+
+/// Deletes users, invites and mails of one deleted tenant, at most `limit` of each. Returns 0 if none is left.
+pub(crate) async fn erase_tenants(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
+    let erased = sqlx::query_scalar!(
+        r#"-- erasure.erase_tenants
+        select identity.erase_tenants($1, $2) as "erased!""#,
+        now,
+        limit
+    );
+    Ok(erased.fetch_one(database.pool()).await?)
+}
