@@ -16,6 +16,7 @@ mod system {
     mod outages;
     mod producers;
     mod quotas;
+    mod restore;
     mod revocation;
     mod routes;
     mod send_events;

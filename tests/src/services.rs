@@ -209,6 +209,11 @@ impl<B: Broker> Services<B> {
         Service { process, address: listeners.public, admin: listeners.admin }
     }
 
+    /// The URL of the database for the superuser.
+    pub fn superuser_url(&self) -> String {
+        self.database.superuser_url()
+    }
+
     /// The address of a service's admin port.
     pub fn admin(&self, service: Upstream) -> SocketAddr {
         self.listeners(service).admin

@@ -428,6 +428,13 @@ language sql volatile security definer set search_path = '' as $$
     select greatest((select count(*) from purged_codes), (select count(*) from purged_grants))
 $$;
 
+-- `svc-session invalidate-before`: revokes the credentials of all tenants, one tenant at a time.
+create function session.list_tenants()
+returns setof text
+language sql stable security definer set search_path = '' as $$
+    select tenant_id from session.tenants order by tenant_id
+$$;
+
 -- Erasure of deleted tenants: takes one of them and deletes at most `in_limit` rows of each table. Returns 0 if no tenant is left.
 create function session.erase_tenants(in_now timestamptz, in_limit integer)
 returns bigint

@@ -2,6 +2,7 @@
 //! account status, and determines the owner and the current permissions of a credential.
 
 mod app;
+mod command;
 mod config;
 /// States and rules, independent of HTTP, SQL and NATS.
 mod domain {

@@ -8,7 +8,7 @@ use audit::{AuditLog, AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
 use database::Database;
-use database::migrations::{self, MIGRATOR_DATABASE_URL, Migrations};
+use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, SystemEntropy};
 use ratelimit::Limiter;
@@ -22,6 +22,7 @@ use service::{Clock, Tasks};
 
 use crate::app::App;
 use crate::app::introspection::CredentialLookup;
+use crate::command::Command;
 use crate::config::Config;
 use crate::message::REPORTS;
 use crate::tasks::Reports;
@@ -30,14 +31,6 @@ use crate::{http, tasks as periodic};
 /// The migrations of the schema `session`.
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
-
-/// Subcommands of `svc-session`.
-#[derive(clap::Subcommand)]
-pub enum Command {
-    /// Migrate the schema `session`
-    #[command(subcommand)]
-    Migrate(migrations::Command),
-}
 
 /// The session service.
 pub struct Session;
@@ -49,8 +42,8 @@ impl Program for Session {
     type Config = Config;
     type Command = Command;
 
-    async fn execute(Command::Migrate(command): Command, environment: &Environment) -> ExitCode {
-        MIGRATIONS.execute(command, environment).await
+    async fn execute(command: Command, environment: &Environment) -> ExitCode {
+        command.execute(environment).await
     }
 
     async fn start(

@@ -97,6 +97,7 @@ async fn only_the_documented_functions_access_several_tenants() {
             "session.erase_tenants",
             "session.find_credentials",
             "session.find_session_by_digest",
+            "session.list_tenants",
             "session.outbox_claim",
             "session.outbox_postpone",
             "session.outbox_settle",

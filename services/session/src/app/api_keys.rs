@@ -128,7 +128,8 @@ impl App {
     }
 }
 
-fn revoked(key_id: KeyId) -> AuditEvent {
+/// The audit event of a revoked key.
+pub(crate) fn revoked(key_id: KeyId) -> AuditEvent {
     AuditEvent {
         about: Some("api_key"),
         key_id: Some(key_id),

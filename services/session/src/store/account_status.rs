@@ -5,7 +5,7 @@ use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error, TenantTx};
 use sqlx::types::Text;
-use tenancy::{SessionId, UserId};
+use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 
@@ -35,6 +35,15 @@ pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Re
     .execute(tx.connection())
     .await?;
     Ok(result.rows_affected() > 0)
+}
+
+/// Lists the ids of all tenants.
+pub(crate) async fn list_tenants(database: &Database) -> Result<Vec<TenantId>, Error> {
+    let ids = sqlx::query_scalar!(
+        r#"-- account_status.list_tenants
+        select session.list_tenants() as "tenant_id!: TenantId""#
+    );
+    Ok(ids.fetch_all(database.pool()).await?)
 }
 
 /// Deletes sessions, API keys and device grants of one deleted tenant, at most `limit` of each. Returns 0 if none is left.

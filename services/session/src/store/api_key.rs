@@ -145,6 +145,31 @@ pub(crate) async fn mark_revoked_before(
     keys.into_iter().map(|key| Ok((key.key_id, parse_digest(&key.digest)?))).collect()
 }
 
+/// Revokes active keys of the tenant that were created before a time, at most `limit`. Returns their ids.
+pub(crate) async fn mark_created_before_revoked(
+    tx: &mut TenantTx,
+    time: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<KeyId>, Error> {
+    let ids = sqlx::query_scalar!(
+        r#"-- api_key.mark_created_before_revoked
+        update session.api_keys
+        set revoked_at = $2
+        where key_id in (
+            select key_id from session.api_keys
+            where created_at < $1 and revoked_at is null and expires_at > $2
+            limit $3
+        )
+        returning key_id as "key_id: KeyId""#,
+        time,
+        tx.now(),
+        limit
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(ids)
+}
+
 /// Deletes at most `limit` keys of all tenants that became inactive before a time. Returns the number deleted.
 pub(crate) async fn delete_before(
     database: &Database,

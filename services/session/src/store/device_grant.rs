@@ -178,6 +178,20 @@ pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<
     Ok(denied.rows_affected())
 }
 
+/// Denies the approved grants of the tenant that were created before a time.
+pub(crate) async fn deny_created_before(tx: &mut TenantTx, time: DateTime<Utc>) -> Result<(), Error> {
+    sqlx::query!(
+        "-- device_grant.deny_created_before
+        update session.device_grants
+        set status = 'denied', user_id = null, credential_version = null, session_version = null
+        where created_at < $1 and status = 'approved'",
+        time
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
 /// Records that a user entered a wrong user code.
 pub(crate) async fn insert_wrong_code(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
     sqlx::query!(

@@ -153,6 +153,33 @@ pub(crate) async fn mark_all_revoked(
     Ok(revoked.rows_affected())
 }
 
+/// Revokes sessions of the tenant that were created before a time, at most `limit`. Returns them with their users and the digests of
+/// their tokens.
+pub(crate) async fn mark_revoked_before(
+    tx: &mut TenantTx,
+    time: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<(SessionId, UserId, TokenDigest)>, Error> {
+    let rows = sqlx::query!(
+        r#"-- session.mark_revoked_before
+        update session.sessions
+        set revoked_at = $2
+        where session_id in (
+            select session_id from session.sessions
+            where created_at < $1 and revoked_at is null and expires_at > $2 and idle_expires_at > $2
+            limit $3
+        )
+        returning
+            session_id as "session_id: SessionId", user_id as "user_id: UserId", encode(digest, 'hex') as "digest!""#,
+        time,
+        tx.now(),
+        limit
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(|row| Ok((row.session_id, row.user_id, parse_digest(&row.digest)?))).collect()
+}
+
 /// Revokes all sessions of a user and erases the personal data. The purge deletes them a day later.
 pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
     sqlx::query!(

@@ -1,0 +1,129 @@
+//! Subcommands of `svc-session`. `invalidate-before` runs after a restore of the database: credentials that were revoked since the
+//! restore point are active again, and the database does not know which ones.
+
+use std::process::ExitCode;
+
+use audit::{Actor, AuditEvent, AuditLog, EventName, PiiPolicy};
+use chrono::{DateTime, Utc};
+use database::migrations;
+use database::{DATABASE_URL, Database, Error};
+use service::clock::SystemClock;
+use service::config::{Environment, Reader};
+use service::process::report_config_errors;
+use service::{Clock as _, chain};
+use tenancy::{TenantId, TenantScope};
+
+use crate::app::api_keys;
+use crate::store::{account_status, api_key, device_grant, session};
+use crate::wiring::MIGRATIONS;
+
+/// Sessions and keys of one transaction. Small, so that requests do not wait for locks.
+const BATCH: i64 = 500;
+
+/// Subcommands of `svc-session`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Migrate the schema `session`
+    #[command(subcommand)]
+    Migrate(migrations::Command),
+    /// Revoke the sessions and API keys that were created before a time; run it after a restore of the database
+    InvalidateBefore(InvalidateBefore),
+}
+
+/// Options of `svc-session invalidate-before`. It requires `SVC_DATABASE_URL` only.
+#[derive(Debug, clap::Args)]
+pub struct InvalidateBefore {
+    /// Time in the form YYYY-MM-DDTHH:MM:SSZ (RFC 3339): before the restored system accepted its first login
+    #[arg(value_parser = parse_time)]
+    time: DateTime<Utc>,
+    /// Keep the API keys, because you revoke those that were revoked since the restore point yourself
+    #[arg(long)]
+    keep_api_keys: bool,
+}
+
+fn parse_time(text: &str) -> Result<DateTime<Utc>, String> {
+    let time = DateTime::parse_from_rfc3339(text);
+    time.map(|time| time.to_utc()).map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
+}
+
+impl Command {
+    pub(crate) async fn execute(self, environment: &Environment) -> ExitCode {
+        match self {
+            Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
+            Self::InvalidateBefore(options) => options.execute(environment).await,
+        }
+    }
+}
+
+impl InvalidateBefore {
+    async fn execute(self, environment: &Environment) -> ExitCode {
+        let mut read = Reader::new(environment);
+        let url = read.required::<String>(&DATABASE_URL);
+        let url = match read.finish(|| url) {
+            Ok(url) => url,
+            Err(errors) => return report_config_errors(&errors),
+        };
+        match self.revoke_all(&url).await {
+            Ok(Revoked { sessions, api_keys }) => {
+                println!("{sessions} sessions and {api_keys} API keys revoked");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("svc-session: {}; run the command again", chain(&error));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn revoke_all(&self, url: &str) -> Result<Revoked, Error> {
+        let database = Database::new(url, "session")?;
+        let mut all = Revoked::default();
+        for tenant_id in account_status::list_tenants(&database).await? {
+            loop {
+                let revoked = self.revoke_batch(&database, tenant_id.clone()).await?;
+                all.sessions += revoked.sessions;
+                all.api_keys += revoked.api_keys;
+                if revoked == Revoked::default() {
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Revokes credentials of one tenant, with their audit events. ingest rejects them when its cached results expire.
+    async fn revoke_batch(&self, database: &Database, tenant_id: TenantId) -> Result<Revoked, Error> {
+        // The events contain ids only.
+        let audit = AuditLog::new(PiiPolicy::default());
+        let scope = TenantScope::of_internal_record(tenant_id);
+        let mut tx = database.begin(&scope, Actor::System, SystemClock.now()).await?;
+        device_grant::deny_created_before(&mut tx, self.time).await?;
+        let sessions = session::mark_revoked_before(&mut tx, self.time, BATCH).await?;
+        let api_keys = if self.keep_api_keys {
+            Vec::new()
+        } else {
+            api_key::mark_created_before_revoked(&mut tx, self.time, BATCH).await?
+        };
+        for (session_id, user_id, digest) in &sessions {
+            let event = AuditEvent {
+                about: Some("session"),
+                user_id: Some(*user_id),
+                session_id: Some(*session_id),
+                ..AuditEvent::of(EventName::AuthnTokenRevoked).credential(digest)
+            };
+            audit.record(&mut tx, event);
+        }
+        for key_id in &api_keys {
+            audit.record(&mut tx, api_keys::revoked(*key_id));
+        }
+        tx.commit().await?;
+        Ok(Revoked { sessions: sessions.len(), api_keys: api_keys.len() })
+    }
+}
+
+/// Numbers of revoked credentials.
+#[derive(Default, PartialEq, Eq)]
+struct Revoked {
+    sessions: usize,
+    api_keys: usize,
+}

@@ -1,0 +1,159 @@
+//! Backup and restore, with the commands of docs/operations.md: no earlier credential is active, and no event is lost or published
+//! twice.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use async_nats::jetstream;
+use contract::paths::Upstream;
+use e2e::{ApiUser, EventStream, Service, Services, api_client, output_of, program_path, required_variable};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+use testkit::{Client, wait_until};
+
+/// The command of the document that starts with a word.
+fn documented(start: &str) -> &'static str {
+    let document = include_str!("../../docs/operations.md");
+    let mut commands = document.lines().map(str::trim).filter(|line| line.starts_with(start));
+    commands.next().unwrap_or_else(|| panic!("docs/operations.md has no command {start}"))
+}
+
+/// Runs a command as an administrator of the database, with the variables of session. Returns the output.
+async fn run(services: &Services, directory: &Path, command: &str) -> String {
+    let session = services.command(Upstream::Session);
+    let url = url::Url::parse(&services.superuser_url()).unwrap();
+    let mut shell = Command::new("sh");
+    for (name, value) in session.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    let programs = [
+        PathBuf::from(required_variable("SVC_TEST_POSTGRES_BIN")),
+        program_path("svc-session").parent().unwrap().to_owned(),
+    ];
+    let path = required_variable("PATH");
+    let path = programs.into_iter().chain(std::env::split_paths(&path));
+    shell.env("PATH", std::env::join_paths(path).unwrap());
+    shell.env("PGHOST", url.host_str().unwrap()).env("PGPORT", url.port().unwrap_or(5432).to_string());
+    shell.env("PGUSER", url.username()).env("PGPASSWORD", url.password().unwrap_or_default());
+    shell.env("PGDATABASE", url.path().trim_start_matches('/'));
+    shell.args(["-c", command]).current_dir(directory);
+    let output = output_of(shell).await;
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The number of audit events that wait in the outboxes.
+async fn waiting(services: &Services) -> i64 {
+    let mut connection = PgConnection::connect(&services.superuser_url()).await.unwrap();
+    let count = "select (select count(*) from identity.outbox) + (select count(*) from session.outbox)";
+    sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+}
+
+/// The ids of all audit events in the order of the stream, when none waits.
+async fn audit_ids(services: &Services) -> Vec<String> {
+    wait_until("the outboxes are empty", async || (waiting(services).await == 0).then_some(())).await;
+    let client = async_nats::connect(&services.nats.url).await.unwrap();
+    let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
+    let mut ids = Vec::new();
+    for sequence in 1..=stream.info().await.unwrap().state.last_sequence {
+        let message = stream.get_raw_message(sequence).await.unwrap();
+        let event: Value = serde_json::from_slice(&message.payload).unwrap();
+        ids.push(event["id"].as_str().unwrap().to_owned());
+    }
+    ids
+}
+
+fn client(service: &Service) -> Client {
+    api_client(&format!("http://{}", service.address))
+}
+
+async fn log_in(identity: &Service) -> ApiUser {
+    ApiUser::log_in(&format!("http://{}", identity.address), "acme", "admin@acme.example").await
+}
+
+/// Creates an API key. Returns its id, and a client of session that sends the key.
+async fn create_key(session: &Service, admin: &ApiUser, name: &str) -> (String, Client) {
+    let created = client(session).bearer(&admin.token).post("/api-keys", &json!({ "name": name })).await;
+    let key: Value = created.expect(201);
+    (key["id"].as_str().unwrap().to_owned(), client(session).bearer(key["key"].as_str().unwrap()))
+}
+
+#[tokio::test]
+async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or_published_twice() {
+    let mut services = Services::prepare().await;
+    services.migrate_all().await;
+    let [identity, session, ingest] = services.start_all(&[]).await;
+    let base_url = format!("http://{}", identity.address);
+    let first = ApiUser::create_acme(&base_url, &services.platform_token, "admin@acme.example").await;
+    let (key_id, revoked_key) = create_key(&session, &first, "revoked after the backup").await;
+    let (_, other_key) = create_key(&session, &first, "never revoked").await;
+    let send = async |user: &ApiUser, id: &str| -> Value {
+        let event = json!({ "source_id": "s", "event_id": id });
+        client(&ingest).bearer(&user.token).post("/events", &event).await.expect(202)
+    };
+    send(&first, "before").await;
+
+    // When the backup is made, audit events wait for the broker.
+    services.nats.stop();
+    let second = log_in(&identity).await;
+    let home = tempfile::tempdir().unwrap();
+    run(&services, home.path(), documented("pg_dump ")).await;
+    services.nats.restart().await.unwrap();
+    wait_until("events are accepted again", async || {
+        (client(&ingest).get("/health").await.status == 200).then_some(())
+    })
+    .await;
+
+    send(&first, "after").await;
+    let log_out = client(&session).header("X-Session-ID", &second.token);
+    log_out.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    client(&session).bearer(&first.token).delete(&format!("/api-keys/{key_id}")).await.expect_empty(204);
+    let published = audit_ids(&services).await;
+
+    for service in [identity, session] {
+        service.stop_with_open_connection().await;
+    }
+    run(&services, home.path(), documented("pg_restore ")).await;
+    assert!(waiting(&services).await > 0, "events that are already published wait again");
+    let output = run(&services, home.path(), documented("svc-session invalidate-before ")).await;
+    assert_eq!(output, "2 sessions and 2 API keys revoked\n");
+
+    let mut identity = services.start(Upstream::Identity);
+    let mut session = services.start(Upstream::Session);
+    identity.wait_until_ready().await;
+    session.wait_until_ready().await;
+    for client in [
+        &client(&session).bearer(&first.token),
+        &client(&session).bearer(&second.token),
+        &revoked_key,
+        &other_key,
+    ] {
+        client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    }
+    let third = log_in(&identity).await;
+    assert_eq!(send(&third, "after").await["duplicate"], true);
+    let events = EventStream::connect(&services.nats.url).await.event_ids().await;
+    let events: BTreeSet<_> = events.iter().map(|(id, count)| (id.as_str(), *count)).collect();
+    assert_eq!(events, BTreeSet::from([("after", 1), ("before", 1)]));
+
+    let ids = audit_ids(&services).await;
+    assert_eq!(ids[..published.len()], published, "the events after the backup are still stored");
+    assert!(ids.len() >= published.len() + 4, "each revocation is audited");
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no event is stored twice");
+
+    // A time before the new credentials revokes none of them, and keys can be kept.
+    let (_, new_key) = create_key(&session, &third, "after the restore").await;
+    for (arguments, expected) in [
+        ("2000-01-01T00:00:00Z", "0 sessions and 0 API keys revoked\n"),
+        ("--keep-api-keys 2999-01-01T00:00:00Z", "1 sessions and 0 API keys revoked\n"),
+    ] {
+        let command = format!("svc-session invalidate-before {arguments}");
+        assert_eq!(run(&services, home.path(), &command).await, expected);
+    }
+    let whoami = client(&session).bearer(&third.token).get("/auth/session").await;
+    whoami.expect_problem(401, "credential_invalid");
+    new_key.get("/auth/session").await.expect::<Value>(200);
+    let invalid = run(&services, home.path(), "svc-session invalidate-before yesterday 2>&1 || true").await;
+    assert!(invalid.contains("expected a time such as 2026-01-31T12:00:00Z"), "{invalid}");
+}
