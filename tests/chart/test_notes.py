@@ -58,6 +58,11 @@ class Notes(unittest.TestCase):
             self.assertIn("WARNING: any pod within trustedProxies can choose its client address", notes(route))
         self.assertNotIn("any pod within trustedProxies", notes({}))
 
+    def test_show_how_to_create_the_streams_that_ingest_only_verifies(self):
+        command = "exec --stdin deployment/svc-ingest -- \\\n    /usr/bin/svc-ingest streams apply --nats-url-file /dev/stdin"
+        self.assertIn(command, notes({"nats": {"stream": {"mode": "verify"}}}))
+        self.assertNotIn("streams apply", notes({}))
+
     def test_are_empty_if_the_chart_is_disabled(self):
         self.assertEqual(notes({"enabled": False}).strip(), "")
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Compression, Config, DiscardPolicy, RetentionPolicy, StorageType};
 
+use serde::Serialize;
+
 pub use check::{StreamError, ensure, verify};
 
 use crate::subject::{EventSubject, PARTITIONS};
@@ -179,6 +181,13 @@ impl Profile {
 /// Configuration of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamDefinition(Config);
+
+impl StreamDefinition {
+    /// Returns the configuration as the API of JetStream and `nats stream add --config` read it.
+    pub fn config(&self) -> &impl Serialize {
+        &self.0
+    }
+}
 
 #[cfg(test)]
 mod tests {

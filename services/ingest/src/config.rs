@@ -26,26 +26,7 @@ service::variables! {
         pub(crate) stream_mode: StreamMode = Variable::new("SVC_STREAM_MODE", "`ensure` or `verify`")
             .default("ensure")
             .one_of([("verify", StreamMode::Verify), ("ensure", StreamMode::Ensure)]),
-        /// Minimum number of servers that store each message.
-        pub(crate) replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
-        /// Number of streams that hold the events, each with an equal range of partitions. It cannot be changed while streams with
-        /// another range exist.
-        pub(crate) streams: EventStreams = Variable::new("SVC_STREAMS", "1, 2, 4, 8, 16, 32 or 64")
-            .default("1")
-            .required_with(parse_streams),
-        /// Maximum size of the stored events. The streams `AUDIT` and `UDM_DLQ` get an eighth of it each, `AUDIT_ANONYMOUS` a 64th. Use at
-        /// most 75 % of the broker's volume.
-        pub(crate) max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
-        /// Retention of events. Shorter retention deletes older events.
-        pub(crate) max_age: Duration = retention("SVC_STREAM_MAX_AGE", "72h"),
-        /// Retention of events that a consumer failed to process (`UDM_DLQ`).
-        pub(crate) dead_letter_max_age: Duration = retention("SVC_DLQ_MAX_AGE", "14d"),
-        /// Retention of audit events of tenants (`AUDIT`).
-        pub(crate) audit_max_age: Duration = retention("SVC_AUDIT_MAX_AGE", "400d"),
-        /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
-        pub(crate) compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
-            .default("none")
-            .one_of([("none", false), ("s2", true)]),
+        pub(crate) stream: StreamSettings,
         /// Quota of each tenant that has no own quota of events per second.
         pub(crate) default_events_per_second: Option<u32> =
             Variable::new("SVC_DEFAULT_EVENTS_PER_SECOND", "number, or `off`").default("off").required_with(parse_events),
@@ -56,9 +37,36 @@ service::variables! {
         pub(crate) tenant_stream_share: u8 =
             Variable::new("SVC_TENANT_STREAM_SHARE", "percentage, 1 to 100").default("25").between(1, 100),
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
+    }
+}
+
+service::variables! {
+    /// Settings of the streams.
+    #[derive(Clone, Copy)]
+    pub(crate) struct StreamSettings {
+        /// Minimum number of servers that store each message.
+        replicas: usize = Variable::new("SVC_STREAM_REPLICAS", "number, 1 to 5").default("3").between(1, 5),
+        /// Number of streams that hold the events, each with an equal range of partitions. It cannot be changed while streams with
+        /// another range exist.
+        pub(crate) streams: EventStreams = Variable::new("SVC_STREAMS", "1, 2, 4, 8, 16, 32 or 64")
+            .default("1")
+            .required_with(parse_streams),
+        /// Maximum size of the stored events. The streams `AUDIT` and `UDM_DLQ` get an eighth of it each, `AUDIT_ANONYMOUS` a 64th. Use at
+        /// most 75 % of the broker's volume.
+        max_bytes: u64 = Variable::new("SVC_STREAM_MAX_BYTES", "size, as in `20GiB`").required_with(parse_bytes),
+        /// Retention of events. Shorter retention deletes older events.
+        max_age: Duration = retention("SVC_STREAM_MAX_AGE", "72h"),
+        /// Retention of events that a consumer failed to process (`UDM_DLQ`).
+        dead_letter_max_age: Duration = retention("SVC_DLQ_MAX_AGE", "14d"),
+        /// Retention of audit events of tenants (`AUDIT`).
+        audit_max_age: Duration = retention("SVC_AUDIT_MAX_AGE", "400d"),
+        /// Compression of stored messages by the broker. The maximum sizes apply to the sizes before compression.
+        compression: bool = Variable::new("SVC_STREAM_COMPRESSION", "`none` or `s2`")
+            .default("none")
+            .one_of([("none", false), ("s2", true)]),
         /// Guarantee of a 202 response: `strict` is synced to disk by every replica (set `sync_interval: always` on the servers),
         /// `standard` is written by a majority, `dev` is written by one server.
-        pub(crate) durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
+        durability: Durability = Variable::new("SVC_NATS_DURABILITY", "`strict`, `standard` or `dev`")
             .default("standard")
             .one_of([
                 ("strict", Durability::Strict),
@@ -93,7 +101,9 @@ impl Config {
             bytes_per_second: self.default_bytes_per_second,
         }
     }
+}
 
+impl StreamSettings {
     pub(crate) fn profile(&self) -> Profile {
         Profile {
             durability: self.durability,

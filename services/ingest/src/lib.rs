@@ -2,9 +2,11 @@
 //! owns no table.
 
 mod app;
+mod command;
 mod config;
 mod http;
 mod wiring;
 
+pub use command::Command;
 pub use config::Config;
 pub use wiring::{Ingest, Parts, build};

@@ -1,6 +1,5 @@
 //! Composition root: builds state, routers and tasks.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
 use crate::app::{App, Audit, BODY_BUDGET, Quotas, Readers, StreamShare, TenantLimits};
+use crate::command::Command;
 use crate::config::{Config, StreamMode};
 use crate::http::{self, FailedCredentials};
 
@@ -35,10 +35,10 @@ impl Program for Ingest {
     const ABOUT: &'static str =
         "The ingest service: accepts UDM events and publishes them to the event stream.";
     type Config = Config;
-    type Command = Infallible;
+    type Command = Command;
 
-    async fn execute(command: Infallible, _: &Environment) -> ExitCode {
-        match command {}
+    async fn execute(command: Command, environment: &Environment) -> ExitCode {
+        command.execute(environment).await
     }
 
     async fn start(
@@ -80,7 +80,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
     let verifier = CredentialCache::start(sessions, feed, clock.clone(), &tasks, &telemetry);
     let (limits, metrics) = (PublishLimits::default(), telemetry.metrics());
     let for_consumers = nats.clone();
-    let (mode, profile) = (config.stream_mode, config.profile());
+    let (mode, profile) = (config.stream_mode, config.stream.profile());
     let publisher = Publisher::start(nats.clone(), &profile, limits, metrics, &tasks)?;
     let quotas = Quotas::new(config.default_quota(), replicas.clone());
     let share = |size| StreamShare::new(config.tenant_stream_share, replicas.clone(), size);
@@ -122,7 +122,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         body_budget: MemoryBudget::new(BODY_BUDGET),
         platform_secret: config.platform_secret.clone(),
         nats: for_consumers,
-        streams: config.streams,
+        streams: config.stream.streams,
         readers,
         audit,
     };

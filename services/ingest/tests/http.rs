@@ -24,3 +24,5 @@ mod quotas;
 mod read_events;
 #[path = "http/stream.rs"]
 mod stream;
+#[path = "http/streams.rs"]
+mod streams;
