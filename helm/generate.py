@@ -29,6 +29,7 @@ def main():
     made = {
         "values.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
         "README.md": readme(entries),
+        **trial_files(),
     }
     stale = [name for name, text in made.items() if not is_same(CHART / name, text)]
     if "--check" in sys.argv[1:]:
@@ -36,8 +37,18 @@ def main():
             sys.exit(f"out of date, run `make gen`: {', '.join(stale)} in helm/svc")
         return
     for name in stale:
-        (CHART / name).parent.mkdir(exist_ok=True)
+        (CHART / name).parent.mkdir(parents=True, exist_ok=True)
         (CHART / name).write_text(made[name])
+
+
+def trial_files():
+    """Returns the files for the Postgres of a trial: the chart must not read files outside its directory."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(ROOT / "deploy/dev"))
+    import dev
+
+    files = dev.CONFIG_MAPS["postgres-start"]
+    return {f"files/trial/{file.name}": dev.single_user(file) for file in files}
 
 
 def import_yaml():
@@ -140,7 +151,8 @@ def json_type(node):
 HEAD = """# Chart `svc`
 
 Installs identity, session and ingest on Kubernetes 1.31 or newer. The chart does not install Postgres and NATS: the Secrets
-below contain their addresses, and `deploy/examples/` in the repository has examples.
+below contain their addresses, and `deploy/examples/` in the repository has examples. A trial brings its own:
+`--set trial.enabled=true --set image.registry=registry.example.com/svc` needs no other value.
 
 ```sh
 helm install svc helm/svc --namespace svc --values my-values.yaml --wait --wait-for-jobs
@@ -164,7 +176,7 @@ An umbrella chart can use `condition: svc.enabled`.
 
 ## Secrets
 
-The chart generates no secrets, because a generated value would change on every upgrade. Each row needs its own Secret. Pods mount the
+Except for a trial, the chart generates no secrets, because a generated value would change on every upgrade. Each row needs its own Secret. Pods mount the
 keys that they need as files. The values `keys` and `mail.key` change the names of the keys. After a change, run `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
 
 | Secret | Key | Content |

@@ -145,6 +145,17 @@ MATRIX = {
 }  # fmt: skip
 
 
+# A trial needs only an image. The other values remove those of LEAST.
+TRIAL = {
+    "trial": {"enabled": True}, "publicUrl": "",
+    **{name: {"existingSecret": ""} for name in ("database", "secrets")},
+    "nats": {"existingSecret": "", "stream": {"maxBytes": ""}},
+}  # fmt: skip
+TRIALS = {
+    "trial": TRIAL,
+    "trial behind an ingress": {**TRIAL, **INGRESS, "publicUrl": "http://svc.localhost", "trial": {"enabled": True, "volumeSize": ""}},
+}
+
 # Keys that pods mount without TLS and credentials.
 URLS_AND_TOKENS = {
     f"{name}-url" for name in (*COMPONENTS, "identity-migrator", "session-migrator")
@@ -183,7 +194,7 @@ def render(over, *arguments, folder=CHART):
 @functools.lru_cache(maxsize=None)
 def case(name):
     """Returns the objects of one case of the matrix."""
-    return render(MATRIX[name])
+    return render((MATRIX | TRIALS)[name])
 
 
 def error(over):
@@ -211,7 +222,7 @@ def pods(objects):
         name = f"{each_one['kind']}/{each_one['metadata']['name']}"
         if each_one["kind"] == "Pod":
             yield name, each_one["metadata"]["labels"], each_one["spec"]
-        elif each_one["kind"] in ("Deployment", "Job"):
+        elif each_one["kind"] in ("Deployment", "Job", "StatefulSet"):
             pod = each_one["spec"]["template"]
             yield name, pod["metadata"]["labels"], pod["spec"]
 

@@ -132,6 +132,7 @@ CONTRADICTIONS = {
     "duplicate extra variable": ({"identity": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, "remove it from extraEnv"),
     "no session service": ({"session": {"enabled": False}}, "--set ingest.env.SVC_SESSION_URL=http://"),
     "no identity service": ({"identity": {"enabled": False}}, "--set session.env.SVC_IDENTITY_URL=http://"),
+    "a trial with a production Secret": ({"trial": {"enabled": True}}, "type --set trial.enabled=false"),
     "no component": (chart.each({"enabled": False}), "--set identity.enabled=true"),
 }
 # Values that the schema rejects, and the key in the message.

@@ -189,7 +189,7 @@ class Rendering(unittest.TestCase):
     def test_objects_are_valid_for_the_oldest_and_newest_kubernetes(self):
         for version, directory in versions().items():
             validators = Validators(directory)
-            for name in chart.MATRIX:
+            for name in (*chart.MATRIX, *chart.TRIALS):
                 for each in chart.case(name):
                     if each["kind"] in FOREIGN:
                         continue
@@ -205,7 +205,7 @@ class Rendering(unittest.TestCase):
             validators.of(invalid)(invalid)
 
     def test_objects_are_unique_and_in_the_release_namespace(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             seen = set()
             for each in chart.case(name):
                 key = each["kind"], each["metadata"]["name"]
@@ -276,7 +276,7 @@ class Rendering(unittest.TestCase):
             self.assertEqual(scaler["scaleTargetRef"]["name"], f"svc-{component}")
 
     def test_selectors_match_exactly_their_pods(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             objects = chart.case(name)
             for each in chart.of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
                 spec = each["spec"]
@@ -294,7 +294,7 @@ class Rendering(unittest.TestCase):
 
 class Variables(unittest.TestCase):
     def test_variables_are_unique(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             for owner, _, pod in chart.pods(chart.case(name)):
                 for container in chart.containers(pod):
                     names = [variable["name"] for variable in container.get("env", [])]
@@ -385,14 +385,14 @@ class Variables(unittest.TestCase):
             self.assertEqual({name: env[name] for name in configured.keys() & env.keys()}, expected, (case, component))
 
     def test_every_file_of_a_variable_is_mounted(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             for owner, _, pod in chart.pods(chart.case(name)):
                 sources = [
                     source
                     for volume in pod.get("volumes", [])
                     for source in volume.get("projected", {}).get("sources", [])
                 ]
-                items = [item for source in sources for each in source.values() for item in each["items"]]
+                items = [item for source in sources for each in source.values() for item in each.get("items", [])]
                 paths = {f"/etc/svc/secrets/{item['path']}" for item in items}
                 for container in chart.containers(pod):
                     own = {m["mountPath"] + "/" for m in container.get("volumeMounts", []) if m["name"] != "secrets"}

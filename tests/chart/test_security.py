@@ -6,9 +6,14 @@ import unittest
 import chart
 
 
+def user_of(labels):
+    """Returns the user of a pod. The image of Postgres requires its own one."""
+    return 999 if labels["app.kubernetes.io/component"] == "trial-postgres" else 65532
+
+
 class SecurityRules(unittest.TestCase):
     def every_pod(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             for owner, labels, pod in chart.pods(chart.case(name)):
                 with self.subTest(case=name, owner=owner):
                     yield labels, pod
@@ -24,10 +29,10 @@ class SecurityRules(unittest.TestCase):
 
     def test_pod_security_restricted(self):
         """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
-        for _, pod in self.every_pod():
+        for labels, pod in self.every_pod():
             context = pod["securityContext"]
             self.assertIs(context["runAsNonRoot"], True)
-            self.assertEqual((context["runAsUser"], context["runAsGroup"]), (65532, 65532))
+            self.assertEqual((context["runAsUser"], context["runAsGroup"]), (user_of(labels), user_of(labels)))
             self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
             for forbidden in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
                 self.assertNotIn(forbidden, pod)
@@ -63,10 +68,12 @@ class SecurityRules(unittest.TestCase):
             self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True)
 
     def test_no_token_mounts(self):
-        for _, pod in self.every_pod():
+        for labels, pod in self.every_pod():
             self.assertIs(pod["automountServiceAccountToken"], False)
             sources = [s for volume in pod.get("volumes", []) for s in volume.get("projected", {}).get("sources", [])]
-            self.assertFalse([source for source in sources if "serviceAccountToken" in source])
+            tokens = [source for source in sources if "serviceAccountToken" in source]
+            # It creates the Secret of a trial.
+            self.assertEqual(len(tokens), int(labels["app.kubernetes.io/component"] == "trial-secret"))
         for account in chart.of_kind(chart.case("required values only"), "ServiceAccount"):
             self.assertIs(account["automountServiceAccountToken"], False)
 
@@ -100,12 +107,12 @@ class SecurityRules(unittest.TestCase):
                 self.assertIn(reference["key"], ("tenant", "email"), variable["name"])
 
     def test_secret_files_are_readable_by_owner_and_group_only(self):
-        for _, pod in self.every_pod():
+        for labels, pod in self.every_pod():
             for volume in pod.get("volumes", []):
                 for kind in ("projected", "secret"):
                     if kind in volume:
                         self.assertEqual(volume[kind]["defaultMode"], 0o440)
-                        self.assertEqual(pod["securityContext"]["fsGroup"], 65532)
+                        self.assertEqual(pod["securityContext"]["fsGroup"], user_of(labels))
 
     def test_pods_mount_only_the_keys_that_they_read(self):
         wanted = {
@@ -134,7 +141,7 @@ class SecurityRules(unittest.TestCase):
                 self.assertEqual(keys, wanted[owner], owner)
 
     def test_chart_generates_no_secrets(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             self.assertFalse(chart.of_kind(chart.case(name), "Secret"), name)
         for template in (chart.CHART / "templates").rglob("*"):
             if template.is_file():
@@ -150,7 +157,7 @@ class SecurityRules(unittest.TestCase):
                     self.assertNotIn(forbidden, template.read_text(), template.name)
 
     def test_every_pod_of_a_component_has_a_network_policy(self):
-        for name in chart.MATRIX:
+        for name in (*chart.MATRIX, *chart.TRIALS):
             if name == "no policies, no migrations":
                 continue
             objects = chart.case(name)

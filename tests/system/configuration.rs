@@ -29,6 +29,18 @@ async fn check_config_prints_the_effective_configuration_without_secrets() {
     }
 }
 
+/// The chart sets the variables of the client library of Postgres (`database.sslMode`, `database.ca`).
+#[tokio::test]
+async fn pgsslmode_applies_to_a_url_without_sslmode() {
+    let services = Services::prepare().await;
+    for (mode, rejects) in [("prefer", false), ("verify-full", true)] {
+        let mut command = services.command(Upstream::Session);
+        command.args(["migrate", "status"]).env("PGSSLMODE", mode);
+        let output = String::from_utf8(output_of(command).await.stderr).unwrap();
+        assert_eq!(output.contains("server does not support TLS"), rejects, "{mode}: {output}");
+    }
+}
+
 #[tokio::test]
 async fn check_config_warns_about_unknown_variables() {
     let mut command = Services::prepare().await.command(Upstream::Identity);

@@ -7,6 +7,7 @@
   (include "svc.checks.secrets" . | fromJsonArray)
   (include "svc.checks.network" . | fromJsonArray)
   (include "svc.checks.alerts" . | fromJsonArray)
+  (include "svc.checks.trial" . | fromJsonArray)
 -}}
 {{- range $component := include "svc.components" . | fromJsonArray -}}
 {{- $errors = concat $errors (include "svc.checks.component" (dict "root" $ "component" $component) | fromJsonArray) -}}
@@ -38,14 +39,15 @@
 {{- define "svc.checks.routes" -}}
 {{- $errors := list -}}
 {{- $values := .Values -}}
-{{- if not (regexMatch "^https?://[^/?#@]+$" $values.publicUrl) -}}
-{{- $errors = append $errors (printf "publicUrl is %q, but must be an origin without a path: type --set publicUrl=https://svc.example.com" $values.publicUrl) -}}
+{{- $url := include "svc.publicUrl" . -}}
+{{- if not (regexMatch "^https?://[^/?#@]+$" $url) -}}
+{{- $errors = append $errors (printf "publicUrl is %q, but must be an origin without a path: type --set publicUrl=https://svc.example.com" $url) -}}
 {{- end -}}
 {{- $routed := or $values.ingress.enabled $values.gateway.enabled -}}
 {{- if and $values.ingress.enabled $values.gateway.enabled -}}
 {{- $errors = append $errors "ingress and gateway are both enabled, but only one is allowed: type --set ingress.enabled=false, or --set gateway.enabled=false" -}}
 {{- end -}}
-{{- if and $routed (hasPrefix "http://" $values.publicUrl) (not (regexMatch "(^|[.])(localhost|test)(:|$)" (include "svc.host" .))) -}}
+{{- if and $routed (hasPrefix "http://" $url) (not (regexMatch "(^|[.])(localhost|test)(:|$)" (include "svc.host" .))) -}}
 {{- /* The names of RFC 6761 for development and tests are exempt. */ -}}
 {{- $errors = append $errors (printf "publicUrl is http, so passwords and tokens would be readable on the network: type --set publicUrl=https://%s" (include "svc.host" .)) -}}
 {{- end -}}
@@ -93,6 +95,7 @@
 {{- $errors := list -}}
 {{- $values := .Values -}}
 {{- $namespace := .Release.Namespace -}}
+{{- if not (include "svc.trial" .) -}}
 {{- if not $values.secrets.existingSecret -}}
 {{- $errors = append $errors (printf "secrets.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
 {{- end -}}
@@ -101,6 +104,7 @@
 {{- end -}}
 {{- if not $values.nats.existingSecret -}}
 {{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
+{{- end -}}
 {{- end -}}
 {{- range $server := list "database" "nats" -}}
 {{- if and (index $values $server).ca.secret (index $values $server).ca.configMap -}}
@@ -116,7 +120,7 @@
 {{- $_ := set $uses . $use -}}
 {{- end -}}
 {{- end -}}
-{{- if and $values.ingest.enabled (not $values.nats.stream.maxBytes) -}}
+{{- if and $values.ingest.enabled (not (include "svc.stream" . | fromJson).maxBytes) -}}
 {{- $errors = append $errors "nats.stream.maxBytes is empty: type --set nats.stream.maxBytes=20GiB, at most 75 % of the volume of a server" -}}
 {{- end -}}
 {{- if and $values.identity.enabled $values.mail.existingSecret $values.mail.toFiles -}}
@@ -159,6 +163,29 @@
 {{- if not (has . $known) -}}
 {{- $errors = append $errors (printf "monitoring.alerts.disabled contains %s, which is not an alert: use one of %s" . (join ", " $known)) -}}
 {{- end -}}
+{{- end -}}
+{{- toJson $errors -}}
+{{- end -}}
+
+{{- define "svc.checks.trial" -}}
+{{- $errors := list -}}
+{{- $refused := list -}}
+{{- $values := .Values -}}
+{{- range list "database" "nats" "secrets" -}}
+{{- if (index $values .).existingSecret -}}{{- $refused = append $refused (printf "%s.existingSecret" .) -}}{{- end -}}
+{{- end -}}
+{{- range $component := list "identity" "session" "ingest" -}}
+{{- $own := index $values $component -}}
+{{- if not $own.enabled -}}{{- $refused = append $refused (printf "%s.enabled=false" $component) -}}{{- end -}}
+{{- if $own.autoscaling.enabled -}}{{- $refused = append $refused (printf "%s.autoscaling" $component) -}}{{- end -}}
+{{- if gt (int $own.replicas) 2 -}}{{- $refused = append $refused (printf "%s.replicas" $component) -}}{{- end -}}
+{{- end -}}
+{{- if $values.ingress.tls -}}{{- $refused = append $refused "ingress.tls" -}}{{- end -}}
+{{- if hasPrefix "https://" $values.publicUrl -}}{{- $refused = append $refused "publicUrl with https" -}}{{- end -}}
+{{- if $values.networkPolicy.egress.enabled -}}{{- $refused = append $refused "networkPolicy.egress" -}}{{- end -}}
+{{- if $values.secrets.previous -}}{{- $refused = append $refused "secrets.previous" -}}{{- end -}}
+{{- if and $values.trial.enabled $refused -}}
+{{- $errors = append $errors (printf "trial.enabled installs one pod of each component with its own Postgres, NATS and Secret, for evaluation only: remove %s, or type --set trial.enabled=false" (join ", " $refused)) -}}
 {{- end -}}
 {{- toJson $errors -}}
 {{- end -}}

@@ -12,7 +12,7 @@ metadata:
   {{- include "svc.metadata" . | nindent 2 }}
 spec:
   {{- if not $own.autoscaling.enabled }}
-  replicas: {{ $own.replicas }}
+  replicas: {{ include "svc.replicas" . }}
   {{- end }}
   revisionHistoryLimit: 3
   strategy:
@@ -46,7 +46,8 @@ spec:
           args: [migrate, wait]
           env:
             - name: SVC_DATABASE_URL_FILE
-              value: /etc/svc/secrets/{{ .root.Values.database.existingSecret }}/{{ get .root.Values.database.keys .component }}
+              {{- $url := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" .component) | fromJson }}
+              value: /etc/svc/secrets/{{ $url.secret }}/{{ $url.key }}
             {{- include "svc.plainEnv" $tls.env | nindent 12 }}
             {{- with $own.extraEnv }}
             {{- toYaml . | nindent 12 }}

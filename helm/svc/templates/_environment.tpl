@@ -3,23 +3,24 @@
 {{/* Variables that the chart sets, as JSON: variable -> value. Only those that the component reads (files/variables.json). */}}
 {{- define "svc.settings" -}}
 {{- $values := .root.Values -}}
+{{- $stream := include "svc.stream" .root | fromJson -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
 {{- $settings := dict
   "SVC_LISTEN" (printf "%s:8080" $values.listenAddress)
   "SVC_LISTEN_INTERNAL" (printf "%s:8081" $values.listenAddress)
   "SVC_LISTEN_ADMIN" (printf "%s:9090" $values.listenAddress)
   "SVC_LOG" $values.log
-  "SVC_PUBLIC_URL" $values.publicUrl
+  "SVC_PUBLIC_URL" (include "svc.publicUrl" .root)
   "SVC_DATABASE_CONNECTIONS" (toString $values.database.connections)
-  "SVC_STREAM_MODE" $values.nats.stream.mode
-  "SVC_STREAM_REPLICAS" (toString $values.nats.stream.replicas)
-  "SVC_STREAM_MAX_BYTES" $values.nats.stream.maxBytes
-  "SVC_STREAMS" (toString $values.nats.stream.count)
-  "SVC_STREAM_MAX_AGE" $values.nats.stream.maxAge
-  "SVC_DLQ_MAX_AGE" $values.nats.stream.dlqMaxAge
-  "SVC_AUDIT_MAX_AGE" $values.nats.stream.auditMaxAge
-  "SVC_STREAM_COMPRESSION" $values.nats.stream.compression
-  "SVC_NATS_DURABILITY" $values.nats.stream.durability
+  "SVC_STREAM_MODE" $stream.mode
+  "SVC_STREAM_REPLICAS" (toString $stream.replicas)
+  "SVC_STREAM_MAX_BYTES" $stream.maxBytes
+  "SVC_STREAMS" (toString $stream.count)
+  "SVC_STREAM_MAX_AGE" $stream.maxAge
+  "SVC_DLQ_MAX_AGE" $stream.dlqMaxAge
+  "SVC_AUDIT_MAX_AGE" $stream.auditMaxAge
+  "SVC_STREAM_COMPRESSION" $stream.compression
+  "SVC_NATS_DURABILITY" $stream.durability
 -}}
 {{- range $name := list "identity" "session" -}}
 {{- if index $values $name "enabled" -}}
@@ -51,21 +52,22 @@
 {{- define "svc.secrets" -}}
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
-{{- $tokens := $values.secrets.existingSecret -}}
-{{- $keys := $values.secrets.keys -}}
-{{- $names := dict "service-token" $keys.serviceToken "platform-token" $keys.platformToken "limiter-key" $keys.limiterKey -}}
 {{- $all := list
-  (dict "variable" "SVC_DATABASE_URL" "secret" $values.database.existingSecret "key" (get $values.database.keys .component))
-  (dict "variable" "SVC_NATS_URL" "secret" $values.nats.existingSecret "key" (get $values.nats.keys .component))
+  (merge (dict "variable" "SVC_NATS_URL") (include "svc.secretKey" (dict "root" .root "purpose" "nats" "name" .component) | fromJson))
 -}}
+{{- if ne .component "ingest" -}}
+{{- $url := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" .component) | fromJson -}}
+{{- $all = prepend $all (merge (dict "variable" "SVC_DATABASE_URL") $url) -}}
+{{- end -}}
 {{- with get $values.nats.credentials .component -}}
 {{- $all = append $all (dict "variable" "SVC_NATS_CREDENTIALS" "secret" $values.nats.existingSecret "key" .) -}}
 {{- end -}}
-{{- range $name, $key := $names -}}
+{{- range $name := list "service-token" "platform-token" "limiter-key" -}}
 {{- $variable := printf "SVC_%s" ($name | upper | replace "-" "_") -}}
-{{- $all = append $all (dict "variable" $variable "secret" $tokens "key" $key) -}}
+{{- $token := include "svc.secretKey" (dict "root" $.root "purpose" "secrets" "name" ($name | camelcase | untitle)) | fromJson -}}
+{{- $all = append $all (merge (dict "variable" $variable) $token) -}}
 {{- if has $name $values.secrets.previous -}}
-{{- $all = append $all (dict "variable" (printf "%s_PREVIOUS" $variable) "secret" $tokens "key" (printf "%s-previous" $key)) -}}
+{{- $all = append $all (dict "variable" (printf "%s_PREVIOUS" $variable) "secret" $token.secret "key" (printf "%s-previous" $token.key)) -}}
 {{- end -}}
 {{- end -}}
 {{- if $values.mail.existingSecret -}}

@@ -5,7 +5,7 @@
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
 {{- $role := printf "%sMigrator" .component -}}
-{{- $secret := dict "secret" .root.Values.database.existingSecret "key" (get .root.Values.database.keys $role) -}}
+{{- $secret := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" $role) | fromJson -}}
 {{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
   labels:

@@ -71,7 +71,7 @@ labels:
 
 {{/* The host of publicUrl. */}}
 {{- define "svc.host" -}}
-{{- (urlParse .Values.publicUrl).hostname -}}
+{{- (urlParse (include "svc.publicUrl" .)).hostname -}}
 {{- end -}}
 
 {{/* The enabled components, as JSON. */}}

@@ -29,7 +29,7 @@ spec:
 {{- range $component := list "identity" "session" -}}
 {{- if include "svc.installed" (dict "root" $ "component" $component) -}}
 {{- $own := index $.Values $component -}}
-{{- $pods := ternary $own.autoscaling.maxReplicas $own.replicas $own.autoscaling.enabled -}}
+{{- $pods := ternary $own.autoscaling.maxReplicas (include "svc.replicas" (dict "root" $ "component" $component) | int) $own.autoscaling.enabled -}}
 {{- $sum = add $sum (mul (add1 $pods) $.Values.database.connections) 1 -}}
 {{- end -}}
 {{- end -}}

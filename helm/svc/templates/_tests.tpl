@@ -38,7 +38,7 @@ resources:
 
 {{- define "svc.test.env" -}}
 - name: SVC_BASE_URL
-  value: {{ default .Values.publicUrl .Values.tests.baseUrl | quote }}
+  value: {{ default (include "svc.publicUrl" .) .Values.tests.baseUrl | quote }}
 - name: HOME
   value: /home
 - name: CI

@@ -2,6 +2,7 @@
 
 mod breach_set;
 mod outbox;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use service::config::Environment;
 
 pub use breach_set::BreachSetCommand;
 pub use outbox::OutboxCommand;
+pub use trial::TrialCommand;
 
 use crate::MIGRATIONS;
 
@@ -26,6 +28,9 @@ pub enum Command {
     /// Build the file of breached passwords for `SVC_BREACH_FILE`
     #[command(subcommand)]
     BreachSet(BreachSetCommand),
+    /// Prepare a trial installation of the chart
+    #[command(subcommand, hide = true)]
+    Trial(TrialCommand),
     /// Print a new platform token for `SVC_PLATFORM_TOKEN`
     PlatformToken,
 }
@@ -36,6 +41,7 @@ impl Command {
             Self::Migrate(command) => MIGRATIONS.execute(command, environment).await,
             Self::Outbox(command) => command.execute(environment).await,
             Self::BreachSet(command) => command.execute(),
+            Self::Trial(command) => command.execute(environment).await,
             Self::PlatformToken => {
                 println!("{}", RawToken::generate(TokenKind::PlatformAdmin, &SystemEntropy).expose());
                 ExitCode::SUCCESS

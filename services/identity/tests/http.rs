@@ -38,5 +38,7 @@ mod password_reset;
 mod row_security;
 #[path = "http/tenants.rs"]
 mod tenants;
+#[path = "http/trial.rs"]
+mod trial;
 #[path = "http/users.rs"]
 mod users;
