@@ -17,7 +17,8 @@ routes! {
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, SchemaRef::of::<UserFilter>()])
-        .responses(&[RouteResponse::json::<Page<User>>(200, "A page of users, oldest first.")]);
+        .responses(&[RouteResponse::json::<Page<User>>(200, "A page of users, oldest first.")])
+        .problems(&[ProblemKind::NotFound]);
 
     /// Get a user
     GET_USER = Route::get("/users/{user_id}")

@@ -41,6 +41,10 @@ impl App {
         let email = email.map(EmailKey::of_login);
         let mut tx = self.begin(scope, Actor::Anonymous).await?;
         let users = user::list(&mut tx, email.as_ref(), status, paging.after, paging.rows()).await?;
+        // The platform administrator can name a tenant that does not exist.
+        if users.is_empty() && !tenant::exists(&mut tx).await? {
+            return Err(ProblemKind::NotFound.into());
+        }
         Ok(paging.page(users, |user| user.user_id))
     }
 

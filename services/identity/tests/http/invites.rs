@@ -77,6 +77,7 @@ async fn members_cannot_invite_and_the_platform_administrator_names_the_tenant()
     let unknown = system.platform_admin().header("X-Tenant-ID", "nowhere");
     unknown.post("/users/invite", &body).await.expect_problem(404, "not_found");
     unknown.get("/users/invites").await.expect_problem(404, "not_found");
+    unknown.get("/users").await.expect_problem(404, "not_found");
     let operator = system.platform_admin().header("X-Tenant-ID", "acme");
     assert_eq!(operator.post("/users/invite", &body).await.expect::<Invite>(201).role, Role::Admin);
 }
