@@ -5,7 +5,6 @@ mod response;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -81,7 +80,7 @@ impl Api {
         let request = self.http.get(self.base.api(routes::GET_VERSION.path)).timeout(timeout);
         match request.send().await {
             Ok(_) => true,
-            Err(error) => causes(&error).filter_map(tls_error).any(|error| {
+            Err(error) => transport::tls_errors(&error).any(|error| {
                 use rustls::Error::{AlertReceived, InvalidCertificate, PeerIncompatible};
                 matches!(error, AlertReceived(_) | InvalidCertificate(_) | PeerIncompatible(_))
             }),
@@ -314,28 +313,16 @@ fn request_error(error: &reqwest::Error, base: &BaseUrl) -> CliError {
     if error.is_builder() {
         return ErrorKind::Usage.with_message(format!("invalid request: {}", root_cause(error)));
     }
-    if base.as_str().starts_with("https:") && causes(error).filter_map(tls_error).any(is_not_tls) {
-        return ErrorKind::Unreachable
+    if base.as_str().starts_with("https:") && transport::tls_errors(error).any(is_not_tls) {
+        let error = ErrorKind::Unreachable
             .with_message(format!("{base} does not answer with TLS"))
             .with_remediation(
                 "If the service has no TLS on this port, use http:// in --base-url (SVC_BASE_URL). Otherwise correct the \
                  port.",
             );
+        return CliError { retryable: false, ..error };
     }
     ErrorKind::Unreachable.with_message(format!("cannot connect to {base}: {}", root_cause(error)))
-}
-
-/// The error and its causes.
-fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source())
-}
-
-/// The error of rustls, which is wrapped in I/O errors.
-fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    match error.downcast_ref::<io::Error>() {
-        Some(error) => tls_error(error.get_ref()?),
-        None => error.downcast_ref(),
-    }
 }
 
 /// Whether the server sent something else than TLS records, such as plain HTTP.

@@ -141,6 +141,10 @@ fn https_to_a_port_without_tls_is_named() {
     let result = client.run(&["auth", "whoami", "--ca-file", "own.pem", "--output", "json"]);
     let error = result.error();
     assert_eq!((result.code, error["code"].as_str()), (Some(9), Some("unreachable")));
+    assert_eq!(error["retryable"], false);
     assert!(error["message"].as_str().unwrap().contains("does not answer with TLS"), "{error}");
     assert!(error["remediation"].as_str().unwrap().contains("http://"), "{error}");
+    let send = ["events", "send", "-f", "-", "--ca-file", "own.pem", "--output", "json"];
+    let error = client.run_with(&send, EVENT).error();
+    assert!(error["message"].as_str().unwrap().contains("does not answer with TLS; if"), "{error}");
 }

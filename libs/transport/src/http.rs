@@ -29,7 +29,7 @@ use crate::{
     TransportError, TransportErrorKind, UdmEvent,
 };
 
-pub use client::begin_trace;
+pub use client::{begin_trace, tls_errors};
 pub(crate) use retry::Clock;
 
 /// Valid delays of [`HttpTransport::with_linger`]. A longer delay adds latency and hardly reduces the number of requests.

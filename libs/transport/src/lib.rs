@@ -60,6 +60,8 @@ mod tests;
 use async_trait::async_trait;
 
 pub use contract::{Secret, TraceContext};
+#[doc(hidden)]
+pub use http::tls_errors;
 pub use http::{HttpTransport, HttpTransportConfig, begin_trace};
 pub use mock::{MockBehavior, MockTransport};
 pub use outgoing::{OutgoingEvent, new_event_id};

@@ -151,6 +151,9 @@ impl HttpClient {
             (TransportErrorKind::Timeout, format!("request to {endpoint} timed out"))
         } else if error.is_builder() {
             (TransportErrorKind::Configuration, format!("invalid request: {cause}"))
+        } else if tls_errors(error).any(is_not_tls) {
+            let advice = "if it has no TLS on this port, use http://";
+            (TransportErrorKind::Connection, format!("{endpoint} does not answer with TLS; {advice}"))
         } else if error.is_connect() {
             let advice = "check the address, and that the service is running";
             (TransportErrorKind::Connection, format!("cannot connect to {endpoint}: {cause}; {advice}"))
@@ -274,6 +277,24 @@ fn bearer_header(key: &str) -> Result<HeaderValue, TransportError> {
         .map_err(|_| configuration_error("api_key contains invalid characters"))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Errors of rustls that caused an error. They are wrapped in I/O errors.
+#[doc(hidden)]
+pub fn tls_errors(error: &reqwest::Error) -> impl Iterator<Item = &rustls::Error> {
+    fn unwrapped<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+        match error.downcast_ref::<std::io::Error>() {
+            Some(error) => unwrapped(error.get_ref()?),
+            None => error.downcast_ref(),
+        }
+    }
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source());
+    causes.filter_map(unwrapped)
+}
+
+/// Whether the server sent something else than TLS records, such as plain HTTP.
+fn is_not_tls(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
 }
 
 /// Innermost cause. The outer errors only repeat the URL.
