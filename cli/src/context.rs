@@ -255,9 +255,10 @@ fn not_logged_in(to: &str) -> CliError {
         return error;
     }
     let advice = format!(
-        "You are logged in to {}: check --base-url (SVC_BASE_URL) and --tenant (SVC_TENANT). If they are correct: {}",
+        "You are logged in to {}: check --base-url (SVC_BASE_URL), --tenant (SVC_TENANT) and --context (SVC_CONTEXT), or run `svc auth \
+         switch`. {}",
         logins.join(", "),
-        ErrorKind::NotLoggedIn.remediation()
+        ErrorKind::NotLoggedIn.remediation().replacen("Run", "To log in here, run", 1)
     );
     error.with_remediation(advice)
 }

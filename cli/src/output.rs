@@ -16,7 +16,7 @@ use crate::arguments::{Color, Format, Globals};
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Result};
 
-pub(crate) use cell::{Cell, id, now, optional, relative, text, time, timestamp};
+pub(crate) use cell::{Cell, id, now, optional, relative, text, time, timestamp, word};
 pub(crate) use table::{ItemList, Row, Table};
 
 use self::layout::View;

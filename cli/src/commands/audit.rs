@@ -13,7 +13,7 @@ use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::output::{Cell, ItemList, Row, id, optional, text, time};
+use crate::output::{Cell, ItemList, Row, id, optional, text, time, word};
 use crate::since::parse_since;
 
 /// Number of records without --limit and --all.
@@ -69,7 +69,7 @@ impl Row for AuditRecord {
         vec![
             time(&self.occurred_at),
             text(&self.tenant_id),
-            text(event),
+            word(event),
             optional(self.about.as_ref().map(text)),
             actor,
             optional(object(self)),

@@ -94,8 +94,8 @@ impl Command for Show {
         ("Print the whole catalog", "svc catalog show --output json"),
     ];
     const READ_ONLY: bool = true;
-    const AGENT_NOTES: &'static str = "Works offline. Start with --summary (10 KB), then print the commands \
-        that you need; the whole catalog has 200 KB.";
+    const AGENT_NOTES: &'static str = "Works offline. Start with --summary (9 KB), then print the commands \
+        that you need; the whole catalog has 180 KB.";
     const SEE_ALSO: Names = &["catalog validate", "version"];
 
     async fn run(self, context: &Context) -> Result<()> {
@@ -126,7 +126,7 @@ fn unknown_command(tree: CommandTree, name: &str) -> CliError {
         .collect();
     if members.is_empty() {
         let error = ErrorKind::Usage.with_message(format!("there is no command `{name}`"));
-        return error.with_remediation("List the commands: svc catalog show --summary");
+        return error.with_remediation("List the commands: `svc catalog show --summary`.");
     }
     ErrorKind::Usage
         .with_message(format!("`{name}` is a group of commands"))

@@ -11,6 +11,8 @@ use super::escape;
 pub(crate) enum Cell {
     /// Text, which may be cut if the terminal is too narrow.
     Text(String),
+    /// Text that is never cut, such as the name of an event.
+    Word(String),
     /// An id, which is never cut, but may be shortened to a prefix that is unique in its column.
     Id(String),
     Time(DateTime<Utc>),
@@ -19,6 +21,11 @@ pub(crate) enum Cell {
 /// Cell with text, with control characters escaped.
 pub(crate) fn text(value: impl Display) -> Cell {
     Cell::Text(escape(&value.to_string()))
+}
+
+/// Cell with text that is never cut.
+pub(crate) fn word(value: impl Display) -> Cell {
+    Cell::Word(escape(&value.to_string()))
 }
 
 /// Cell with an id.

@@ -62,7 +62,7 @@ impl View {
     /// Text of a cell of a list.
     fn text(self, cell: &Cell) -> String {
         match (cell, self) {
-            (Cell::Text(text) | Cell::Id(text), _) => text.clone(),
+            (Cell::Text(text) | Cell::Word(text) | Cell::Id(text), _) => text.clone(),
             (Cell::Time(time), Self::Fitted { now, .. }) => relative(time, now),
             (Cell::Time(time), Self::Complete) => timestamp(time),
         }
@@ -116,6 +116,7 @@ struct Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Text,
+    Word,
     Id,
     Time,
 }
@@ -125,6 +126,7 @@ impl Column {
         let values = || rows.iter().filter_map(|row| row.get(index));
         let content = values().map(|cell| match cell {
             Cell::Text(_) => Content::Text,
+            Cell::Word(_) => Content::Word,
             Cell::Id(_) => Content::Id,
             Cell::Time(_) => Content::Time,
         });
@@ -161,7 +163,7 @@ impl Column {
             Content::Text => {
                 self.cells.first().map_or(0, |heading| heading.width()).max(MIN_TEXT).min(self.width)
             }
-            Content::Id | Content::Time => self.width,
+            Content::Word | Content::Id | Content::Time => self.width,
         }
     }
 

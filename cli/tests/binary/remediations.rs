@@ -128,7 +128,9 @@ fn login_to_another_service_is_named() {
     let advice = text(&result.error(), "remediation");
     assert_eq!((result.code, text(&result.error(), "code")), (Some(4), "not_logged_in".to_owned()));
     assert!(
-        advice.contains(&format!("tenant acme of {}", stub.url)) && advice.contains("--base-url"),
+        advice.contains(&format!("tenant acme of {}", stub.url))
+            && advice.contains("--base-url")
+            && advice.contains("svc auth switch"),
         "{advice}"
     );
 }
