@@ -28,12 +28,12 @@ import builds  # noqa: E402
 import load  # noqa: E402
 import rejections  # noqa: E402
 import routes  # noqa: E402
-import stream  # noqa: E402
 from client import ACCOUNT, Client, log_in  # noqa: E402
 from cluster import Cluster, TestError, current, run  # noqa: E402
 from disturbances import Disturbances  # noqa: E402
 from installation import Installation  # noqa: E402
 from report import Report  # noqa: E402
+from stream import Stream  # noqa: E402
 
 # Number of sessions that must stay active during all disturbances.
 SESSIONS = 10
@@ -68,18 +68,21 @@ def test(cluster, address, work, report):
     acknowledged = first_use(cluster, client, report)
     installation.test()
     tokens = [log_in(entries[0]) for _ in range(SESSIONS)]
-    stream.check(cluster, builds.other("reader"), acknowledged, report, "stream read by a pod")
+    stream = Stream(cluster, builds.other("reader"), report)
+    stream.check(acknowledged, "stream read by a consumer")
     disturbances = Disturbances(installation, entries, client, tokens, report)
     disturbances.all()
     rejections.upgrade_on_another_version(installation, disturbances)
     acknowledged += disturbances.acknowledged
-    stream.check(cluster, builds.other("reader"), acknowledged, report, "stream read by a pod, at the end")
+    stream.check(acknowledged, "stream read by a consumer, at the end")
 
 
 def first_use(cluster, client, report):
     """Runs the first steps of a new user. Returns the ids of the acknowledged events."""
     started = time.monotonic()
-    client.make_account(cluster.secret("svc-tokens", "platform-token"))
+    platform_token = cluster.secret("svc-tokens", "platform-token")
+    client.make_account(platform_token)
+    client.svc("consumers", "create", "consumer", SVC_PLATFORM_TOKEN=platform_token)
     ids = [f"first-{number}" for number in range(100)]
     client.send(ids)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e2e-user"}, "stringData": ACCOUNT}

@@ -1,22 +1,29 @@
-"""Runs in a pod: prints the id of every event in the stream UDM, then the number of messages in UDM and in AUDIT."""
+"""Runs in a pod: reads the events that wait for the durable `consumer` with the credential of that consumer.
+
+Prints the id of each event, then the number of messages in AUDIT, which an administrator reads.
+"""
 
 import asyncio
 import os
 
 import nats
 
+NAME = "consumer"
+
 
 async def main():
-    connection = await nats.connect(os.environ["NATS_URL"])
-    jetstream = connection.jetstream()
-    count = (await jetstream.stream_info("UDM")).state.messages
-    # An ordered consumer does not acknowledge, so the stream can be read again.
-    subscription = await jetstream.subscribe("udm.v1.>", stream="UDM", ordered_consumer=True)
-    for _ in range(count):
-        message = await subscription.next_msg(timeout=30)
-        print((message.headers or {}).get("ce-id", "-"))
-    print(count, (await jetstream.stream_info("AUDIT")).state.messages)
-    await connection.close()
+    consumer = await nats.connect(os.environ["CONSUMER_URL"], inbox_prefix=f"_INBOX.{NAME}".encode())
+    events = await consumer.jetstream(prefix="JS.API").pull_subscribe_bind(NAME, stream="UDM")
+    waiting = (await events.consumer_info()).num_pending
+    while waiting > 0:
+        for event in await events.fetch(min(waiting, 100), timeout=30):
+            await event.ack_sync()
+            print((event.headers or {}).get("ce-id", "-"))
+            waiting -= 1
+    await consumer.close()
+    administrator = await nats.connect(os.environ["ADMINISTRATOR_URL"])
+    print((await administrator.jetstream().stream_info("AUDIT")).state.messages)
+    await administrator.close()
 
 
 asyncio.run(main())

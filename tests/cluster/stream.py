@@ -1,33 +1,43 @@
-"""Reads the streams in a pod of the cluster with the official NATS client."""
+"""Reads the streams in a pod of the cluster with the official NATS client and the credential of a consumer."""
 
 import time
 
 NAME = "reader"
 
 
-def check(cluster, image, acknowledged, report, name):
-    """Checks that UDM contains every acknowledged event, and that AUDIT contains audit events."""
-    started = time.monotonic()
-    cluster.kubectl("delete", "pod", NAME, "--ignore-not-found")
-    cluster.apply(pod(image))
-    cluster.kubectl("wait", f"pod/{NAME}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
-    *ids, events, audited = cluster.kubectl("logs", NAME).split()
-    stored = set(ids)
-    lost = [each for each in acknowledged if each not in stored]
-    if audited == "0":
-        report.fail(f"{name}: AUDIT is empty")
-    if lost:
-        report.fail(f"{name}: {len(lost)} acknowledged events are not in the stream, for example {lost[:3]}")
-    result = f"{events} events, {len(lost)} of {len(acknowledged)} acknowledged ones lost; {audited} in AUDIT"
-    report.step(name, started, result)
+class Stream:
+    """The events that the consumer has received so far."""
+
+    def __init__(self, cluster, image, report):
+        self.cluster, self.image, self.report = cluster, image, report
+        self.stored = set()
+
+    def check(self, acknowledged, name):
+        """Checks that the consumer receives every acknowledged event, and that AUDIT contains audit events."""
+        started, cluster = time.monotonic(), self.cluster
+        cluster.kubectl("delete", "pod", NAME, "--ignore-not-found")
+        cluster.apply(pod(self.image))
+        cluster.kubectl("wait", f"pod/{NAME}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s")
+        *ids, audited = cluster.kubectl("logs", NAME).split()
+        self.stored |= set(ids)
+        lost = [each for each in acknowledged if each not in self.stored]
+        if audited == "0":
+            self.report.fail(f"{name}: AUDIT is empty")
+        if lost:
+            self.report.fail(f"{name}: {len(lost)} acknowledged events are not in the stream, for example {lost[:3]}")
+        result = f"{len(ids)} events, {len(lost)} of {len(acknowledged)} acknowledged ones lost; {audited} in AUDIT"
+        self.report.step(name, started, result)
 
 
 def pod(image):
-    address = {"name": "NATS_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": "administrator-url"}}}
+    addresses = [
+        {"name": f"{user.upper()}_URL", "valueFrom": {"secretKeyRef": {"name": "svc-nats", "key": f"{user}-url"}}}
+        for user in ("consumer", "administrator")
+    ]
     container = {
         "name": NAME,
         "image": image,
-        "env": [address],
+        "env": addresses,
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     spec = {
