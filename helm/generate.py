@@ -187,9 +187,10 @@ keys that they need as files. The values `keys` and `mail.key` change the names 
 | `secrets.existingSecret` | `service-token` | authenticates the services to each other; 32 or more characters |
 | | `platform-token` | authenticates the platform administrator; output of `svc-identity platform-token` |
 | | `limiter-key` | key of the HMAC that identifies accounts in login counters; 32 or more characters |
-| | `service-token-previous`, `platform-token-previous`, `limiter-key-previous` | the old values during a rotation, if `secrets.previous` lists them |
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | the user of `helm test` |
+
+[Rotation of secrets](../../docs/kubernetes.md#rotate-a-secret) needs no restart for the tokens and the key: their second line is the old value.
 
 `deploy/postgres/*.sql` creates the roles and schemas, `deploy/nats/*.conf` the NATS accounts and users.
 

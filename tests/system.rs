@@ -18,6 +18,7 @@ mod system {
     mod quotas;
     mod restore;
     mod revocation;
+    mod rotation;
     mod routes;
     mod send_events;
     mod services;

@@ -52,7 +52,7 @@ EVERYTHING = {
         "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
     },
     "trustedProxies": ["10.244.7.0/24"],
-    "secrets": {"existingSecret": "svc-tokens", "previous": ["service-token", "platform-token", "limiter-key"]},
+    "secrets": {"existingSecret": "svc-tokens"},
     "mail": {"from": "svc <no-reply@svc.example.com>", "toFiles": True},
     "branding": {
         "productName": "Acme Cloud", "accentColor": "#7a1f5c", "supportAddress": "help@acme.example", "language": "de",
@@ -100,7 +100,7 @@ BREACHED = {
 OTHER_KEYS = {
     "database": {"keys": {"identity": "url", "identityMigrator": "migrator", "session": "session.url", "sessionMigrator": "session.migrator"}},
     "nats": {"keys": {"ingest": "NATS_URL"}},
-    "secrets": {"keys": {"serviceToken": "SERVICE", "platformToken": "PLATFORM"}, "previous": ["service-token"]},
+    "secrets": {"keys": {"serviceToken": "SERVICE", "platformToken": "PLATFORM"}},
     "mail": {"existingSecret": "svc-mail", "key": "url"},
 }  # fmt: skip
 TLS = {

@@ -490,13 +490,13 @@ class Variables(unittest.TestCase):
         for kind, name, expected in (
             ("Deployment", "svc-identity", {
                 "SVC_DATABASE_URL_FILE": "svc-database/url", "SVC_NATS_URL_FILE": "svc-nats/identity-url",
-                "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE", "SVC_SERVICE_TOKEN_PREVIOUS_FILE": "svc-tokens/SERVICE-previous",
+                "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE",
                 "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM", "SVC_LIMITER_KEY_FILE": "svc-tokens/limiter-key",
                 "SVC_SMTP_URL_FILE": "svc-mail/url",
             }),
             ("Deployment", "svc-ingest", {
                 "SVC_NATS_URL_FILE": "svc-nats/NATS_URL", "SVC_SERVICE_TOKEN_FILE": "svc-tokens/SERVICE",
-                "SVC_SERVICE_TOKEN_PREVIOUS_FILE": "svc-tokens/SERVICE-previous", "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM",
+                "SVC_PLATFORM_TOKEN_FILE": "svc-tokens/PLATFORM",
             }),
             ("Job", "svc-session-migrate", {"SVC_MIGRATOR_DATABASE_URL_FILE": "svc-database/session.migrator"}),
         ):  # fmt: skip
@@ -517,7 +517,6 @@ class Variables(unittest.TestCase):
         env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
         self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
         self.assertEqual(env["SVC_INVITE_TTL"], "48h")
-        self.assertEqual(env["SVC_SERVICE_TOKEN_PREVIOUS_FILE"], "/etc/svc/secrets/svc-tokens/service-token-previous")
 
 
 class Routes(unittest.TestCase):

@@ -91,7 +91,6 @@ class Trial(unittest.TestCase):
             "identity.autoscaling": {"identity": {"autoscaling": {"enabled": True}}},
             "session.enabled=false": {"session": {"enabled": False}},
             "networkPolicy.egress": {"networkPolicy": {"egress": {"enabled": True}}},
-            "secrets.previous": {"secrets": {"previous": ["service-token"]}},
         }.items():
             with self.subTest(name):
                 message = chart.error(chart.merged(chart.TRIAL, values))

@@ -61,6 +61,11 @@ impl Producers {
         self.wait("events are acknowledged", |counts| counts.acknowledged.load(Relaxed) >= target).await;
     }
 
+    /// The number of rejected requests.
+    pub fn rejected(&self) -> usize {
+        self.counts.rejected.load(Relaxed)
+    }
+
     /// Waits until `more` additional requests are rejected.
     pub async fn wait_for_rejected(&mut self, more: usize) {
         let target = self.counts.rejected.load(Relaxed) + more;

@@ -169,7 +169,7 @@ impl<B: Broker> Services<B> {
         self.start_with(service, &[])
     }
 
-    /// Starts a service with additional variables.
+    /// Starts a service with additional variables. `<NAME>_FILE` replaces `<NAME>`.
     pub fn start_with(&self, service: Upstream, variables: &[(&str, &str)]) -> Service {
         self.start_at(service, self.listeners(service), service.name(), variables)
     }
@@ -204,7 +204,9 @@ impl<B: Broker> Services<B> {
         variables: &[(&str, &str)],
     ) -> Service {
         let mut command = self.command_at(service, listeners);
-        command.envs(variables.iter().copied());
+        for (name, value) in variables {
+            command.env_remove(name.trim_end_matches("_FILE")).env(name, value);
+        }
         let process = Process::start(&mut command, &self.home.path().join(output));
         Service { process, address: listeners.public, admin: listeners.admin }
     }
@@ -230,7 +232,8 @@ impl<B: Broker> Services<B> {
         command.env("SVC_MIGRATOR_DATABASE_URL", self.database.url(&format!("{role}_migrator")));
     }
 
-    fn session_url(&self) -> String {
+    /// The URL of session's internal API.
+    pub fn session_url(&self) -> String {
         format!("http://{}", self.session.internal)
     }
 

@@ -183,7 +183,6 @@
 {{- if $values.ingress.tls -}}{{- $refused = append $refused "ingress.tls" -}}{{- end -}}
 {{- if hasPrefix "https://" $values.publicUrl -}}{{- $refused = append $refused "publicUrl with https" -}}{{- end -}}
 {{- if $values.networkPolicy.egress.enabled -}}{{- $refused = append $refused "networkPolicy.egress" -}}{{- end -}}
-{{- if $values.secrets.previous -}}{{- $refused = append $refused "secrets.previous" -}}{{- end -}}
 {{- if and $values.trial.enabled $refused -}}
 {{- $errors = append $errors (printf "trial.enabled installs one pod of each component with its own Postgres, NATS and Secret, for evaluation only: remove %s, or type --set trial.enabled=false" (join ", " $refused)) -}}
 {{- end -}}

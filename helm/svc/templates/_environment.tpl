@@ -66,9 +66,6 @@
 {{- $variable := printf "SVC_%s" ($name | upper | replace "-" "_") -}}
 {{- $token := include "svc.secretKey" (dict "root" $.root "purpose" "secrets" "name" ($name | camelcase | untitle)) | fromJson -}}
 {{- $all = append $all (merge (dict "variable" $variable) $token) -}}
-{{- if has $name $values.secrets.previous -}}
-{{- $all = append $all (dict "variable" (printf "%s_PREVIOUS" $variable) "secret" $token.secret "key" (printf "%s-previous" $token.key)) -}}
-{{- end -}}
 {{- end -}}
 {{- if $values.mail.existingSecret -}}
 {{- $all = append $all (dict "variable" "SVC_SMTP_URL" "secret" $values.mail.existingSecret "key" $values.mail.key) -}}

@@ -1,16 +1,14 @@
 //! Client of the internal API of a service. Its requests have the service token.
 
-use std::sync::Arc;
-
-use http::Method;
+use http::{Method, StatusCode};
 use reqwest::Response;
 use serde::Serialize;
 use service::config::Variable;
 use service::telemetry::outgoing_headers;
 use url::Url;
 
-use crate::Unavailable;
 use crate::batcher::LOOKUP_TIMEOUT;
+use crate::{ServiceSecret, Unavailable};
 
 /// Address of the internal API of the session service.
 pub const SESSION_URL: Variable = Variable {
@@ -34,7 +32,7 @@ pub const IDENTITY_URL: Variable = Variable {
 pub struct InternalClient {
     http: reqwest::Client,
     origin: Url,
-    service_token: Arc<str>,
+    secret: ServiceSecret,
 }
 
 impl InternalClient {
@@ -42,7 +40,7 @@ impl InternalClient {
     ///
     /// # Errors
     /// The HTTP client cannot be created.
-    pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
+    pub fn new(origin: Url, secret: &ServiceSecret) -> Result<Self, reqwest::Error> {
         // Internal traffic never uses a proxy of the environment.
         let mut http =
             reqwest::Client::builder().no_proxy().timeout(LOOKUP_TIMEOUT).connect_timeout(LOOKUP_TIMEOUT);
@@ -51,7 +49,7 @@ impl InternalClient {
             http = http.tls_certs_only([]);
         }
         let http = http.build()?;
-        Ok(Self { http, origin, service_token: service_token.into() })
+        Ok(Self { http, origin, secret: secret.clone() })
     }
 
     /// Puts an object.
@@ -70,8 +68,17 @@ impl InternalClient {
         body: &impl Serialize,
     ) -> Result<Response, Unavailable> {
         let url = self.origin.join(path).map_err(Unavailable::because)?;
-        let request = self.http.request(method, url).headers(outgoing_headers());
-        request.bearer_auth(&self.service_token).json(body).send().await.map_err(unavailable)
+        let request = self.http.request(method, url).headers(outgoing_headers()).json(body);
+        let (current, previous) = self.secret.tokens();
+        let retry = previous.and_then(|token| Some(request.try_clone()?.bearer_auth(token.expose())));
+        let response = request.bearer_auth(current.expose()).send().await.map_err(unavailable)?;
+        match retry {
+            // The service has not read the current token yet.
+            Some(retry) if response.status() == StatusCode::UNAUTHORIZED => {
+                retry.send().await.map_err(unavailable)
+            }
+            _ => Ok(response),
+        }
     }
 }
 

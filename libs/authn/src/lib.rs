@@ -21,8 +21,8 @@ pub use caller::{
 pub use internal_client::{IDENTITY_URL, InternalClient, SESSION_URL};
 pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{
-    AnyCaller, InvalidSecret, PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS, PlatformAdmin, PlatformSecret,
-    SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS, ServiceSecret, SharedSecret, internal_only,
+    AnyCaller, InvalidSecret, PLATFORM_TOKEN, PlatformAdmin, PlatformSecret, SERVICE_TOKEN, ServiceSecret,
+    internal_only,
 };
 pub use session_client::{IssueError, SessionClient};
 pub use watch::CredentialWatch;

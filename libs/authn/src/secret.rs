@@ -1,5 +1,5 @@
-//! Shared secrets: the service token of the internal API and the platform token. The previous value of each is accepted
-//! too, so that a secret can be rotated without an outage.
+//! Shared secrets: the service token of the internal API and the platform token. They follow their files, and during a rotation the
+//! previous value is accepted too, so that no order in which the processes read a new value fails a request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use hashing::{RawToken, TokenDigest, TokenKind};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use service::Problem;
-use service::config::{Reader, Variable, Variables};
+use service::config::{Live, Reader, Rotating, Variable, Variables};
 
 use crate::{Bearer, Caller, CredentialVerifier, bearer};
 
@@ -22,15 +22,7 @@ pub const SERVICE_TOKEN: Variable = Variable {
     form: "32 or more characters",
     default: None,
     secret: true,
-    meaning: "Shared secret of the internal API and of the invalidation feed. All services have the same value.",
-};
-/// Previous service token.
-pub const SERVICE_TOKEN_PREVIOUS: Variable = Variable {
-    name: "SVC_SERVICE_TOKEN_PREVIOUS",
-    form: "32 or more characters",
-    default: None,
-    secret: true,
-    meaning: "Previous service token, which is accepted during a rotation. ingest uses it for the invalidation feed only.",
+    meaning: "Shared secret of the internal API and of the invalidation feed. All services have the same value. During a rotation, the second line is the previous value, which is accepted too.",
 };
 /// Authenticates the platform administrator.
 pub const PLATFORM_TOKEN: Variable = Variable {
@@ -38,20 +30,8 @@ pub const PLATFORM_TOKEN: Variable = Variable {
     form: "a token `svc_pt_…` from `svc-identity platform-token`",
     default: None,
     secret: true,
-    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is unset, these routes reject all requests.",
+    meaning: "Credential of the platform administrator, who manages tenants and invites their first administrator. If it is unset, these routes reject all requests. During a rotation, the second line is the previous token, which is accepted too.",
 };
-/// Previous platform token.
-pub const PLATFORM_TOKEN_PREVIOUS: Variable = Variable {
-    name: "SVC_PLATFORM_TOKEN_PREVIOUS",
-    form: "a token `svc_pt_…`",
-    default: None,
-    secret: true,
-    meaning: "Previous platform token, which is accepted during a rotation.",
-};
-
-/// The digests of a secret and of its previous value.
-#[derive(Clone, Debug, Default)]
-pub struct SharedSecret(Vec<TokenDigest>);
 
 /// The secret is too short or malformed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -61,77 +41,67 @@ pub struct InvalidSecret;
 /// A shorter secret could be guessed.
 const MIN_CHARACTERS: usize = 32;
 
-impl SharedSecret {
-    /// Parses a service token.
-    ///
-    /// # Errors
-    /// The token is too short.
-    pub fn service(text: &str) -> Result<Self, InvalidSecret> {
+/// Returns whether one of the digests is the same. Compares in constant time.
+fn matches<'a>(accepted: impl Iterator<Item = &'a TokenDigest>, digest: &TokenDigest) -> bool {
+    accepted.fold(false, |found, known| found | known.matches(digest))
+}
+
+/// Secret of the internal APIs and of the invalidation feed. Clones share its value.
+#[derive(Clone)]
+pub struct ServiceSecret(Live<Rotating<ServiceToken>>);
+
+struct ServiceToken {
+    text: Secret,
+    digest: TokenDigest,
+}
+
+impl ServiceToken {
+    fn parse(text: &str) -> Result<Self, InvalidSecret> {
         if text.chars().count() < MIN_CHARACTERS {
             return Err(InvalidSecret);
         }
-        Ok(Self(vec![TokenDigest::of_text(text)]))
+        Ok(Self { text: Secret::new(text), digest: TokenDigest::of_text(text) })
     }
 
-    /// Parses a platform token.
-    ///
-    /// # Errors
-    /// The token is malformed.
-    pub fn platform(text: &str) -> Result<Self, InvalidSecret> {
-        let token = RawToken::parse(TokenKind::PlatformAdmin, text).map_err(|_| InvalidSecret)?;
-        Ok(Self(vec![token.digest()]))
+    fn parse_lines(text: &str) -> Result<Rotating<Self>, String> {
+        Rotating::parse(text, Self::parse)
     }
-
-    /// Accepts the previous secret too.
-    #[must_use]
-    pub fn or(mut self, previous: Option<Self>) -> Self {
-        self.0.extend(previous.into_iter().flat_map(|secret| secret.0));
-        self
-    }
-
-    /// Returns whether the digest is accepted. Compares in constant time.
-    pub fn matches(&self, digest: &TokenDigest) -> bool {
-        self.0.iter().fold(false, |found, known| found | known.matches(digest))
-    }
-}
-
-/// Secret of the internal APIs and of the invalidation feed.
-#[derive(Clone, Debug)]
-pub struct ServiceSecret {
-    token: Secret,
-    accepted: SharedSecret,
 }
 
 impl ServiceSecret {
-    /// Parses a service token.
+    /// Returns a secret that never changes.
     ///
     /// # Errors
     /// The token is too short.
     pub fn new(token: &str) -> Result<Self, InvalidSecret> {
-        Ok(Self { token: Secret::new(token), accepted: SharedSecret::service(token)? })
+        let current = ServiceToken::parse(token)?;
+        Ok(Self(Live::fixed(Rotating { current, previous: None })))
     }
 
-    /// The token of requests to other services.
-    pub fn token(&self) -> &str {
-        self.token.expose()
+    /// The token of requests to other services, and the one to send to a service that rejects it.
+    pub(crate) fn tokens(&self) -> (Secret, Option<Secret>) {
+        let tokens = self.0.get();
+        (tokens.current.text.clone(), tokens.previous.as_ref().map(|token| token.text.clone()))
     }
 
-    /// Returns the keys that authenticate invalidations.
+    fn accepts(&self, digest: &TokenDigest) -> bool {
+        matches(self.0.get().iter().map(|token| &token.digest), digest)
+    }
+
+    /// Returns the keys that authenticate invalidations. They follow the secret.
     pub fn invalidation_keys(&self) -> InvalidationKeys {
-        InvalidationKeys::new(&self.accepted.0)
+        let tokens = self.0.clone();
+        InvalidationKeys::following(move || tokens.get().iter().map(|token| token.digest).collect())
     }
 }
 
 impl Variables for ServiceSecret {
     fn variables() -> Vec<Variable> {
-        vec![SERVICE_TOKEN, SERVICE_TOKEN_PREVIOUS]
+        vec![SERVICE_TOKEN]
     }
 
     fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let current = read.required_with(&SERVICE_TOKEN, Self::new);
-        let previous = read.optional_with(&SERVICE_TOKEN_PREVIOUS, SharedSecret::service);
-        let Self { token, accepted } = current?;
-        Some(Self { token, accepted: accepted.or(previous?) })
+        read.required_live(&SERVICE_TOKEN, ServiceToken::parse_lines).map(Self)
     }
 }
 
@@ -140,25 +110,35 @@ pub async fn internal_only(State(secret): State<ServiceSecret>, request: Request
     let token =
         request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     match token.map(TokenDigest::of_text) {
-        Some(digest) if secret.accepted.matches(&digest) => next.run(request).await,
+        Some(digest) if secret.accepts(&digest) => next.run(request).await,
         Some(_) => Problem::new(ProblemKind::CredentialInvalid).into_response(),
         None => Problem::new(ProblemKind::Unauthenticated).into_response(),
     }
 }
 
-/// Secret of the platform administrator.
-#[derive(Clone, Debug)]
-pub struct PlatformSecret(pub SharedSecret);
+/// Secret of the platform administrator, if there is one. Clones share its value.
+#[derive(Clone)]
+pub struct PlatformSecret(Option<Live<Rotating<TokenDigest>>>);
+
+impl PlatformSecret {
+    fn parse(text: &str) -> Result<Rotating<TokenDigest>, String> {
+        Rotating::parse(text, |token| {
+            RawToken::parse(TokenKind::PlatformAdmin, token).map(|token| token.digest())
+        })
+    }
+
+    fn accepts(&self, digest: &TokenDigest) -> bool {
+        self.0.as_ref().is_some_and(|secret| matches(secret.get().iter(), digest))
+    }
+}
 
 impl Variables for PlatformSecret {
     fn variables() -> Vec<Variable> {
-        vec![PLATFORM_TOKEN, PLATFORM_TOKEN_PREVIOUS]
+        vec![PLATFORM_TOKEN]
     }
 
     fn read(read: &mut Reader<'_>) -> Option<Self> {
-        let current = read.optional_with(&PLATFORM_TOKEN, SharedSecret::platform);
-        let previous = read.optional_with(&PLATFORM_TOKEN_PREVIOUS, SharedSecret::platform);
-        Some(Self(current?.unwrap_or_default().or(previous?)))
+        read.optional_live(&PLATFORM_TOKEN, Self::parse).map(Self)
     }
 }
 
@@ -207,8 +187,7 @@ where
         if token.kind() != TokenKind::PlatformAdmin {
             return Err(ProblemKind::Forbidden.into());
         }
-        let PlatformSecret(secret) = PlatformSecret::from_ref(state);
-        if secret.matches(&token.digest()) {
+        if PlatformSecret::from_ref(state).accepts(&token.digest()) {
             Ok(Self(()))
         } else {
             Err(ProblemKind::CredentialInvalid.into())

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use url::Url;
 
 use crate::internal_client::{InternalClient, unavailable};
-use crate::{CredentialVerifier, Introspection, Introspector, Unavailable};
+use crate::{CredentialVerifier, Introspection, Introspector, ServiceSecret, Unavailable};
 
 /// Client of the session service. Clones share the connections.
 #[derive(Clone)]
@@ -35,8 +35,8 @@ impl SessionClient {
     ///
     /// # Errors
     /// The HTTP client cannot be created.
-    pub fn new(origin: Url, service_token: &str) -> Result<Self, reqwest::Error> {
-        InternalClient::new(origin, service_token).map(Self)
+    pub fn new(origin: Url, secret: &ServiceSecret) -> Result<Self, reqwest::Error> {
+        InternalClient::new(origin, secret).map(Self)
     }
 
     /// Issues a session for an authenticated user.

@@ -84,17 +84,21 @@ const SIGNATURE: HeaderName = HeaderName::from_static("Svc-Signature");
 /// Maximum number of signatures that a listener checks: more than a publisher has keys.
 const MAX_SIGNATURES: usize = 4;
 
-/// Keys of the feed and of replica announcements: the service token, and the previous one during a rotation. A publisher signs with all of its keys, and a
-/// listener accepts each of its keys, so the processes can change the token one after the other.
+/// Keys of the feed and of replica announcements: the service token, and the previous one during a rotation. A publisher signs with
+/// all of its keys, and a listener accepts each of its keys, so the processes can change the token one after the other.
 #[derive(Clone)]
-pub struct InvalidationKeys(Vec<Hmac<Sha256>>);
+pub struct InvalidationKeys(Arc<dyn Fn() -> Vec<TokenDigest> + Send + Sync>);
 
 impl InvalidationKeys {
     /// Returns the keys for the digests of these tokens.
     pub fn new<'a>(tokens: impl IntoIterator<Item = &'a TokenDigest>) -> Self {
-        // HMAC accepts keys of any length.
-        let keys = tokens.into_iter().filter_map(|digest| Hmac::new_from_slice(digest.as_bytes()).ok());
-        Self(keys.collect())
+        let tokens: Vec<_> = tokens.into_iter().copied().collect();
+        Self::following(move || tokens.clone())
+    }
+
+    /// Returns keys that change with the digests of the tokens.
+    pub fn following(tokens: impl Fn() -> Vec<TokenDigest> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tokens))
     }
 
     /// Returns the headers that authenticate a payload on [`INVALIDATION_SUBJECT`].
@@ -124,11 +128,11 @@ impl InvalidationKeys {
             .any(|mac| signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok()))
     }
 
-    fn macs<'a>(&'a self, subject: &'a str, payload: &'a [u8]) -> impl Iterator<Item = Hmac<Sha256>> + 'a {
+    fn macs<'a>(&self, subject: &'a str, payload: &'a [u8]) -> impl Iterator<Item = Hmac<Sha256>> + use<'a> {
+        // HMAC accepts keys of any length.
+        let keys = (self.0)().into_iter().filter_map(|digest| Hmac::new_from_slice(digest.as_bytes()).ok());
         // The subject, so that a message is not valid on another one.
-        self.0
-            .iter()
-            .map(move |key| key.clone().chain_update(subject).chain_update([0]).chain_update(payload))
+        keys.map(move |key: Hmac<Sha256>| key.chain_update(subject).chain_update([0]).chain_update(payload))
     }
 }
 

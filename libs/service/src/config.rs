@@ -1,9 +1,11 @@
-//! Configuration from `SVC_` environment variables. A secret can also come from the file that `<NAME>_FILE` names.
+//! Configuration from `SVC_` environment variables. A secret can also come from the file that `<NAME>_FILE` names. The process
+//! follows the file of a [`Live`] secret.
 //!
 //! A service declares each variable once, in the struct that holds its value ([`variables!`](crate::variables)).
 //! Parsing, `--check-config`, `docs/configuration.md` and the warning about unknown names use that declaration. All
 //! errors are collected and reported at once.
 
+mod live;
 mod reader;
 mod setting;
 mod table;
@@ -11,6 +13,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use live::{Live, Rotating};
 pub use reader::{Reader, parse_bytes, parse_duration};
 pub use setting::{Setting, Variables};
 pub use table::{markdown, unknown_names};

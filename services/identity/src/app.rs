@@ -21,6 +21,7 @@ use database::{Database, Error, TenantTx};
 use hashing::{Entropy, HashPool};
 use prometheus_client::metrics::counter::Counter;
 use ratelimit::Limiter;
+use service::config::Live;
 use service::{Clock, Tasks};
 use tenancy::{Actor, TenantScope};
 use url::Url;
@@ -60,7 +61,7 @@ pub(crate) struct App {
     pub(crate) service_secret: ServiceSecret,
     pub(crate) audit: AuditLog,
     pub(crate) limiter: Limiter,
-    pub(crate) limiter_keys: LimiterKeys,
+    pub(crate) limiter_keys: Live<LimiterKeys>,
     pub(crate) rate_limits: RateLimits,
     /// Reset requests that sent no mail. Labels would reveal which accounts exist.
     pub(crate) resets_dropped: Counter,
@@ -102,7 +103,7 @@ impl Work<'_> {
         limit: &MailLimit,
         email: &EmailKey,
     ) -> Result<MailCount, Error> {
-        let keys = &self.app.limiter_keys;
+        let keys = self.app.limiter_keys.get();
         let tenant_id = limit.per_tenant.then(|| self.tenant_id().clone());
         let recipient = keys.recipient(tenant_id.as_ref(), email);
         let mut count = recipient::count_mail(self, limit, &recipient).await?;

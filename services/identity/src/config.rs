@@ -12,14 +12,14 @@ use bus::NatsSettings;
 use database::DatabaseSettings;
 use hashing::{Argon2Settings, PoolSize};
 use ratelimit::Limit;
-use service::config::{Reader, Variable, Variables};
+use service::config::{Live, Reader, Variable, Variables};
 use service::http::ConnectionSettings;
 use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
 
 use crate::branding::Branding;
 use crate::breach_set::BreachSet;
-use crate::domain::account::{LimiterKey, LimiterKeys};
+use crate::domain::account::LimiterKeys;
 use crate::mail::MailSettings;
 
 service::variables! {
@@ -65,12 +65,9 @@ service::variables! {
         pub(crate) connections: ConnectionSettings,
         pub(crate) rate_limits: RateLimits,
         /// Key that hashes the e-mail addresses in the table of failed logins. Use the same key in every replica.
-        limiter_key: LimiterKey =
-            Variable::new("SVC_LIMITER_KEY", "32 or more characters").secret().required_with(LimiterKey::new),
-        /// Limiter key before the last rotation. Failed logins recorded with it still count.
-        limiter_key_previous: Option<LimiterKey> = Variable::new("SVC_LIMITER_KEY_PREVIOUS", "32 or more characters")
-            .secret()
-            .optional_with(LimiterKey::new),
+        /// During a rotation, the second line is the previous key: failed logins recorded with it still count.
+        pub(crate) limiter_keys: Live<LimiterKeys> =
+            Variable::new("SVC_LIMITER_KEY", "32 or more characters").secret().required_live(LimiterKeys::parse),
     }
 }
 
@@ -133,9 +130,5 @@ impl Config {
             Some(workers) => PoolSize::new(workers),
             None => PoolSize::from_machine(&self.argon2.0, service::process::memory_limit()),
         }
-    }
-
-    pub(crate) fn limiter_keys(&self) -> LimiterKeys {
-        LimiterKeys { current: self.limiter_key.clone(), previous: self.limiter_key_previous.clone() }
     }
 }

@@ -86,7 +86,6 @@ pub struct Parts {
 /// The HTTP client, the hash pool or the publisher cannot be created, or the mail directory cannot be used.
 pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
-    let limiter_keys = config.limiter_keys();
     config.mail.set_ehlo_name(&config.public_url);
     if let Some(MailDelivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
@@ -102,7 +101,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
     let app = App {
         database: database.clone(),
-        sessions: SessionClient::new(config.session_url, config.service_secret.token())?,
+        sessions: SessionClient::new(config.session_url, &config.service_secret)?,
         hashes: Arc::new(hashes),
         clock: Arc::clone(&clock),
         entropy,
@@ -120,7 +119,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         service_secret: config.service_secret,
         audit: AuditLog::new(config.audit_personal),
         limiter: limiter.clone(),
-        limiter_keys,
+        limiter_keys: config.limiter_keys,
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
     };

@@ -73,7 +73,7 @@ pub struct Parts {
 pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { clock, tasks, gate, telemetry } = parts;
     let nats = bus::Config { wait_for_broker: true, ..config.nats.of_service(Ingest::NAME) };
-    let sessions = SessionClient::new(config.session_url.clone(), config.service_secret.token())?;
+    let sessions = SessionClient::new(config.session_url.clone(), &config.service_secret)?;
     let keys = config.service_secret.invalidation_keys();
     let replicas = Replicas::start(nats.clone(), keys.clone(), clock.clone(), &tasks)?;
     let feed = Feed { nats: nats.clone(), keys };

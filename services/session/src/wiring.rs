@@ -104,7 +104,7 @@ pub fn build(
         retry_policy: RetryPolicy::Unlimited,
         timeout: DELIVERY_TIMEOUT,
         concurrency: CONCURRENCY,
-        deliver: Reports(InternalClient::new(config.identity_url.clone(), config.service_secret.token())?),
+        deliver: Reports(InternalClient::new(config.identity_url.clone(), &config.service_secret)?),
         clock: Arc::clone(&clock),
     };
     tasks.spawn("api_key_report", relay.run(tasks.clone()));

@@ -1,10 +1,11 @@
 //! Reads typed values and records every error.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigErrors, Environment, Variable};
+use super::{ConfigErrors, Environment, Live, Variable, live};
 
 /// Reads values from an environment. A read of an invalid variable returns `None`; [`Reader::finish`] returns all errors.
 pub struct Reader<'e> {
@@ -28,14 +29,10 @@ impl<'e> Reader<'e> {
                 None
             }
             (Some(text), None) => Some(text.to_owned()),
-            (None, Some(path)) => match std::fs::read_to_string(path) {
-                Ok(text) if text.trim().is_empty() => {
-                    self.error(format!("{file_name}: the file {path} is empty"));
-                    None
-                }
-                Ok(text) => Some(text.trim().to_owned()),
+            (None, Some(path)) => match live::read(Path::new(path)) {
+                Ok(text) => Some(text),
                 Err(error) => {
-                    self.error(format!("{file_name}: cannot read {path}: {error}"));
+                    self.error(format!("{file_name}: {error}"));
                     None
                 }
             },
@@ -101,6 +98,38 @@ impl<'e> Reader<'e> {
     /// Reads an optional value: `Some(None)` if it is unset, `None` after an error.
     pub fn optional<T: FromStr<Err: Display>>(&mut self, variable: &Variable) -> Option<Option<T>> {
         self.optional_with(variable, T::from_str)
+    }
+
+    /// Reads a required secret that follows its file.
+    pub fn required_live<T: 'static, E: Display>(
+        &mut self,
+        secret: &Variable,
+        parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Option<Live<T>> {
+        let read = self.required_with(secret, |text| parse(text).map(|value| (value, text.to_owned())))?;
+        Some(self.live(secret, read, parse))
+    }
+
+    /// Reads an optional secret that follows its file: `Some(None)` if it is unset, `None` after an error.
+    pub fn optional_live<T: 'static, E: Display>(
+        &mut self,
+        secret: &Variable,
+        parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Option<Option<Live<T>>> {
+        let read = self.optional_with(secret, |text| parse(text).map(|value| (value, text.to_owned())))?;
+        Some(read.map(|read| self.live(secret, read, parse)))
+    }
+
+    fn live<T: 'static, E>(
+        &self,
+        secret: &Variable,
+        read: (T, String),
+        parse: impl Fn(&str) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Live<T> {
+        match self.environment.get(&format!("{}_FILE", secret.name)) {
+            Some(path) => Live::of_file(secret.name, path, read, move |text| parse(text).ok()),
+            None => Live::fixed(read.0),
+        }
     }
 
     /// Records an error that concerns several variables.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigErrors, Environment, Reader, Variable};
+use super::{ConfigErrors, Environment, Live, Reader, Variable};
 
 /// A configuration, or a part of one, that is read from variables. [`variables!`](crate::variables) implements it.
 pub trait Variables: Sized {
@@ -67,6 +67,14 @@ impl Variable {
     /// Requires a value, parsed by a function.
     pub fn required_with<T, E: Display>(self, parse: impl Fn(&str) -> Result<T, E> + 'static) -> Setting<T> {
         Setting::new(self, move |reader, variable| reader.required_with(variable, &parse))
+    }
+
+    /// Requires a secret that follows its file, parsed by a function.
+    pub fn required_live<T: 'static, E: Display>(
+        self,
+        parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
+    ) -> Setting<Live<T>> {
+        Setting::new(self, move |reader, secret| reader.required_live(secret, parse.clone()))
     }
 
     /// Requires a value between two bounds, both included.

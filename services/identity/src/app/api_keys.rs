@@ -31,7 +31,7 @@ impl App {
         }
         let scope = TenantScope::of_internal_record(notice.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
-        let report = self.limiter_keys.api_key(notice.key_id);
+        let report = self.limiter_keys.get().api_key(notice.key_id);
         if let MailCount::Limited { .. } = recipient::count_mail(&mut tx, &REPORTS, &report).await? {
             return Ok(());
         }

@@ -42,7 +42,7 @@ impl App {
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();
         let accounts = [AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id)];
-        let accounts = accounts.map(|account| self.limiter_keys.account(&account));
+        let accounts = accounts.map(|account| self.limiter_keys.get().account(&account));
         erasure::delete_login_attempts(&mut tx, &accounts).await?;
         tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::of(EventName::UserDeleted) });
         tx.send(&Message::PushUserStatus { user_id });

@@ -63,8 +63,10 @@ impl App {
         purpose: Purpose,
     ) -> Result<Attempt, Problem> {
         let tenant_id = account.tenant_id().clone();
-        let key =
-            ThrottleKey { account: self.limiter_keys.account(&account), source: source(address).to_string() };
+        let key = ThrottleKey {
+            account: self.limiter_keys.get().account(&account),
+            source: source(address).to_string(),
+        };
         let decisions = self.limiter.metrics();
         let admission = self.admit(&tenant_id, &key, address, purpose).await.map_err(|error| {
             decisions.unavailable(LIMIT);
@@ -207,7 +209,7 @@ impl Work<'_> {
     /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted.
     pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<(), Error> {
         let tenant_id = self.tenant_id().clone();
-        let account = self.app.limiter_keys.account(&AccountRef::Email(&tenant_id, email));
+        let account = self.app.limiter_keys.get().account(&AccountRef::Email(&tenant_id, email));
         login_attempt::delete_failures(self, &account).await
     }
 }

@@ -82,7 +82,7 @@ impl App {
         address: IpAddr,
         account: AccountRef<'_>,
     ) -> Result<PasswordDigest, Problem> {
-        let requester = reserved(address, account.tenant_id(), &self.limiter_keys.account(&account));
+        let requester = reserved(address, account.tenant_id(), &self.limiter_keys.get().account(&account));
         let hashed = self.hashes.hash(requester, password).await;
         Ok(hashed.map_err(|Overloaded| ProblemKind::Overloaded)?)
     }

@@ -47,7 +47,7 @@ impl App {
     ) -> Result<(), Problem> {
         let email = email.parse::<Email>().map_err(|_| ProblemKind::ValidationFailed)?;
         // Counted per account first, because people behind one address must not use up the limit of each other.
-        let account = self.limiter_keys.account(&AccountRef::Email(tenant_id, email.key()));
+        let account = self.limiter_keys.get().account(&AccountRef::Email(tenant_id, email.key()));
         let source = source(address).of_account(&HEXLOWER.encode(&account.current), ACCOUNTS_PER_ADDRESS);
         self.limiter.count(&self.rate_limits.reset, source).await?;
         let scope = TenantScope::of_unverified_header(tenant_id.clone());

@@ -5,6 +5,7 @@ use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{TenantStatus, UserStatus};
 use hashing::PasswordDigest;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use service::config::Rotating;
 use sha2::Sha256;
 use tenancy::{KeyId, TenantId, UserId};
 
@@ -102,6 +103,12 @@ impl AccountRef<'_> {
 }
 
 impl LimiterKeys {
+    /// Parses the current key, and the previous one in a second line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let Rotating { current, previous } = Rotating::parse(text, LimiterKey::new)?;
+        Ok(Self { current, previous })
+    }
+
     /// Returns the key of an account.
     pub(crate) fn account(&self, account: &AccountRef<'_>) -> AccountKey {
         let previous = self.previous.as_ref().map(|key| key.digest(account));

@@ -117,11 +117,8 @@ async fn a_password_change_counts_like_a_login() {
 async fn a_rotated_key_keeps_the_failures_while_the_previous_key_is_configured() {
     let context = Context::start().await;
     context.fail(10).await;
-    let variables = [
-        ("SVC_LIMITER_KEY", "another secret of thirty-two characters or more"),
-        ("SVC_LIMITER_KEY_PREVIOUS", SECRET),
-    ];
-    let rotated = context.restarted_with(&variables, Arc::new(SystemEntropy));
+    let keys = format!("another secret of thirty-two characters or more\n{SECRET}");
+    let rotated = context.restarted_with(&[("SVC_LIMITER_KEY", &keys)], Arc::new(SystemEntropy));
     assert!(!rotated.succeeds(HERE).await);
     assert_eq!(rotated.failures().await.len(), 1);
     rotated.advance(60);

@@ -1,0 +1,180 @@
+//! A changed file of a secret takes effect without a restart, and no request fails, whatever the order in which the processes read
+//! it.
+
+use std::path::PathBuf;
+
+use contract::paths::Upstream;
+use e2e::{ALL_SERVICES, ApiUser, Producers, Service, Services, api_client, output_of};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::wait_until;
+
+const LOG: &str = "secret changed";
+
+/// The file of a secret that a process mounts.
+struct Mounted(TempDir);
+
+impl Mounted {
+    fn new(lines: &str) -> Self {
+        let mounted = Self(tempfile::tempdir().unwrap());
+        mounted.write(lines);
+        mounted
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("secret")
+    }
+
+    /// Replaces the file at once, as Kubernetes does.
+    fn write(&self, lines: &str) {
+        let new = self.0.path().join("new");
+        std::fs::write(&new, lines).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    fn start(&self, services: &Services, service: Upstream, variable: &str) -> Service {
+        services.start_with(service, &[(variable, self.file().to_str().unwrap())])
+    }
+}
+
+/// All services, each with its own file of the service token.
+struct System {
+    services: Services,
+    running: Vec<(Upstream, Service, Mounted)>,
+}
+
+impl System {
+    async fn start(token: &str) -> Self {
+        let services = Services::prepare().await;
+        services.migrate_all().await;
+        let start = |service| {
+            let mounted = Mounted::new(token);
+            (service, mounted.start(&services, service, "SVC_SERVICE_TOKEN_FILE"), mounted)
+        };
+        let mut running: Vec<_> = ALL_SERVICES.map(start).into();
+        for (_, service, _) in &mut running {
+            service.wait_until_ready().await;
+        }
+        Self { services, running }
+    }
+
+    fn of(&self, service: Upstream) -> &(Upstream, Service, Mounted) {
+        self.running.iter().find(|(name, ..)| *name == service).unwrap()
+    }
+
+    fn url(&self, service: Upstream) -> String {
+        format!("http://{}", self.of(service).1.address)
+    }
+
+    /// Replaces the token of a service, and sends requests until the service has read it.
+    async fn rotate(&self, service: Upstream, lines: &str) {
+        let (_, process, mounted) = self.of(service);
+        let before = process.process.output().matches(LOG).count();
+        mounted.write(lines);
+        wait_until("the service reads the new token", async || {
+            self.expect_requests_between_all_services().await;
+            (process.process.output().matches(LOG).count() > before).then_some(())
+        })
+        .await;
+        self.expect_requests_between_all_services().await;
+    }
+
+    /// identity issues a session and verifies it at session. ingest verifies it too: its cache does not know it.
+    async fn expect_requests_between_all_services(&self) {
+        let user = ApiUser::log_in(&self.url(Upstream::Identity), "acme", "ada@acme.example").await;
+        user.client.get("/users").await.expect::<Value>(200);
+        let ingest = api_client(&self.url(Upstream::Ingest)).bearer(&user.token);
+        ingest.post("/events", &json!({ "source_id": "s" })).await.expect::<Value>(202);
+        // The number of sessions is limited.
+        let session = api_client(&self.url(Upstream::Session)).header("X-Session-ID", &user.token);
+        session.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    }
+
+    /// The status of a request to the internal API of session.
+    async fn internal_status(&self, token: &str) -> u16 {
+        let url = format!("{}/internal/v1/introspect", self.services.session_url());
+        let request = testkit::client::plain_http().post(url).bearer_auth(token);
+        request.json(&json!({ "digests": [] })).send().await.unwrap().status().as_u16()
+    }
+}
+
+#[tokio::test]
+async fn no_request_fails_while_the_services_read_a_new_service_token_in_any_order() {
+    use Upstream::{Identity, Ingest, Session};
+    let [first, second, third] = ["1", "2", "3"].map(|digit| digit.repeat(32));
+    let system = System::start(&first).await;
+    let admin = &system.services.platform_token;
+    let user = ApiUser::create_acme(&system.url(Identity), admin, "ada@acme.example").await;
+    let mut producers = Producers::start(&api_client(&system.url(Ingest)).bearer(&user.token));
+    producers.wait_for_acknowledged(30).await;
+
+    // session reads a token after its clients, then before them.
+    for (current, previous, order) in
+        [(&second, &first, [Identity, Ingest, Session]), (&third, &second, [Session, Ingest, Identity])]
+    {
+        for lines in [&format!("{current}\n{previous}\n"), current] {
+            for service in order {
+                system.rotate(service, lines).await;
+                // session reports the key to identity.
+                let session = api_client(&system.url(Session)).bearer(&user.token);
+                session.post("/api-keys", &json!({ "name": "firewalls" })).await.expect::<Value>(201);
+            }
+        }
+        assert_eq!(system.internal_status(previous).await, 401);
+        assert_eq!(system.internal_status(current).await, 200);
+    }
+    producers.wait_for_acknowledged(30).await;
+    assert_eq!(producers.rejected(), 0);
+    let series = |outcome| {
+        format!(
+            r#"svc_outbox_deliveries_total{{schema="session",kind="api_key_report",outcome="{outcome}"}}"#
+        )
+    };
+    let session = &system.of(Session).1;
+    wait_until("the keys are reported", async || {
+        (session.metric(&series("delivered")).await >= 12.0).then_some(())
+    })
+    .await;
+    assert!(session.metric(&series("retried")).await < 1.0);
+    let rejected = r#"svc_invalidations_rejected_total{reason="unauthenticated"}"#;
+    assert!(system.of(Ingest).1.metric(rejected).await < 1.0, "messages of session have a known signature");
+}
+
+#[tokio::test]
+async fn a_new_platform_token_is_accepted_without_a_restart_and_the_old_one_until_it_is_removed() {
+    let services = Services::prepare().await;
+    services.migrate_all().await;
+    let old = &services.platform_token;
+    let mut command = services.command(Upstream::Identity);
+    command.arg("platform-token");
+    let new = String::from_utf8(output_of(command).await.stdout).unwrap();
+    let mounted = Mounted::new(old);
+    let mut identity = mounted.start(&services, Upstream::Identity, "SVC_PLATFORM_TOKEN_FILE");
+    identity.wait_until_ready().await;
+    let url = format!("http://{}", identity.address);
+    let status = async |token: &str| api_client(&url).bearer(token.trim()).get("/tenants").await.status;
+
+    for (invalid, message) in
+        [("too-short", "the changed secret is invalid"), ("", "failed to read the secret")]
+    {
+        mounted.write(invalid);
+        wait_until("the invalid token is ignored", async || {
+            assert_eq!(status(old).await, 200);
+            identity.process.output().contains(message).then_some(())
+        })
+        .await;
+    }
+    mounted.write(&format!("{new}{old}"));
+    wait_until("the new token is accepted", async || {
+        assert_eq!(status(old).await, 200);
+        (status(&new).await == 200).then_some(())
+    })
+    .await;
+    mounted.write(&new);
+    wait_until("the old token is rejected", async || {
+        assert_eq!(status(&new).await, 200);
+        (status(old).await == 401).then_some(())
+    })
+    .await;
+    assert!(!identity.process.output().contains(new.trim()), "{}", identity.process.output());
+}
