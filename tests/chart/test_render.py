@@ -639,6 +639,21 @@ class Migrations(unittest.TestCase):
         self.assertFalse(self.jobs({"database": {"existingSecret": "other"}}) & before)
         self.assertFalse(self.jobs({"migrations": {"resources": {"limits": {"memory": "1Gi"}}}}) & before)
 
+    def test_each_revision_has_its_own_job(self):
+        # `helm template` renders revision 1 only.
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree(chart.CHART, Path(folder) / "svc")
+            (copy / "templates/second.yaml").write_text(
+                '{{- $release := merge (dict "Revision" 2) .Release -}}'
+                '{{- $root := dict "Release" $release "Values" .Values "Chart" .Chart "Files" .Files -}}'
+                '{{- include "svc.migration" (dict "root" $root "component" "identity") }}'
+            )
+            jobs = chart.of_kind(chart.render({}, folder=copy), "Job")
+        first, second = (each for each in jobs if each["metadata"]["name"].startswith("svc-identity-"))
+        self.assertNotEqual(first["metadata"]["name"], second["metadata"]["name"])
+        self.assertEqual(first["spec"], second["spec"])
+        self.assertEqual(self.jobs({}), self.jobs({}), "tools without revisions keep the Job")
+
     def test_pods_wait_for_migrations_with_the_runtime_role(self):
         objects = chart.case("required values only")
         for component in ("identity", "session"):

@@ -17,7 +17,7 @@ pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail}
 pub use environment::{program, program_path, required_variable, tools, variable};
 pub use events::{EventStream, Producers, expect_rejected_events};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
-pub use proxy::Proxy;
+pub use proxy::{Proxy, free_address};
 pub use services::{ALL_SERVICES, Broker, Service, Services};
 pub use standalone::{BlockedServer, Installation, Pids, Run, RunFile, Server};
 pub use svc::{Svc, SvcOutput};

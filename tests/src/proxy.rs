@@ -58,7 +58,7 @@ fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr)
 }
 
 /// A free address on loopback, below the ephemeral port range. Each call returns another port.
-pub(crate) fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test processes that run at the same time start at different ports.
     let first = 10_000 + u16::try_from(std::process::id() % 700).unwrap() * 10;

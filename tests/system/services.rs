@@ -1,10 +1,12 @@
 //! The three services as separate processes behind a reverse proxy that routes by the table of path prefixes.
 
 use contract::paths::Upstream;
-use e2e::{ApiUser, EventStream, Services, api_client};
+use e2e::{ApiUser, EventStream, Process, Services, api_client, free_address, output_of};
 use serde_json::{Value, json};
 use testkit::{MailServer, wait_until, within};
+use tokio::net::{TcpListener, TcpStream};
 use transport::{HttpTransport, HttpTransportConfig, Secret, Transport as _, UdmEvent};
+use url::Url;
 
 const WITH_SCHEMA: [Upstream; 2] = [Upstream::Identity, Upstream::Session];
 
@@ -36,6 +38,50 @@ async fn a_schema_one_version_ahead_is_accepted_and_two_versions_ahead_is_a_perm
         assert_eq!(rejected.status.code(), Some(64), "a Job does not retry this code: {rejected:?}");
         assert!(String::from_utf8(rejected.stderr).unwrap().contains("use a newer binary"));
     }
+}
+
+#[tokio::test]
+async fn migrations_wait_for_a_database_that_appears_later() {
+    let services = Services::prepare().await;
+    let address = free_address();
+    let mut command = services.command(Upstream::Session);
+    let (_, url) = command.get_envs().find(|(name, _)| *name == "SVC_MIGRATOR_DATABASE_URL").unwrap();
+    let mut url: Url = url.unwrap().to_str().unwrap().parse().unwrap();
+    let database = url.socket_addrs(|| None).unwrap();
+    url.set_port(Some(address.port())).unwrap();
+    command.args(["migrate", "up"]).env("SVC_MIGRATOR_DATABASE_URL", url.as_str());
+    let directory = tempfile::tempdir().unwrap();
+    let mut up = Process::start(&mut command, &directory.path().join("output"));
+    wait_until("the command reports the missing database", async || {
+        up.expect_running();
+        up.output().contains("session: waiting: the database is not available").then_some(())
+    })
+    .await;
+
+    let listener = TcpListener::bind(address).await.unwrap();
+    let forward = async {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = TcpStream::connect(&*database).await.unwrap();
+            // The command closes its connections in its own time.
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        }
+    };
+    let status = tokio::select! {
+        status = up.wait() => status,
+        () = forward => unreachable!(),
+    };
+    assert!(status.success(), "{}", up.output());
+    assert!(up.output().ends_with("session: schema version 1: accepted\n"), "{}", up.output());
+
+    // Another error is not a matter of time.
+    url.set_port(Some(database[0].port())).unwrap();
+    url.set_path("missing");
+    let mut command = services.command(Upstream::Session);
+    command.args(["migrate", "up"]).env("SVC_MIGRATOR_DATABASE_URL", url.as_str());
+    let failed = output_of(command).await;
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    assert!(String::from_utf8(failed.stderr).unwrap().contains("database \"missing\" does not exist"));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
-{{/* The Job that migrates the schema of a component. A Job is immutable, so its name contains a digest of its spec: a new
-     image creates a new Job, and the same release keeps its Job. It is not a hook: hooks run before the Secrets and policies
-     of a first installation, and GitOps tools handle them differently. */}}
+{{/* The Job that migrates the schema of a component. A Job is immutable, so its name contains a digest of its spec, and of the
+     revision: each upgrade runs the migrations again, also after a failure with equal values. For tools that render without
+     Helm's revision, only a changed spec creates a new Job. It is not a hook: hooks run before the Secrets and policies of a
+     first installation, and GitOps tools handle them differently. */}}
 
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
@@ -54,7 +55,7 @@ spec:
 
 {{- define "svc.migration" -}}
 {{- $pod := include "svc.migration.pod" . -}}
-{{- $spec := printf "%v\n%s" .root.Values.migrations.activeDeadlineSeconds $pod -}}
+{{- $spec := printf "%v %v\n%s" .root.Release.Revision .root.Values.migrations.activeDeadlineSeconds $pod -}}
 apiVersion: batch/v1
 kind: Job
 metadata:
@@ -64,7 +65,7 @@ metadata:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 spec:
   activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds }}
-  # With exponential back-off, this is long enough for a database to start.
+  # For failed migrations. `migrate up` itself waits for the database.
   backoffLimit: 8
   podFailurePolicy:
     rules:

@@ -27,10 +27,13 @@ pub const MIGRATOR_DATABASE_URL: Variable = Variable {
 /// Interval at which a process checks the lock of another migration, or the schema version.
 const POLL: Duration = Duration::from_millis(500);
 
+/// Timeout of one attempt of `migrate up` to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Subcommands of `migrate`.
 #[derive(Clone, Copy, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Run missing migrations as the migrator role
+    /// Wait for the database, and run missing migrations as the migrator role
     Up,
     /// Compare the schema with this binary; exit code 1 if the binary cannot run on it
     Status,
@@ -140,12 +143,14 @@ impl Migrations {
         let mut read = Reader::new(environment);
         let url = read.required::<String>(&variable);
         let url = read.finish(|| url)?;
+        let report = |state| eprintln!("{}: waiting: {state}", self.schema);
         if matches!(command, Command::Up) {
+            self.wait_for_database(&url, report).await?;
             return Ok(self.up(&url).await?);
         }
         let database = Database::new(&url, self.schema).map_err(MigrationError::from)?;
         if matches!(command, Command::Wait) {
-            self.wait(&database, |state| eprintln!("{}: waiting: {state}", self.schema)).await;
+            self.wait(&database, report).await;
         }
         let mut connection = database.pool().acquire().await.map_err(MigrationError::from)?;
         Ok(self.version(&mut connection).await.map_err(MigrationError::from)?)
@@ -158,6 +163,35 @@ impl Migrations {
 
     fn table(&self) -> String {
         format!("{}.schema_migrations", self.schema)
+    }
+
+    /// Waits until the database accepts connections. Calls `report` with the state whenever it changes.
+    ///
+    /// # Errors
+    /// The URL or the database is wrong, for example the password.
+    async fn wait_for_database(
+        &self,
+        url: &str,
+        mut report: impl FnMut(String),
+    ) -> Result<(), MigrationError> {
+        let options = PgConnectOptions::from_str(url)?;
+        let mut last = String::new();
+        loop {
+            let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+            let attempt = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&options)).await;
+            match attempt.unwrap_or_else(timed_out).map_err(Error::from) {
+                Ok(connection) => return Ok(connection.close().await?),
+                Err(error @ Error::Unavailable(_)) => {
+                    let state = chain(&error);
+                    if state != last {
+                        report(state.clone());
+                        last = state;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Runs missing migrations, one process at a time. Does nothing on a schema that is one version ahead.
