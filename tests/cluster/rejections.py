@@ -36,7 +36,7 @@ def first_installation_without_secrets(installation, report):
 
 
 def upgrade_on_another_version(installation, disturbances):
-    """Under load: the schema is two versions ahead of the new build, and the streams have too few replicas."""
+    """Under load: the schema does not support the new build, and the streams have too few replicas."""
     cluster = installation.cluster
     table = "identity.schema_migrations"
 

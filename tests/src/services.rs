@@ -152,13 +152,17 @@ impl<B: Broker> Services<B> {
         }
     }
 
-    /// Increases the schema version of a service by one, as a newer binary does.
-    pub async fn increase_schema_version(&self, service: Upstream) {
+    /// Records the migrations of a newer binary. Each supports binaries of a version: 1 is the first one, 0 the version of the
+    /// migration.
+    pub async fn add_migrations(&self, service: Upstream, oldest_binaries: &[i64]) {
         let table = format!("{}.schema_migrations", service.name());
-        let insert = format!(
-            "insert into {table} (version, description, success, checksum, execution_time) \
-             select max(version) + 1, 'newer', true, '', 0 from {table}"
-        );
+        let insert = |oldest| {
+            format!(
+                "insert into {table} (version, description, success, checksum, execution_time, oldest_binary) \
+                 select max(version) + 1, 'newer', true, '', 0, coalesce(nullif({oldest}, 0), max(version) + 1) from {table};"
+            )
+        };
+        let insert: String = oldest_binaries.iter().map(insert).collect();
         let mut superuser = self.database.superuser().await.unwrap();
         sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut superuser).await.unwrap();
         superuser.close().await.unwrap();

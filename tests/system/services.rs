@@ -27,16 +27,25 @@ async fn migrate(services: &Services) {
 }
 
 #[tokio::test]
-async fn a_schema_one_version_ahead_is_accepted_and_two_versions_ahead_is_a_permanent_error() {
+async fn a_binary_runs_on_three_newer_migrations_that_support_it_and_refuses_one_that_does_not() {
     let services = Services::prepare().await;
+    services.migrate_all().await;
     for service in WITH_SCHEMA {
-        assert!(services.migrate(service, "up").await.status.success());
-        services.increase_schema_version(service).await;
-        assert!(services.migrate(service, "up").await.status.success());
-        services.increase_schema_version(service).await;
-        let rejected = services.migrate(service, "up").await;
-        assert_eq!(rejected.status.code(), Some(64), "a Job does not retry this code: {rejected:?}");
-        assert!(String::from_utf8(rejected.stderr).unwrap().contains("use a newer binary"));
+        services.add_migrations(service, &[1, 1, 1]).await;
+        for verb in ["up", "status", "wait"] {
+            let accepted = services.migrate(service, verb).await;
+            assert!(accepted.status.success(), "{verb}: {accepted:?}");
+        }
+        // A pod of the older binary restarts.
+        services.start(service).wait_until_ready().await;
+        services.add_migrations(service, &[0]).await;
+        for (verb, code) in [("up", 64), ("status", 1)] {
+            let rejected = services.migrate(service, verb).await;
+            assert_eq!(rejected.status.code(), Some(code), "a Job does not retry 64: {rejected:?}");
+            let message = String::from_utf8(rejected.stderr).unwrap();
+            let expected = "supports binaries of version 5 and later, but this binary was built for 1: use a newer binary";
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }
 

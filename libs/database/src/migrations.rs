@@ -1,5 +1,6 @@
-//! Migrations go forward only: first expand, in a later release contract. A binary therefore runs on its own schema version
-//! N and on N + 1, so that an upgrade and a rollback work under load.
+//! Migrations go forward only: first expand, in a later release contract. Each migration declares the oldest binaries that run on
+//! it. The database stores the declarations, so that an older binary knows whether it runs on a newer schema, and an upgrade and a
+//! rollback over several migrations work under load.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use service::health::Readiness;
 use service::process::report_config_errors;
 use service::{Tasks, chain};
 use sqlx::Connection as _;
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::{DATABASE_URL, Database, Error};
@@ -29,6 +30,8 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Timeout of one attempt of `migrate up` to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// First line of a migration: binaries that were built for this schema version or a later one run on the schema after it.
+const OLDEST_BINARY: &str = "-- oldest-binary: ";
 
 /// Subcommands of `migrate`.
 #[derive(Clone, Copy, Debug, clap::Subcommand)]
@@ -62,10 +65,12 @@ pub enum Version {
         /// The version that the binary needs.
         needed: i64,
     },
-    /// The schema is more than one version ahead: the binary is too old.
+    /// The schema does not support the binary any more.
     Ahead {
         /// The applied version.
         applied: i64,
+        /// The oldest version for which a binary must be built.
+        oldest: i64,
         /// The version that the binary was built for.
         needed: i64,
     },
@@ -78,10 +83,10 @@ impl std::fmt::Display for Version {
             Self::Behind { applied, needed } => {
                 write!(f, "schema version {applied}, but {needed} is needed: run `migrate up`")
             }
-            Self::Ahead { applied, needed } => {
+            Self::Ahead { applied, oldest, needed } => {
                 write!(
                     f,
-                    "schema version {applied}, but this binary was built for {needed}: use a newer binary"
+                    "schema version {applied} supports binaries of version {oldest} and later, but this binary was built for {needed}: use a newer binary"
                 )
             }
         }
@@ -97,6 +102,9 @@ pub enum MigrationError {
     /// A migration failed, or an applied migration has changed.
     #[error("failed to run migrations")]
     Failed(#[from] MigrateError),
+    /// A migration does not declare which binaries run on it. The first one cannot have older binaries.
+    #[error("migration {0} must begin with the line `{OLDEST_BINARY}<version>`")]
+    Undeclared(i64),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -194,15 +202,15 @@ impl Migrations {
         }
     }
 
-    /// Runs missing migrations, one process at a time. Does nothing on a schema that is one version ahead.
+    /// Runs missing migrations, one process at a time. Does nothing on a newer schema.
     ///
     /// # Errors
-    /// A query or a migration failed. The migrations before it are applied.
+    /// A query or a migration failed. The migrations before it are applied. Or a migration declares no oldest binary.
     pub async fn up(&self, url: &str) -> Result<Version, MigrationError> {
+        let declared: Vec<_> = self.migrator.iter().map(oldest_binary).collect::<Result<_, _>>()?;
         let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(url)?).await?;
         self.lock(&mut connection).await?;
         let mut migrator = Migrator {
-            migrations: self.migrator.migrations.clone(),
             ignore_missing: true,
             // `lock` polls instead: a session that waits inside `pg_advisory_lock` holds a snapshot, which blocks
             // `create index concurrently` of the running migration.
@@ -210,7 +218,12 @@ impl Migrations {
             ..Migrator::DEFAULT
         };
         migrator.dangerous_set_table_name(self.table());
-        migrator.run(&mut connection).await?;
+        // One after the other: an older binary that starts during a long migration needs the declarations of those before it.
+        for (index, oldest) in declared.into_iter().enumerate() {
+            migrator.migrations = self.migrator.migrations[..=index].to_vec().into();
+            migrator.run(&mut connection).await?;
+            self.declare(&mut connection, self.migrator.migrations[index].version, oldest).await?;
+        }
         let version = self.version(&mut connection).await?;
         connection.close().await?;
         Ok(version)
@@ -226,17 +239,37 @@ impl Migrations {
             .bind(&table)
             .fetch_one(&mut *connection)
             .await?;
-        let applied = if exists {
-            let latest = format!("select coalesce(max(version), 0) from {table} where success");
-            sqlx::query_scalar(sqlx::AssertSqlSafe(latest)).fetch_one(connection).await?
+        let (applied, oldest): (i64, i64) = if exists {
+            // A version without a declaration supports its own binaries only.
+            let latest = format!(
+                "select coalesce(max(version), 0), \
+                 coalesce(max(coalesce((to_jsonb(m) ->> 'oldest_binary')::bigint, version)) filter (where version > $1), 0) \
+                 from {table} m where success"
+            );
+            sqlx::query_as(sqlx::AssertSqlSafe(latest)).bind(needed).fetch_one(connection).await?
         } else {
-            0
+            (0, 0)
         };
         Ok(match applied {
             _ if applied < needed => Version::Behind { applied, needed },
-            _ if applied > needed + 1 => Version::Ahead { applied, needed },
+            _ if oldest > needed => Version::Ahead { applied, oldest, needed },
             _ => Version::Accepted(applied),
         })
+    }
+
+    /// Stores which binaries run on a version.
+    async fn declare(
+        &self,
+        connection: &mut PgConnection,
+        version: i64,
+        oldest: i64,
+    ) -> Result<(), sqlx::Error> {
+        let table = self.table();
+        let statements = format!(
+            "alter table {table} add column if not exists oldest_binary bigint; \
+             update {table} set oldest_binary = {oldest} where version = {version} and oldest_binary is distinct from {oldest}"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(connection).await.map(|_| ())
     }
 
     /// Waits until the database is available and its version is accepted. Calls `report` with the state whenever it changes.
@@ -284,5 +317,15 @@ impl Migrations {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+}
+
+/// Returns the version that the first line of a migration declares.
+fn oldest_binary(migration: &Migration) -> Result<i64, MigrationError> {
+    let declared = migration.sql.as_str().lines().next().and_then(|line| line.strip_prefix(OLDEST_BINARY));
+    match declared.and_then(|version| version.trim().parse().ok()) {
+        Some(oldest) if oldest <= migration.version => Ok(oldest),
+        None if declared.is_none() && migration.version == 1 => Ok(1),
+        _ => Err(MigrationError::Undeclared(migration.version)),
     }
 }
