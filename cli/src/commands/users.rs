@@ -1,7 +1,8 @@
 //! `svc users`: users of a tenant. Inviting users is in [`invites`](super::invites).
 
 use clap::Args;
-use contract::identity::{PatchUser, User};
+use contract::audit::AuditRecord;
+use contract::identity::{PatchUser, User, UserExport};
 use contract::{Role, UserStatus, routes};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use tenancy::UserId;
 
 use super::invites::{AcceptInviteCommand, InviteCommand};
 use crate::address::UserRef;
-use crate::api::Api;
+use crate::api::{Api, ListLimit};
 use crate::arguments::{Paging, enum_parser, role_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
@@ -24,6 +25,7 @@ group!(
         AcceptInvite(AcceptInviteCommand),
         List(List),
         Get(Get),
+        Export(Export),
         Disable(Disable),
         Enable(Enable),
         SetRole(SetRole),
@@ -31,6 +33,8 @@ group!(
     }
 );
 
+/// Maximum number of audit events in an export.
+const MAX_AUDIT_EVENTS: u32 = 10_000;
 const KEYS_STAY_ACTIVE: &str = "API keys that the user created stay active. To revoke them, run the command again with --revoke-api-keys.";
 
 impl CommandOutput for User {
@@ -125,6 +129,81 @@ impl Command for Get {
         let call = api.call(&routes::GET_USER, &[&user]).authenticated(&credential)?;
         let user: User = call.fetch().await?;
         context.out().print(&user)
+    }
+}
+
+/// Export all data about a person.
+///
+/// The account, its invites, sessions and API keys, and at most 10,000 audit events, without credentials. Your own data, or
+/// that of any user of the tenant as an administrator. Save it with `--output json`.
+#[derive(Args)]
+pub(crate) struct Export {
+    /// E-mail address or id of the user, or 4 or more characters of the start or end of the id [default: your own user].
+    #[arg(value_name = "USER_ID")]
+    user: Option<UserRef>,
+}
+
+/// All stored data about a person.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PersonExport {
+    #[serde(flatten)]
+    account: UserExport,
+    /// Audit events that the user caused or is affected by, oldest first.
+    audit_events: Vec<AuditRecord>,
+}
+
+impl CommandOutput for PersonExport {
+    fn table(&self) -> Table {
+        let UserExport { tenant_id, user, invites, sessions, api_keys } = &self.account;
+        Table::fields([
+            ("tenant", Some(text(tenant_id))),
+            ("user", Some(text(user.user_id))),
+            ("email", Some(text(&user.email))),
+            ("role", Some(text(user.role))),
+            ("status", Some(text(user.status))),
+            ("created", Some(time(&user.created_at))),
+            ("updated", Some(time(&user.updated_at))),
+            ("invites", Some(text(invites.len()))),
+            ("sessions", Some(text(sessions.len()))),
+            ("API keys", Some(text(api_keys.len()))),
+            ("audit events", Some(text(self.audit_events.len()))),
+        ])
+    }
+}
+
+impl Command for Export {
+    type Output = PersonExport;
+
+    const REQUIRES: Requirement = Requirement::Session;
+    const ROUTES: Routes =
+        Routes::Only(&[&routes::EXPORT_USER, &routes::LIST_AUDIT, &routes::LIST_USERS, &routes::WHOAMI]);
+    const ERRORS: Errors = &[ErrorKind::AmbiguousId];
+    const EXAMPLES: Examples = &[
+        ("Save your own data", "svc users export --output json"),
+        ("Save the data of a user as an administrator", "svc users export bob@acme.example --output json"),
+    ];
+    const AGENT_NOTES: &'static str = "The output is personal data: write it only where the user asked for it. The \
+        table shows numbers only; JSON has all data. Events that the user sent are not included.";
+    const SEE_ALSO: Names = &["users get", "users delete", "audit list"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let (credential, api) = (context.session()?, context.api()?);
+        let user = match self.user {
+            Some(user) => user.id(&api, &credential).await?,
+            None => credential.owner(&api).await?.user,
+        };
+        let account = api.call(&routes::EXPORT_USER, &[&user]).authenticated(&credential)?.fetch().await?;
+        let (path, user_id) = (routes::LIST_AUDIT.path, user.to_string());
+        let filter = [("user_id", Some(&*user_id))];
+        let events = api
+            .list(path, &filter, ListLimit::AtMost(MAX_AUDIT_EVENTS), |call| call.authenticated(&credential))
+            .await?;
+        if events.items.len() >= MAX_AUDIT_EVENTS as usize {
+            context
+                .out()
+                .warn("the export has the first 10,000 audit events; `svc audit list` has the others");
+        }
+        context.out().print(&PersonExport { account, audit_events: events.items })
     }
 }
 

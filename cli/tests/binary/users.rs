@@ -184,3 +184,38 @@ fn platform_administrator_lists_users_of_a_tenant_but_cannot_show_one() {
     assert_eq!(result.code, Some(4), "{result:?}");
     assert!(message.starts_with("this command does not accept the platform token"), "{message}");
 }
+
+#[test]
+fn exports_the_data_and_the_audit_events_of_a_person() {
+    let stub = Stub::new(|request| {
+        let account = json!({
+            "tenant_id": "acme", "user": user(1), "invites": [], "sessions": [], "api_keys": [],
+        });
+        let event = json!({
+            "sequence": 17, "id": ID, "occurred_at": "2026-01-31T12:00:00Z", "tenant_id": "acme",
+            "context": "identity", "event": "user_created", "actor": { "type": "user", "user_id": ID },
+        });
+        let owner = json!({
+            "subject_type": "user", "user_id": ID, "tenant_id": "acme", "role": "member", "scopes": [],
+            "method": "password", "expires_at": "2030-01-01T00:00:00Z",
+        });
+        match request.line.split(' ').nth(1).unwrap() {
+            "/api/v1/auth/session" => (200, owner.to_string()),
+            path if path == format!("/api/v1/users/{ID}/export") => (200, account.to_string()),
+            path if path == format!("/api/v1/audit?user_id={ID}&limit=200") => {
+                (200, json!({ "items": [event] }).to_string())
+            }
+            _ => problem(ProblemKind::NotFound),
+        }
+    });
+    let client = Client::for_url(&stub.url).with_variable("SVC_TOKEN", "svc_st_x");
+    for user in [&[ID][..], &[]] {
+        let export = client.run(&[&["users", "export", "--output", "json"], user].concat()).json();
+        assert_valid_output("users export", &export);
+        assert_eq!(export["user"]["email"], "u1@acme.example");
+        assert_eq!(export["audit_events"][0]["sequence"], 17);
+    }
+    let table = client.run(&["users", "export", ID]);
+    assert!(table.stdout.contains("audit events") && table.stdout.contains("u1@acme.example"), "{table:?}");
+    assert_eq!(client.run(&["users", "export", "01890a5d-ac96-774b-bcce-b302099a8099"]).code, Some(3));
+}

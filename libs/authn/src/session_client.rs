@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use contract::internal::{
-    INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession, SubjectRecord, TenantRecord,
-    subject_path, tenant_path,
+    EXPORT_SUBJECT, ExportSubject, INTROSPECT, ISSUE_SESSION, Introspect, Introspected, IssueSession,
+    SubjectExport, SubjectRecord, TenantRecord, subject_path, tenant_path,
 };
 use contract::session::IssuedSession;
 use hashing::TokenDigest;
@@ -50,6 +50,15 @@ impl SessionClient {
         }
         let response = response.error_for_status().map_err(unavailable)?;
         Ok(response.json().await.map_err(unavailable)?)
+    }
+
+    /// Returns the stored data about a user.
+    ///
+    /// # Errors
+    /// The session service is not available.
+    pub async fn export(&self, request: &ExportSubject) -> Result<SubjectExport, Unavailable> {
+        let response = self.0.send(Method::POST, EXPORT_SUBJECT, request).await?;
+        response.error_for_status().map_err(unavailable)?.json().await.map_err(unavailable)
     }
 
     /// Pushes the account status of a user. Idempotent.

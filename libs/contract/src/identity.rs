@@ -7,6 +7,7 @@ use serde_json::json;
 use tenancy::{InviteId, TenantId, UserId};
 
 pub use crate::role::InviteStatus;
+use crate::session::{ApiKey, Session};
 use crate::{Role, Secret, TenantStatus, UserStatus, value};
 
 /// Delivery of an invite token.
@@ -218,6 +219,29 @@ pub struct User {
     pub created_at: DateTime<Utc>,
     /// Time of the last change.
     pub updated_at: DateTime<Utc>,
+}
+
+/// Response of `GET /users/{user_id}/export`: the stored data about a user. It contains no credentials.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(example = json!({
+    "tenant_id": "acme",
+    "user": {
+        "user_id": "019c1373-2f00-7000-8000-000000000002", "email": "ben@acme.example", "role": "member",
+        "status": "active", "created_at": "2026-01-31T12:00:00Z", "updated_at": "2026-01-31T12:05:00Z",
+    },
+    "invites": [], "sessions": [], "api_keys": [],
+}))]
+pub struct UserExport {
+    /// Tenant of the user.
+    pub tenant_id: TenantId,
+    /// The user.
+    pub user: User,
+    /// Invites of the e-mail address, oldest first.
+    pub invites: Vec<Invite>,
+    /// Stored sessions, oldest first, at most 1,000. Revoked and expired ones are stored for a day.
+    pub sessions: Vec<Session>,
+    /// Stored API keys that the user created, oldest first, at most 1,000.
+    pub api_keys: Vec<ApiKey>,
 }
 
 /// Query parameters of `GET /users`.

@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
 use crate::identity::Quota;
-use crate::session::SessionMethod;
+use crate::session::{ApiKey, Session, SessionMethod};
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
 /// Path of session that creates a session.
 pub const ISSUE_SESSION: &str = "/internal/v1/sessions";
 /// Path of session that introspects credentials.
 pub const INTROSPECT: &str = "/internal/v1/introspect";
+
+/// Path of session that returns the stored data about a user: [`ExportSubject`].
+pub const EXPORT_SUBJECT: &str = "/internal/v1/exports";
 
 /// Path of session that stores the account status of a user: [`SubjectRecord`].
 pub fn subject_path(user_id: UserId) -> String {
@@ -114,6 +117,24 @@ pub struct IssueSession {
     pub ip: Option<IpAddr>,
     /// `User-Agent` of the client, at most [`MAX_USER_AGENT`](crate::session::MAX_USER_AGENT) characters.
     pub user_agent: Option<String>,
+}
+
+/// Request for the stored data about a user.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportSubject {
+    /// Tenant of the user.
+    pub tenant_id: TenantId,
+    /// The user.
+    pub user_id: UserId,
+}
+
+/// The stored data about a user, without credentials. At most 1,000 objects of each kind, oldest first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SubjectExport {
+    /// Sessions in any state.
+    pub sessions: Vec<Session>,
+    /// API keys that the user created, in any state.
+    pub api_keys: Vec<ApiKey>,
 }
 
 /// Request to introspect credentials by their SHA-256 digests in lower-case hex.

@@ -39,6 +39,7 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .on(&routes::ACCEPT_INVITE, invites::accept)
         .on(&routes::LIST_USERS, users::list)
         .on(&routes::GET_USER, users::read)
+        .on(&routes::EXPORT_USER, users::export)
         .on(&routes::UPDATE_USER, users::patch)
         .on(&routes::DELETE_USER, users::delete)
         .on(&routes::LOG_IN, auth_password::login)

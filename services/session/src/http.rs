@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{post, put};
-use contract::internal::{INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
+use contract::internal::{EXPORT_SUBJECT, INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
 use contract::routes;
 use service::Clock;
 use service::http::{Api, not_found};
@@ -42,6 +42,7 @@ pub(crate) fn internal(app: App) -> Router {
     Router::new()
         .route(ISSUE_SESSION, post(internal::issue))
         .route(INTROSPECT, post(internal::introspect))
+        .route(EXPORT_SUBJECT, post(internal::export))
         .route(&format!("{SUBJECTS}/{{user_id}}"), put(internal::put_subject))
         .route(&format!("{TENANTS}/{{tenant_id}}"), put(internal::put_tenant))
         .fallback(not_found)

@@ -65,9 +65,9 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         "send_events" => with(json!([event])),
         "whoami" | "list_sessions" | "revoke_session" | "list_users" | "get_user" | "list_invites"
         | "list_consumers" | "list_audit" | "delete_consumer" | "list_dead_letters" | "revoke_invite"
-        | "delete_user" | "delete_tenant" | "list_api_keys" | "revoke_api_key" | "list_tenants"
-        | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health" | "get_version"
-        | "read_problem" | "open_page" => plain(),
+        | "export_user" | "delete_user" | "delete_tenant" | "list_api_keys" | "revoke_api_key"
+        | "list_tenants" | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health"
+        | "get_version" | "read_problem" | "open_page" => plain(),
         _ => return None,
     })
 }

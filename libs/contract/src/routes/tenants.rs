@@ -3,7 +3,7 @@
 use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, InspectInvite, InspectedInvite, Invite, InviteFilter,
-    InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, User, UserFilter,
+    InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, User, UserExport, UserFilter,
 };
 use crate::{Page, ProblemKind, Scope};
 
@@ -24,6 +24,13 @@ routes! {
     GET_USER = Route::get("/users/{user_id}")
         .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead)])
         .responses(&[RouteResponse::json::<User>(200, "The user.")]);
+
+    /// Export the data about a user
+    ///
+    /// The account, its invites, sessions and API keys, without credentials. `GET /audit` with `user_id` has the audit events.
+    EXPORT_USER = Route::get("/users/{user_id}/export")
+        .access(&[Access::Owner, Access::Admin])
+        .responses(&[RouteResponse::json::<UserExport>(200, "The data about the user.")]);
 
     /// Change the role or the status of a user
     ///

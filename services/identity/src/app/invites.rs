@@ -427,7 +427,8 @@ fn not_pending() -> Problem {
     Problem::new(ProblemKind::NotFound).detail("The invite is expired or revoked. Invite the person again.")
 }
 
-fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {
+/// The invite as the API returns it.
+pub(super) fn body(invite: Invite, token: Option<&RawToken>) -> InviteBody {
     InviteBody {
         invite_id: invite.id,
         email: invite.email,

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use audit::{AuditEvent, EventName};
-use contract::identity::{PatchUser, User};
+use contract::identity::{PatchUser, User, UserExport};
+use contract::internal::{ExportSubject, SubjectExport};
 use contract::{Page, ProblemKind, Role, UserStatus};
 use database::Error;
 use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId, TenantScope, UserId};
 
-use super::{App, Work};
+use super::{App, Work, invites};
 use crate::domain::email::EmailKey;
 use crate::mail::{Letterhead, Mail, Values};
 use crate::message::{AdminChange, AdminNotice, Message, Notice};
 use crate::store::recipient::MailLimit;
 use crate::store::user::{Admin, Revocation};
-use crate::store::{reset, tenant, user};
+use crate::store::{invite, reset, tenant, user};
 
 /// Notices to an administrator. Each tenant has its own count.
 const ADMIN_NOTICES: MailLimit = MailLimit { name: "admin_notice_recipient", per_hour: 5, per_tenant: true };
@@ -27,6 +28,25 @@ impl App {
     pub(crate) async fn find_user(&self, scope: &TenantScope, user_id: UserId) -> Result<User, Problem> {
         let mut tx = self.begin(scope, Actor::Anonymous).await?;
         Ok(user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?)
+    }
+
+    /// Returns the stored data about a user of the tenant.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn export_user(
+        &self,
+        scope: &TenantScope,
+        user_id: UserId,
+    ) -> Result<UserExport, Problem> {
+        let tenant_id = scope.tenant_id().clone();
+        let mut tx = self.begin(scope, Actor::Anonymous).await?;
+        let user = user::find(&mut tx, user_id).await?.ok_or(ProblemKind::NotFound)?;
+        let invites = invite::list_of_user(&mut tx, user_id).await?;
+        // The connection is free during the request.
+        drop(tx);
+        let request = ExportSubject { tenant_id: tenant_id.clone(), user_id };
+        let SubjectExport { sessions, api_keys } = self.sessions.export(&request).await?;
+        let invites = invites.into_iter().map(|invite| invites::body(invite, None)).collect();
+        Ok(UserExport { tenant_id, user, invites, sessions, api_keys })
     }
 
     /// Returns a page of the users of the tenant, oldest first.

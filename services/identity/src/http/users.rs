@@ -3,7 +3,7 @@
 use authn::{Caller, RecentAdmin};
 use axum::Json;
 use axum::extract::State;
-use contract::identity::{PatchUser, User, UserFilter};
+use contract::identity::{PatchUser, User, UserExport, UserFilter};
 use contract::{Page, ProblemKind, Scope};
 use http::StatusCode;
 use service::Problem;
@@ -29,6 +29,16 @@ pub(super) async fn read(
         _ => caller.require(Scope::UsersRead)?,
     }
     Ok(Json(app.find_user(&caller.scope(), user_id).await?))
+}
+
+/// `GET /users/{user_id}/export`: the user, or an administrator.
+pub(super) async fn export(
+    caller: Caller,
+    State(app): State<App>,
+    Id(user_id): Id<UserId>,
+) -> Result<Json<UserExport>, Problem> {
+    let user_id = caller.require_self_or_admin(user_id)?;
+    Ok(Json(app.export_user(&caller.scope(), user_id).await?))
 }
 
 /// `GET /users`: an administrator, an API key with `users:read`, or the platform administrator.

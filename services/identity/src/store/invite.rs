@@ -203,6 +203,25 @@ pub(crate) async fn list(
     rows.into_iter().map(|row| row.invite(now)).collect()
 }
 
+/// Lists the invites of a user, oldest first. There are few: only one is pending, and settled ones are deleted.
+pub(crate) async fn list_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<Vec<Invite>, Error> {
+    let now = tx.now();
+    let rows = sqlx::query_as!(
+        Row,
+        r#"-- invite.list_of_user
+        select
+            invite_id as "invite_id: InviteId", user_id as "user_id: UserId", email, email_key, role, status, digest,
+            expires_at, created_at, settled_at
+        from identity.invites
+        where user_id = $1
+        order by invite_id"#,
+        user_id.0
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(|row| row.invite(now)).collect()
+}
+
 /// Deletes the users of invites that expired before a time, and invites that were settled before a time, of all tenants. Returns
 /// the larger number of rows, at most `limit`.
 pub(crate) async fn delete_before(

@@ -1,6 +1,6 @@
 //! `/users/{user_id}`.
 
-use contract::identity::User;
+use contract::identity::{User, UserExport};
 use contract::{Page, Role};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -91,4 +91,32 @@ async fn the_platform_administrator_finds_a_user_of_the_named_tenant() {
     assert_eq!(list("acme").await[0].user_id, admin.user.user_id);
     assert!(list("other").await.is_empty());
     system.platform_admin().get("/users").await.expect_problem(400, "header_missing");
+}
+
+#[tokio::test]
+async fn the_export_of_a_user_has_account_invite_sessions_and_keys_without_credentials() {
+    let system = TestSystem::start().await.unwrap();
+    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Admin).await;
+    let bob = system.add_user(&admin, "bob@acme.example", Role::Member).await;
+    let (key, _) = system.create_api_key(&ada, &json!({ "name": "own" })).await;
+    system.create_api_key(&admin, &json!({ "name": "foreign" })).await;
+    let revoked = system.log_in("acme", "ada@acme.example").await;
+    let log_out = system.client().header("X-Session-ID", revoked.session_id.expose());
+    log_out.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
+    let path = format!("/users/{}/export", ada.user.user_id);
+    for client in [&ada.client, &admin.client] {
+        let response = client.get(&path).await;
+        let export: UserExport = response.expect(200);
+        assert_eq!((export.tenant_id.as_str(), &*export.user.email), ("acme", "ada@acme.example"));
+        assert_eq!((export.invites.len(), export.invites[0].status.as_str()), (1, "accepted"));
+        assert_eq!(export.sessions.len(), 2, "the revoked session is stored for a day");
+        assert_eq!(export.sessions[0].ip.as_deref(), Some("127.0.0.1"));
+        let keys: Vec<_> = export.api_keys.iter().map(|key| (key.id, &*key.name)).collect();
+        assert_eq!(keys, [(key.id, "own")]);
+        assert!(!response.body.contains("svc_"), "{response}");
+    }
+    for client in [&bob.client, &other.client] {
+        client.get(&path).await.expect_problem(404, "not_found");
+    }
 }

@@ -10,18 +10,21 @@ use service::http::{Paging, QueryParameters};
 
 use crate::app::{App, AuditRequest};
 
-/// `GET /audit`: an administrator of the tenant, or the platform administrator.
+/// `GET /audit`: an administrator of the tenant, the platform administrator, or a member for the own events.
 pub(super) async fn list(
     State(app): State<App>,
     caller: AnyCaller,
     paging: Paging<u64>,
     QueryParameters(query): QueryParameters<AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
-    let AuditQuery { after, since, kind, user_id, tenant_id } = query;
+    let AuditQuery { after, since, kind, mut user_id, tenant_id } = query;
     let tenant = match caller {
         AnyCaller::PlatformAdmin => tenant_id,
-        AnyCaller::Caller(caller) if !caller.is_admin() => return Err(ProblemKind::Forbidden.into()),
         AnyCaller::Caller(caller) => {
+            let own_id = caller.user_id().ok_or(ProblemKind::Forbidden)?;
+            if !caller.is_admin() {
+                user_id = Some(caller.require_self_or_admin(user_id.unwrap_or(own_id))?);
+            }
             let own = caller.tenant_id();
             if tenant_id.is_some_and(|tenant_id| tenant_id != *own) {
                 return Err(ProblemKind::TenantMismatch.into());

@@ -95,14 +95,21 @@ async fn no_query_returns_records_of_another_tenant() {
 }
 
 #[tokio::test]
-async fn members_and_api_keys_cannot_list_audit_events() {
+async fn members_list_their_own_audit_events_and_api_keys_none() {
     let Fixture { system, acme, .. } = Fixture::start().await;
     let member = system.add_user(&acme, "bob@acme.example", Role::Member).await;
+    system.wait_for_empty_outbox().await;
+    let own = format!("?user_id={}", member.user.user_id);
+    let of_member = list(&acme.client, &own).await;
+    assert!(!of_member.items.is_empty());
+    for query in ["", &own] {
+        assert_eq!(list(&member.client, query).await, of_member);
+    }
+    let of_admin = format!("/audit?user_id={}", acme.user.user_id);
+    member.client.get(&of_admin).await.expect_problem(404, "not_found");
     let (_, key) =
         system.create_api_key(&acme, &json!({ "name": "k", "scopes": ["events:read", "users:read"] })).await;
-    for client in [&member.client, &key] {
-        client.get("/audit").await.expect_problem(403, "forbidden");
-    }
+    key.get("/audit").await.expect_problem(403, "forbidden");
 }
 
 #[tokio::test]

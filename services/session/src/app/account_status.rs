@@ -3,12 +3,15 @@
 
 use audit::Actor;
 use bus::Invalidation;
-use contract::internal::{SubjectRecord, TenantRecord};
+use contract::internal::{ExportSubject, SubjectExport, SubjectRecord, TenantRecord};
 use database::TenantTx;
 use tenancy::TenantScope;
 
 use super::App;
-use crate::store::{account_status, device_grant, session};
+use crate::store::{account_status, api_key, device_grant, session};
+
+/// Objects of each kind in an export. A tenant has at most as many keys, and a user far fewer sessions.
+const MAX_EXPORTED: i64 = 1000;
 
 impl App {
     /// Applies the status of a user, if it is newer than the stored one.
@@ -27,6 +30,20 @@ impl App {
         let mut tx = self.begin(&scope, Actor::System).await?;
         self.apply_tenant(&mut tx, record).await?;
         tx.commit().await
+    }
+
+    /// Returns the stored data about a user.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn export_subject(
+        &self,
+        request: ExportSubject,
+    ) -> Result<SubjectExport, database::Error> {
+        let scope = TenantScope::of_internal_record(request.tenant_id);
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        Ok(SubjectExport {
+            sessions: session::list_stored(&mut tx, request.user_id, MAX_EXPORTED).await?,
+            api_keys: api_key::list_created_by(&mut tx, request.user_id, MAX_EXPORTED).await?,
+        })
     }
 
     pub(super) async fn apply_subject(

@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use contract::internal::{Introspect, Introspected, IssueSession, SubjectRecord, TenantRecord};
+use contract::internal::{
+    ExportSubject, Introspect, Introspected, IssueSession, SubjectExport, SubjectRecord, TenantRecord,
+};
 use hashing::TokenDigest;
 use http::StatusCode;
 use service::Problem;
@@ -41,6 +43,14 @@ pub(super) async fn introspect(
     Ok(Json(Introspected {
         subjects: subjects.into_iter().map(|subject| subject.map(Arc::unwrap_or_clone)).collect(),
     }))
+}
+
+/// `POST /internal/v1/exports`: empty for a user without data.
+pub(super) async fn export(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<ExportSubject>,
+) -> Result<Json<SubjectExport>, Problem> {
+    Ok(Json(app.export_subject(request).await?))
 }
 
 /// `PUT /internal/v1/subjects/{user_id}`: 204, also if the stored version is newer.

@@ -44,9 +44,70 @@ pub(crate) async fn insert(
     Ok(())
 }
 
+/// A key as the API shows it.
+struct Row {
+    key_id: KeyId,
+    name: String,
+    scopes: Vec<String>,
+    source_ids: Vec<String>,
+    created_by: UserId,
+    created_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    last_used_at: Option<DateTime<Utc>>,
+}
+
+impl TryFrom<Row> for ApiKey {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        Ok(Self {
+            id: row.key_id,
+            name: row.name,
+            scopes: parse_scopes(&row.scopes)?,
+            source_ids: row.source_ids,
+            created_by: row.created_by,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            last_used_at: row.last_used_at,
+            key: None,
+        })
+    }
+}
+
+/// Returns the stored keys that a user created, in any state, oldest first.
+pub(crate) async fn list_created_by(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    limit: i64,
+) -> Result<Vec<ApiKey>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"-- api_key.list_created_by
+        select
+            key_id as "key_id: KeyId",
+            name,
+            scopes,
+            source_ids,
+            created_by as "created_by: UserId",
+            created_at,
+            expires_at,
+            last_used_at
+        from session.api_keys
+        where created_by = $1
+        order by key_id
+        limit $2"#,
+        user_id.0,
+        limit
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(TryFrom::try_from).collect()
+}
+
 /// Returns the tenant's active keys after a given one, oldest first.
 pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) -> Result<Vec<ApiKey>, Error> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        Row,
         r#"-- api_key.list
         select
             key_id as "key_id: KeyId",
@@ -69,21 +130,7 @@ pub(crate) async fn list(tx: &mut TenantTx, after: Option<KeyId>, limit: i64) ->
     )
     .fetch_all(tx.connection())
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(ApiKey {
-                id: row.key_id,
-                name: row.name,
-                scopes: parse_scopes(&row.scopes)?,
-                source_ids: row.source_ids,
-                created_by: row.created_by,
-                created_at: row.created_at,
-                expires_at: row.expires_at,
-                last_used_at: row.last_used_at,
-                key: None,
-            })
-        })
-        .collect()
+    rows.into_iter().map(TryFrom::try_from).collect()
 }
 
 /// Returns the number of active keys of the tenant.

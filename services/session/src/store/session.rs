@@ -222,6 +222,69 @@ pub(crate) async fn mark_surplus_revoked(
     digests.iter().map(|hex| parse_digest(hex)).collect()
 }
 
+/// A session as the API shows it.
+struct ListedRow {
+    session_id: SessionId,
+    created_at: DateTime<Utc>,
+    last_seen_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    idle_expires_at: DateTime<Utc>,
+    method: String,
+    ip: Option<String>,
+    user_agent: Option<String>,
+    client_name: Option<String>,
+}
+
+impl TryFrom<ListedRow> for contract::session::Session {
+    type Error = Error;
+
+    fn try_from(row: ListedRow) -> Result<Self, Error> {
+        Ok(Self {
+            id: row.session_id,
+            created_at: row.created_at,
+            last_seen_at: row.last_seen_at,
+            expires_at: row.expires_at,
+            idle_expires_at: row.idle_expires_at,
+            method: parse_method(&row.method)?,
+            ip: row.ip,
+            user_agent: row.user_agent,
+            client_name: row.client_name,
+            current: false,
+        })
+    }
+}
+
+/// Returns the stored sessions of a user in any state, oldest first.
+pub(crate) async fn list_stored(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    limit: i64,
+) -> Result<Vec<contract::session::Session>, Error> {
+    let rows = sqlx::query_as!(
+        ListedRow,
+        r#"-- session.list_stored
+        select
+            session_id as "session_id: SessionId",
+            created_at,
+            last_seen_at,
+            expires_at,
+            idle_expires_at,
+            method,
+            ip,
+            user_agent,
+            client_name
+        from session.sessions
+        where user_id = $1
+        order by session_id
+        limit $2"#,
+        user_id.0,
+        limit
+    )
+    .fetch_all(tx.connection())
+    .await?;
+    rows.into_iter().map(TryFrom::try_from).collect()
+}
+
 /// Returns a user's active sessions after a given one, oldest first.
 pub(crate) async fn list(
     tx: &mut TenantTx,
@@ -229,7 +292,8 @@ pub(crate) async fn list(
     after: Option<SessionId>,
     limit: i64,
 ) -> Result<Vec<contract::session::Session>, Error> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        ListedRow,
         r#"-- session.list
         select
             session_id as "session_id: SessionId",
@@ -264,22 +328,7 @@ pub(crate) async fn list(
     )
     .fetch_all(tx.connection())
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(contract::session::Session {
-                id: row.session_id,
-                created_at: row.created_at,
-                last_seen_at: row.last_seen_at,
-                expires_at: row.expires_at,
-                idle_expires_at: row.idle_expires_at,
-                method: parse_method(&row.method)?,
-                ip: row.ip,
-                user_agent: row.user_agent,
-                client_name: row.client_name,
-                current: false,
-            })
-        })
-        .collect()
+    rows.into_iter().map(TryFrom::try_from).collect()
 }
 
 /// Deletes at most `limit` sessions of all tenants that became inactive before a time. Returns the number deleted.
