@@ -50,6 +50,8 @@ pub(crate) struct App {
     pub(crate) policy: PasswordPolicy,
     pub(crate) breach_set: Option<Arc<BreachSet>>,
     pub(crate) invite_ttl: TimeDelta,
+    /// How long a settled invite is kept.
+    pub(crate) invite_retention: TimeDelta,
     pub(crate) max_pending_invites: i64,
     pub(crate) max_users: i64,
     pub(crate) reset_ttl: TimeDelta,

@@ -50,6 +50,10 @@ service::variables! {
         pub(crate) invite_ttl: Duration = Variable::new("SVC_INVITE_TTL", "duration, 1h to 7d")
             .default("72h")
             .duration(Duration::from_hours(1), Duration::from_hours(7 * 24)),
+        /// How long an accepted, revoked or expired invite is kept with its e-mail address.
+        pub(crate) invite_retention: Duration = Variable::new("SVC_INVITE_RETENTION", "duration, 1d to 365d")
+            .default("30d")
+            .duration(Duration::from_hours(24), Duration::from_hours(365 * 24)),
         /// Pending invites that a tenant can have.
         pub(crate) max_pending_invites: i64 =
             Variable::new("SVC_MAX_PENDING_INVITES", "number, 1 to 100000").default("1000").between(1, 100_000),

@@ -110,6 +110,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         breach_set: config.breach_set,
         // The configuration limits both values to less.
         invite_ttl: TimeDelta::from_std(config.invite_ttl).unwrap_or(TimeDelta::days(7)),
+        invite_retention: TimeDelta::from_std(config.invite_retention).unwrap_or(TimeDelta::days(30)),
         reset_ttl: TimeDelta::from_std(config.reset_ttl).unwrap_or(TimeDelta::hours(1)),
         public_url: config.public_url.clone(),
         max_pending_invites: config.max_pending_invites,

@@ -26,8 +26,6 @@ use crate::store::{invite, tenant, user};
 const INVITE_MAILS: MailLimit = MailLimit { name: "invite_recipient", per_hour: 3, per_tenant: false };
 /// The time in which an expired invite and its user remain visible.
 const KEEP_EXPIRED: TimeDelta = TimeDelta::days(1);
-/// The time in which an accepted, expired or revoked invite remains visible.
-const KEEP_SETTLED: TimeDelta = TimeDelta::days(30);
 
 /// The content of a new invite.
 pub(crate) struct Invitation {
@@ -205,10 +203,10 @@ impl App {
         Ok(self.limiter.count(&self.rate_limits.invite, scope.tenant_id().as_str()).await?)
     }
 
-    /// Deletes the users of expired invites after a day, and settled invites after 30 days, of all tenants.
+    /// Deletes the users of expired invites after a day, and settled invites after their retention, of all tenants.
     pub(crate) async fn purge_invites(&self, limit: i64) -> Result<(), Error> {
         let now = self.clock.now();
-        let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - KEEP_SETTLED);
+        let (expired_before, settled_before) = (now - KEEP_EXPIRED, now - self.invite_retention);
         while invite::delete_before(&self.database, expired_before, settled_before, limit).await? == limit {}
         Ok(())
     }

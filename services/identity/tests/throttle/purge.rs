@@ -27,7 +27,16 @@ async fn emails(context: &Context, table: &str) -> Vec<String> {
 
 /// Restarts the service, which purges at its start, and waits until the table has these addresses.
 async fn restart_until(context: &Context, table: &str, expected: &[&str]) -> Context {
-    let context = context.restarted_with(&[], Arc::new(SystemEntropy));
+    restart_with(context, &[], table, expected).await
+}
+
+async fn restart_with(
+    context: &Context,
+    variables: &[(&str, &str)],
+    table: &str,
+    expected: &[&str],
+) -> Context {
+    let context = context.restarted_with(variables, Arc::new(SystemEntropy));
     wait_until("the rows are purged", async || (emails(&context, table).await == expected).then_some(()))
         .await;
     context
@@ -52,4 +61,21 @@ async fn an_expired_invite_loses_its_user_after_a_day_and_is_deleted_after_30_da
     // 30 days after the first invite expired; the invite of the administrator was accepted earlier.
     context.advance(30 * DAY - DAY - HOUR);
     restart_until(&context, "invites", &["ben@acme.example"]).await;
+}
+
+#[tokio::test]
+async fn the_retention_of_settled_invites_is_configurable() {
+    let context = Context::start().await;
+    invite(&context, "ada@acme.example").await;
+    // The invite of the administrator was accepted before the one of Ada expires.
+    let all = ["ada@acme.example", "admin@acme.example"];
+    context.advance(2 * DAY);
+    let context = restart_with(&context, &[("SVC_INVITE_RETENTION", "3d")], "invites", &all).await;
+    context.advance(DAY);
+    let variables = [("SVC_INVITE_RETENTION", "3d")];
+    let context = restart_with(&context, &variables, "invites", &["ada@acme.example"]).await;
+    context.advance(3 * DAY);
+    // The first purge settles the expired invite, the second one deletes it.
+    let context = restart_with(&context, &variables, "users", &["admin@acme.example"]).await;
+    restart_with(&context, &variables, "invites", &[]).await;
 }
