@@ -59,8 +59,10 @@ def scrape(process, address):
 
 def unknown_names(expr, exposed):
     """Yields an error for each metric, label or value of an expression that no service exposes."""
-    known = set()
-    for metric, selector in monitoring.SELECTOR.findall(expr):
+    known, selectors = set(), monitoring.SELECTOR.findall(expr)
+    if not selectors:  # metrics of other programs
+        return
+    for metric, selector in selectors:
         series = [labels for name, labels in exposed if name == metric]
         if not series:
             yield f"no service exposes {metric}"
