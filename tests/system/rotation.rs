@@ -170,6 +170,7 @@ async fn a_new_platform_token_is_accepted_without_a_restart_and_the_old_one_unti
         (status(&new).await == 200).then_some(())
     })
     .await;
+    assert_eq!(status(old).await, 200, "the second line is accepted too");
     mounted.write(&new);
     wait_until("the old token is rejected", async || {
         assert_eq!(status(&new).await, 200);
