@@ -31,7 +31,7 @@ impl Broker {
         let config = Config::new(&server.url, "test");
         let context = jetstream::new(bus::connect(&config).await.unwrap());
         let streams = EventStreams::new(streams).unwrap();
-        bus::ensure(&context, &Profile { streams, ..Profile::single_server(1 << 30) }).await.unwrap();
+        bus::ensure(&context, &Profile { streams, ..Profile::single_server(64 << 20) }).await.unwrap();
         let reader = EventReader::connect(&config, streams, IDLE, &tasks).await.unwrap();
         let broker = Self { server, context, reader, tasks };
         wait_until("the reader is connected", async || {
@@ -218,7 +218,7 @@ async fn events_that_are_not_stored_any_more_are_reported_as_a_gap() {
     assert_eq!(broker.read_stored(&of("acme"), Start::Since(last)).await, (Vec::new(), false));
 
     broker.context.delete_stream("UDM").await.unwrap();
-    bus::ensure(&broker.context, &Profile::single_server(1 << 30)).await.unwrap();
+    bus::ensure(&broker.context, &Profile::single_server(64 << 20)).await.unwrap();
     broker.publish_numbers("acme", 20..22).await;
     assert_eq!(broker.read_stored(&of("acme"), all).await, (numbers(20..22), true));
 }

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use testkit::nats::NatsServer;
 
-const PROFILE: Profile = Profile::single_server(1 << 30);
+// Small, because a nats-server rejects streams that the free disk could not hold.
+const PROFILE: Profile = Profile::single_server(64 << 20);
 
 async fn broker() -> anyhow::Result<(NatsServer, jetstream::Context)> {
     let server = NatsServer::start().await?;
@@ -32,10 +33,10 @@ async fn missing_streams_are_reported_and_can_be_created() -> anyhow::Result<()>
     verify(&context, &PROFILE).await?;
     ensure(&context, &PROFILE).await?;
     for (stream, days, bytes) in [
-        ("UDM", 3, 1 << 30),
-        ("UDM_DLQ", 14, 1 << 27),
-        ("AUDIT", 400, 1 << 27),
-        ("AUDIT_ANONYMOUS", 7, 1 << 24),
+        ("UDM", 3, 64 << 20),
+        ("UDM_DLQ", 14, 8 << 20),
+        ("AUDIT", 400, 8 << 20),
+        ("AUDIT_ANONYMOUS", 7, 1 << 20),
     ] {
         let config = config(&context, stream).await?;
         assert_eq!((config.max_age, config.max_bytes), (Duration::from_hours(days * 24), bytes), "{stream}");
@@ -110,7 +111,7 @@ async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() ->
     edited.description = Some("of the administrator".to_owned());
     context.update_stream(&edited).await?;
     let profile = Profile {
-        max_bytes: 1 << 29,
+        max_bytes: 32 << 20,
         max_age: Duration::from_hours(1),
         dead_letter_max_age: Duration::from_hours(2),
         audit_max_age: Duration::from_hours(3),
@@ -119,7 +120,7 @@ async fn ensure_updates_limits_and_raises_minimums_but_keeps_other_settings() ->
     };
     ensure(&context, &profile).await?;
     verify(&context, &profile).await?;
-    for (stream, hours, bytes) in [("UDM", 1, 1 << 29), ("UDM_DLQ", 2, 1 << 26), ("AUDIT", 3, 1 << 26)] {
+    for (stream, hours, bytes) in [("UDM", 1, 32 << 20), ("UDM_DLQ", 2, 4 << 20), ("AUDIT", 3, 4 << 20)] {
         let config = config(&context, stream).await?;
         assert_eq!((config.max_age, config.max_bytes), (Duration::from_hours(hours), bytes), "{stream}");
         assert_eq!(config.compression, Some(Compression::S2), "{stream}");
@@ -193,7 +194,7 @@ async fn verify_accepts_other_limits() -> anyhow::Result<()> {
     let other =
         Profile { max_bytes: 1 << 20, max_age: Duration::from_hours(1), compression: true, ..PROFILE };
     verify(&context, &other).await?;
-    assert_eq!(config(&context, "UDM").await?.max_bytes, 1 << 30);
+    assert_eq!(config(&context, "UDM").await?.max_bytes, 64 << 20);
     Ok(())
 }
 

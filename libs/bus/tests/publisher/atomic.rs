@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::broker::{self, Broker, SECOND, acme, deadline, event, event_of};
 
-const PROFILE: Profile = Profile { durability: Durability::Strict, ..Profile::single_server(1 << 30) };
+const PROFILE: Profile = Profile { durability: Durability::Strict, ..Profile::single_server(64 << 20) };
 
 async fn start(profile: &Profile) -> anyhow::Result<(Broker, Publisher)> {
     let broker = Broker::with_profile(profile).await?;

@@ -22,9 +22,9 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts a server with an event stream of 1 GiB.
+    /// Starts a server with an event stream of 64 MiB.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        Self::with_stream_size(1 << 30).await
+        Self::with_stream_size(64 << 20).await
     }
 
     pub(crate) async fn with_stream_size(max_bytes: u64) -> anyhow::Result<Self> {

@@ -56,7 +56,7 @@ impl Broker {
         let url = server.url.replace("nats://", &format!("nats://administrator:{PASSWORD}@"));
         let client = bus::connect(&bus::Config::new(url, "test")).await.unwrap();
         let admin = jetstream::new(client);
-        let profile = Profile { streams: event_streams, ..Profile::single_server(1 << 30) };
+        let profile = Profile { streams: event_streams, ..Profile::single_server(64 << 20) };
         bus::ensure(&admin, &profile).await.unwrap();
         for stream in &streams {
             let durable = pull::Config {
