@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench image release chart e2e clean help
+.PHONY: up down test lint gen fmt advisories bench image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -79,6 +79,15 @@ chart: ## Test the chart, the images and the Tiltfile (`make test` does too)
 	@$(FETCH) --tests
 	@$(PYTHON) tests/chart/run.py
 
+# Copies of the software that the examples configure: the chart of NATS, and directories with the definitions of CloudNativePG and its
+# plugin. .github/workflows/ci.yml has their versions. Tests without a copy are skipped.
+NATS_CHART ?=
+CRDS ?=
+export NATS_CHART CRDS
+chart-checks: ## Check the chart more: CONTRIBUTING.md describes the options
+	@$(FETCH) --tests
+	@$(PYTHON) tests/chart/run.py test_examples
+
 e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py lists the settings
 	@$(FETCH) --tests
 	@$(PYTHON) tests/cluster/e2e.py
@@ -90,4 +99,4 @@ clean: ## Stop the instance, delete its data and .dev (`cargo clean` deletes the
 	rm -rf .dev
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -108,14 +108,11 @@ def generate_secrets():
         },
     )
     yield secret("svc-nats", {f"{user}-url": f"nats://{user}:{password}@nats:4222" for user, password in users.items()})
-    yield secret(
-        "svc-tokens",
-        {
-            "service-token": secrets.token_hex(32),
-            "platform-token": platform_token(),
-            "limiter-key": secrets.token_hex(32),
-        },
-    )
+    yield secret("svc-tokens", tokens())
+
+
+def tokens():
+    return {"service-token": secrets.token_hex(32), "platform-token": platform_token(), "limiter-key": secrets.token_hex(32)}
 
 
 def secret(name, data):

@@ -1,0 +1,226 @@
+"""The examples for Postgres, NATS and Secrets fit each other, the chart, and the software that they configure.
+
+The definitions of CloudNativePG and the chart of NATS are in no package index. `make chart-checks` passes copies of them:
+CRDS is a list of directories with definitions, NATS_CHART is the directory of the chart. Without them, their tests are skipped.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import fastjsonschema
+
+import chart
+import test_notes
+import test_render
+
+EXAMPLES = chart.ROOT / "deploy/examples"
+CRDS = os.environ.get("CRDS", "").split()
+NATS_CHART = os.environ.get("NATS_CHART")
+
+
+def documents(name):
+    return [each for each in chart.yaml.load_all((EXAMPLES / name).read_text(), chart.LOADER) if each]
+
+
+def secrets():
+    """Returns the keys of each printed Secret."""
+    run = subprocess.run([EXAMPLES / "print_secrets.py"], capture_output=True, text=True, check=True)
+    return {each["metadata"]["name"]: each for each in json.loads(run.stdout)["items"]}
+
+
+def named_secrets(value):
+    """Yields the name and the keys of each reference to a Secret: in a volume, a variable, or a field of an object."""
+    if isinstance(value, list):
+        for each in value:
+            yield from named_secrets(each)
+    elif isinstance(value, dict):
+        if "passwordSecret" in value:
+            yield value["passwordSecret"]["name"], {"username", "password"}
+        if "secret" in value and "items" in value["secret"]:
+            yield value["secret"]["name"], {item["key"] for item in value["secret"]["items"]}
+        if "secretKeyRef" in value:
+            yield value["secretKeyRef"]["name"], {value["secretKeyRef"]["key"]}
+        for each in value.values():
+            yield from named_secrets(each)
+
+
+# Certificates and the account of the mail server and of the bucket come from elsewhere.
+FOREIGN = {"svc-postgres-ca", "svc-nats-tls", "svc-mail", "svc-postgres-backup"}
+
+
+class Secrets(unittest.TestCase):
+    def test_contain_every_key_that_the_examples_use(self):
+        printed = {name: set(each["stringData"]) for name, each in secrets().items()}
+        used = {}
+        for source in (chart.case("production example"), documents("cloudnative-pg.yaml"), documents("nats-values.yaml")):
+            for name, keys in named_secrets(source):
+                used.setdefault(name, set()).update(keys)
+        self.assertEqual({name: keys for name, keys in used.items() if name not in FOREIGN}, printed)
+        self.assertLessEqual({"svc-postgres-ca", "svc-nats-tls"}, set(used))
+
+    def test_passwords_of_urls_roles_and_users_are_equal(self):
+        printed = {name: each["stringData"] for name, each in secrets().items()}
+        for key, url in printed["svc-database"].items():
+            role = printed[f"svc-postgres-{key.removesuffix('-url')}"]
+            self.assertEqual(url, f"postgres://{role['username']}:{role['password']}@svc-postgres-rw:5432/svc")
+        for key, url in printed["svc-nats"].items():
+            user = key.removesuffix("-url")
+            self.assertEqual(url, f"nats://{user}:{printed['svc-nats-passwords'][user]}@nats:4222")
+
+
+class Postgres(unittest.TestCase):
+    def setUp(self):
+        self.objects = documents("cloudnative-pg.yaml")
+        self.cluster = chart.named(self.objects, "Cluster", "svc-postgres")["spec"]
+
+    def test_accepts_the_connections_of_the_production_example(self):
+        text = test_notes.notes(chart.MATRIX["production example"])
+        needed = int(re.search(r"up to (\d+) connections", text)[1])
+        self.assertIn(f"({needed} with values-production.yaml)", (EXAMPLES / "cloudnative-pg.yaml").read_text())
+        # Some connections are for superusers, the operator and its exporter.
+        self.assertGreater(int(self.cluster["postgresql"]["parameters"]["max_connections"]), needed + 20)
+
+    def test_sets_the_password_of_every_role(self):
+        listed = re.search(r"foreach name in array array\[(.*?)\]", (chart.ROOT / "deploy/postgres/roles.sql").read_text())[1]
+        roles = {role["name"]: role for role in self.cluster["managed"]["roles"]}
+        self.assertEqual(set(roles), set(re.findall(r"\w+", listed)))
+        for name, role in roles.items():
+            self.assertEqual(role["passwordSecret"]["name"], "svc-postgres-" + name.removeprefix("svc_").replace("_", "-"))
+            # As in roles.sql.
+            self.assertEqual((role["login"], role["inherit"]), (True, False))
+
+    def test_runs_the_scripts_of_the_repository(self):
+        initdb = self.cluster["bootstrap"]["initdb"]
+        keys = [each["key"] for name in ("postInitSQLRefs", "postInitApplicationSQLRefs") for each in initdb[name]["configMapRefs"]]
+        self.assertEqual(sorted(keys), sorted(path.name for path in (chart.ROOT / "deploy/postgres").iterdir()))
+
+    def test_objects_refer_to_each_other(self):
+        (plugin,) = self.cluster["plugins"]
+        chart.named(self.objects, "ObjectStore", plugin["parameters"]["barmanObjectName"])
+        backup = chart.named(self.objects, "ScheduledBackup", "svc-postgres")["spec"]
+        self.assertEqual((backup["cluster"]["name"], backup["pluginConfiguration"]["name"]), ("svc-postgres", plugin["name"]))
+        monitor = chart.named(self.objects, "PodMonitor", "svc-postgres")["spec"]
+        self.assertEqual(monitor["selector"]["matchLabels"], {"cnpg.io/cluster": "svc-postgres"})
+
+    @unittest.skipUnless(CRDS, "CRDS is not set")
+    def test_is_valid_for_the_definitions_of_cloudnativepg(self):
+        schemas = definitions(CRDS)
+        for each in self.objects:
+            if each["kind"] != "PodMonitor":
+                with self.subTest(each["kind"]):
+                    schema = schemas[each["apiVersion"], each["kind"]]
+                    fastjsonschema.compile(schema, use_default=False, use_formats=False, detailed_exceptions=False)(each)
+        unknown = json.loads(json.dumps(self.objects[0]))
+        unknown["spec"]["postgresql"]["parameter"] = {}
+        with self.assertRaises(fastjsonschema.JsonSchemaException):
+            fastjsonschema.validate(schemas["postgresql.cnpg.io/v1", "Cluster"], unknown)
+
+
+def definitions(directories):
+    """Returns the schema of each custom resource, which rejects unknown fields."""
+    schemas = {}
+    for path in (path for directory in directories for path in Path(directory).glob("*.yaml")):
+        for each in chart.of_kind(chart.yaml.load_all(path.read_text(), chart.LOADER), "CustomResourceDefinition"):
+            for version in each["spec"]["versions"]:
+                key = f"{each['spec']['group']}/{version['name']}", each["spec"]["names"]["kind"]
+                schemas[key] = strict(version["schema"]["openAPIV3Schema"])
+    return schemas
+
+
+def strict(schema):
+    """Returns a structural schema of Kubernetes as JSON Schema: it rejects unknown fields, which the API server ignores."""
+    schema = {key: value for key, value in schema.items() if key not in ("description", "format", "default")}
+    if "properties" in schema:
+        schema["properties"] = {name: strict(each) for name, each in schema["properties"].items()}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema.setdefault("additionalProperties", False)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = strict(schema[key])
+    if schema.get("x-kubernetes-int-or-string"):
+        schema["type"] = ["integer", "string"]
+    return schema
+
+
+class Nats(unittest.TestCase):
+    def setUp(self):
+        (self.values,) = documents("nats-values.yaml")
+
+    def test_volume_holds_the_streams_of_the_production_example(self):
+        limit = chart.MATRIX["production example"]["nats"]["stream"]["maxBytes"]
+        # UDM, an eighth for each of UDM_DLQ and AUDIT, a 64th for AUDIT_ANONYMOUS (docs/streams.md).
+        reserved = gibibytes(limit) * (1 + 1 / 8 + 1 / 8 + 1 / 64)
+        store = self.values["config"]["jetstream"]["fileStore"]
+        self.assertIn(f"reserve {reserved:.1f} GiB", (EXAMPLES / "nats-values.yaml").read_text())
+        self.assertLess(reserved, gibibytes(store["maxSize"]))
+        self.assertLess(gibibytes(store["maxSize"]), gibibytes(store["pvc"]["size"]))
+        self.assertLessEqual(gibibytes(limit), 0.75 * gibibytes(store["maxSize"]))
+
+    def test_servers_get_the_password_of_every_user(self):
+        texts = [(chart.ROOT / "deploy/nats" / name).read_text() for name in ("accounts.conf", "consumers.conf")]
+        used = set(re.findall(r"\$(SVC_NATS_\w+)", "".join(texts)))
+        self.assertEqual({name for name in self.values["container"]["env"] if name.startswith("SVC_")}, used)
+
+    @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
+    def test_chart_renders_objects_that_are_valid_for_kubernetes(self):
+        validators = test_render.Validators(test_render.versions()[test_render.OLDEST])
+        objects = nats_objects()
+        for each in objects:
+            if each["kind"] != "PodMonitor":
+                with self.subTest(kind=each["kind"], name=each["metadata"]["name"]):
+                    validators.of(each)(each)
+        pod = chart.named(objects, "StatefulSet", "nats")["spec"]["template"]["spec"]
+        keys = {each["topologyKey"] for each in pod["topologySpreadConstraints"]}
+        self.assertEqual(keys, {"kubernetes.io/hostname", "topology.kubernetes.io/zone"})
+        for container in pod["containers"]:
+            self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True, container["name"])
+            self.assertIn("memory", container["resources"]["limits"], container["name"])
+        self.assertEqual(set(dict(named_secrets(chart.of_kind(objects, "Pod", "Deployment")))), {"svc-nats-passwords"})
+
+    @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
+    def test_reloader_watches_every_file_of_the_configuration(self):
+        objects = nats_objects()
+        pod = chart.named(objects, "StatefulSet", "nats")["spec"]["template"]["spec"]
+        (reloader,) = [each for each in pod["containers"] if each["name"] == "reloader"]
+        files = chart.named(objects, "ConfigMap", "nats-config")["data"]
+        self.assertEqual(set(files), {"nats.conf", "accounts.conf", "consumers.conf"})
+        self.assertLessEqual({f"/etc/nats-config/{name}" for name in files}, set(reloader["args"]))
+
+    @unittest.skipUnless(NATS_CHART, "NATS_CHART is not set")
+    def test_server_accepts_the_rendered_configuration(self):
+        objects = nats_objects()
+        with tempfile.TemporaryDirectory() as home:
+            run = subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=nats",
+                 "-keyout", f"{home}/tls.key", "-out", f"{home}/tls.crt"], capture_output=True, text=True,
+            )  # fmt: skip
+            self.assertEqual(run.returncode, 0, run.stderr)
+            Path(home, "ca.crt").write_bytes(Path(home, "tls.crt").read_bytes())
+            for name, text in chart.named(objects, "ConfigMap", "nats-config")["data"].items():
+                Path(home, name).write_text(re.sub(r"/etc/nats-(ca-cert|certs/\w+)|/data|/var/run/nats", home, text))
+            passwords = secrets()["svc-nats-passwords"]["stringData"]
+            environment = {f"SVC_NATS_{user.upper()}_PASSWORD": password for user, password in passwords.items()}
+            environment["SERVER_NAME"] = "nats-0"
+            checked = subprocess.run(
+                [chart.TOOLS["nats_server"], "-t", "-c", f"{home}/nats.conf"], env=environment, capture_output=True, text=True
+            )
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+
+def nats_objects():
+    """Returns the objects that the command of the example installs."""
+    files = [f"--set-file=configMap.merge.data.{name}\\.conf={chart.ROOT}/deploy/nats/{name}.conf" for name in ("accounts", "consumers")]
+    options = ["--namespace", "svc", "--values", EXAMPLES / "nats-values.yaml", "--kube-version", test_render.OLDEST]
+    run = chart.helm("template", "nats", NATS_CHART, *options, *files)
+    assert run.returncode == 0, run.stderr
+    return [each for each in chart.yaml.load_all(run.stdout, chart.LOADER) if each]
+
+
+def gibibytes(size):
+    number, unit = re.match(r"(\d+)([GT])iB?$", size).groups()
+    return int(number) * (1024 if unit == "T" else 1)
