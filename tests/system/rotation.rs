@@ -2,12 +2,18 @@
 //! it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use contract::paths::Upstream;
 use e2e::{ALL_SERVICES, ApiUser, Producers, Service, Services, api_client, output_of};
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
-use testkit::wait_until;
+use testkit::{Client, wait_until};
+use tokio::task::JoinSet;
+use url::Url;
 
 const LOG: &str = "secret changed";
 
@@ -178,4 +184,171 @@ async fn a_new_platform_token_is_accepted_without_a_restart_and_the_old_one_unti
     })
     .await;
     assert!(!identity.process.output().contains(new.trim()), "{}", identity.process.output());
+}
+
+/// Requests of several clients, each after the response to the last one. A response must be 200, or 503 with `Retry-After`.
+struct Load {
+    counts: Arc<Counts>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    succeeded: AtomicUsize,
+    failed: AtomicUsize,
+}
+
+impl Load {
+    fn start(client: &Client, path: &'static str) -> Self {
+        let counts = Arc::new(Counts::default());
+        let send = |_| {
+            let (client, counts) = (client.clone(), Arc::clone(&counts));
+            async move {
+                loop {
+                    let response = client.get(path).await;
+                    if response.status == 200 {
+                        counts.succeeded.fetch_add(1, Relaxed);
+                    } else {
+                        assert_eq!(response.status, 503, "{response}");
+                        assert!(response.headers.contains_key("retry-after"), "{response}");
+                        counts.failed.fetch_add(1, Relaxed);
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        let tasks = (0..4).map(send).collect();
+        Self { counts, tasks }
+    }
+
+    fn failed(&self) -> usize {
+        self.counts.failed.load(Relaxed)
+    }
+
+    /// Waits for 50 more successful requests.
+    async fn succeeds(&mut self) {
+        self.wait(|counts| &counts.succeeded).await;
+    }
+
+    /// Waits for 50 more failed requests.
+    async fn fails(&mut self) {
+        self.wait(|counts| &counts.failed).await;
+    }
+
+    async fn wait(&mut self, count: fn(&Counts) -> &AtomicUsize) {
+        let target = count(&self.counts).load(Relaxed) + 50;
+        wait_until("the requests have this result", async || {
+            // A task ends only by a panic.
+            if let Some(ended) = self.tasks.try_join_next() {
+                ended.unwrap();
+            }
+            (count(&self.counts).load(Relaxed) >= target).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The administrator of the database, and the URL of session.
+struct Postgres {
+    superuser: PgConnection,
+    url: Url,
+}
+
+impl Postgres {
+    async fn of(services: &Services) -> Self {
+        let command = services.command(Upstream::Session);
+        let (_, url) = command.get_envs().find(|(name, _)| *name == "SVC_DATABASE_URL").unwrap();
+        let url = url.unwrap().to_str().unwrap().parse().unwrap();
+        Self { superuser: PgConnection::connect(&services.superuser_url()).await.unwrap(), url }
+    }
+
+    async fn execute(&mut self, statements: &str) {
+        sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut self.superuser).await.unwrap();
+    }
+
+    /// Creates a login role with the statements of docs/kubernetes.md. Roles belong to the server, which all tests share.
+    async fn create_role(&mut self, password: &str) -> String {
+        let (_, statements) =
+            include_str!("../../docs/kubernetes.md").split_once("create role svc_session_2").unwrap();
+        let (statements, _) = statements.split_once("```").unwrap();
+        let role = format!("svc_session_{}", uuid::Uuid::now_v7().simple());
+        let statements = format!("create role svc_session_2{statements}");
+        self.execute(&statements.replace("svc_session_2", &role).replace('…', password)).await;
+        let settings = "select array_to_string(rolconfig, ' ') from pg_roles where rolname = $1";
+        let settings = |role: &str| sqlx::query_scalar::<_, String>(settings).bind(role.to_owned());
+        let expected = settings("svc_session").fetch_one(&mut self.superuser).await.unwrap();
+        assert_eq!(settings(&role).fetch_one(&mut self.superuser).await.unwrap(), expected);
+        role
+    }
+
+    fn url(&self, role: &str, password: &str) -> String {
+        let mut url = self.url.clone();
+        url.set_username(role).unwrap();
+        url.set_password(Some(password)).unwrap();
+        url.into()
+    }
+
+    async fn connections(&mut self, role: &str) -> i64 {
+        let count = "select count(*) from pg_stat_activity where usename = $1";
+        sqlx::query_scalar(count).bind(role).fetch_one(&mut self.superuser).await.unwrap()
+    }
+
+    async fn terminate_connections(&mut self, role: &str) {
+        let terminate =
+            format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'");
+        self.execute(&terminate).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_role() {
+    let services = Services::prepare().await;
+    services.migrate_all().await;
+    let mut postgres = Postgres::of(&services).await;
+    let first = postgres.create_role("one").await;
+    let mounted = Mounted::new(&postgres.url(&first, "one"));
+    let mut session = mounted.start(&services, Upstream::Session, "SVC_DATABASE_URL_FILE");
+    let mut identity = services.start(Upstream::Identity);
+    session.wait_until_ready().await;
+    identity.wait_until_ready().await;
+    let identity_url = format!("http://{}", identity.address);
+    let user = ApiUser::create_acme(&identity_url, &services.platform_token, "ada@acme.example").await;
+    let session_client = api_client(&format!("http://{}", session.address)).bearer(&user.token);
+    let mut load = Load::start(&session_client, "/auth/session");
+    load.succeeds().await;
+    let switched = |times: usize| session.process.output().matches("use the changed URL").count() == times;
+
+    let second = postgres.create_role("two").await;
+    mounted.write(&postgres.url(&second, "two"));
+    wait_until("the first role has no connection", async || {
+        (postgres.connections(&first).await == 0).then_some(())
+    })
+    .await;
+    postgres.execute(&format!("drop role {first}")).await;
+    load.succeeds().await;
+    assert_eq!(load.failed(), 0, "{}", session.process.output());
+
+    // A URL that Postgres does not accept yet is not used.
+    mounted.write(&postgres.url(&second, "three"));
+    wait_until("the new password is rejected", async || {
+        session.process.output().contains("failed to connect with the changed database URL").then_some(())
+    })
+    .await;
+    postgres.terminate_connections(&second).await;
+    load.succeeds().await;
+    assert!(switched(1), "{}", session.process.output());
+    postgres.execute(&format!("alter role {second} password 'three'")).await;
+    wait_until("the new password is used", async || switched(2).then_some(())).await;
+    postgres.terminate_connections(&second).await;
+    load.succeeds().await;
+
+    // A password that was changed before the file.
+    postgres.execute(&format!("alter role {second} password 'four'")).await;
+    postgres.terminate_connections(&second).await;
+    load.fails().await;
+    mounted.write(&postgres.url(&second, "four"));
+    load.succeeds().await;
+    assert!(!session.process.output().contains(&postgres.url(&second, "four")));
+    drop((load, session));
+    postgres.execute(&format!("drop role {second}")).await;
 }

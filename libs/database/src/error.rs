@@ -9,7 +9,7 @@ use service::Problem;
 /// A failed statement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database is unreachable, starting, stopping or overloaded. A later attempt can succeed.
+    /// The database is unreachable, starting, stopping or overloaded, or rejects the credential. A later attempt can succeed.
     #[error("the database is not available")]
     Unavailable(#[source] sqlx::Error),
     /// A named constraint rejected a row.
@@ -24,6 +24,12 @@ impl Error {
     /// Returns whether the constraint with the given name rejected a row.
     pub fn violates(&self, name: &str) -> bool {
         matches!(self, Self::Constraint(constraint) if constraint == name)
+    }
+
+    /// Returns whether the database rejected the user or the password.
+    pub(crate) fn rejects_credential(&self) -> bool {
+        let Self::Unavailable(sqlx::Error::Database(reported)) = self else { return false };
+        reported.code().is_some_and(|code| code.starts_with(CREDENTIAL))
     }
 
     /// A value in the database that this binary cannot decode. `column` is `table.column`.
@@ -60,11 +66,15 @@ impl From<sqlx::Error> for Error {
     }
 }
 
+/// Class of the SQLSTATEs of a rejected user or password.
+const CREDENTIAL: &str = "28";
+
 /// Returns whether a statement with this SQLSTATE can succeed later (PostgreSQL, appendix A).
 fn is_transient(code: &str) -> bool {
-    // 08 connection, 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement timeout,
+    // 08 connection, 28 credential (during a rotation, one side does not know the new one yet), 53 resources, 57P operator intervention (shutdown, start-up), 57014 statement timeout,
     // 40001 serialization, 40P01 deadlock, 55P03 lock timeout, 25P03 idle transaction, 25006 read-only (failover).
     code.starts_with("08")
+        || code.starts_with(CREDENTIAL)
         || code.starts_with("53")
         || code.starts_with("57P")
         || matches!(code, "57014" | "40001" | "40P01" | "55P03" | "25P03" | "25006")

@@ -7,6 +7,7 @@ mod error;
 pub mod migrations;
 pub mod outbox;
 mod pool;
+mod rotation;
 mod tenant_tx;
 
 pub use error::{Error, decode};

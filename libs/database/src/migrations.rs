@@ -189,7 +189,7 @@ impl Migrations {
             let attempt = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&options)).await;
             match attempt.unwrap_or_else(timed_out).map_err(Error::from) {
                 Ok(connection) => return Ok(connection.close().await?),
-                Err(error @ Error::Unavailable(_)) => {
+                Err(error @ Error::Unavailable(_)) if !error.rejects_credential() => {
                     let state = chain(&error);
                     if state != last {
                         report(state.clone());

@@ -6,13 +6,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use prometheus_client::metrics::gauge::Gauge;
 use service::Tasks;
-use service::config::Variable;
+use service::config::{Live, Variable};
 use service::telemetry::Metrics;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 use tenancy::{Actor, TenantScope};
 
 use crate::outbox::Outbox;
+use crate::rotation::Retired;
 use crate::{Error, TenantTx};
 
 /// The URL of the database.
@@ -21,7 +22,7 @@ pub const DATABASE_URL: Variable = Variable {
     form: "postgres://user:password@host:port/database",
     default: None,
     secret: true,
-    meaning: "URL of the Postgres database, with the runtime role of the service.",
+    meaning: "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the database accepts its URL.",
 };
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
@@ -33,9 +34,9 @@ service::variables! {
     #[derive(Clone)]
     pub struct DatabaseSettings {
         /// URL of the runtime role.
-        pub url: String = DATABASE_URL.required_with(parse_url),
+        url: Live<String> = DATABASE_URL.required_live(parse_url),
         /// Maximum number of Postgres connections of a process.
-        pub(crate) connections: u32 =
+        connections: u32 =
             Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("8").between(2, 100),
     }
 }
@@ -46,12 +47,12 @@ impl DatabaseSettings {
     /// # Errors
     /// The URL is malformed.
     pub fn pool(&self, schema: &'static str) -> Result<Database, Error> {
-        Database::with_connections(&self.url, schema, self.connections)
+        Database::with_connections(self.url.clone(), schema, self.connections)
     }
 }
 
 /// A request that gets no connection within this time fails with 503.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is pinged before use. A ping before every use would cost a third of the throughput;
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
@@ -68,11 +69,18 @@ pub fn parse_url(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Returns the options of a connection of the service that owns `schema`.
+pub(crate) fn connect_options(url: &str, schema: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(PgConnectOptions::from_str(url)?.application_name(&format!("svc-{schema}")))
+}
+
 /// The database of a service: its pool, schema and outbox. Clones share them.
 #[derive(Clone)]
 pub struct Database {
     pool: PgPool,
     outbox: Outbox,
+    pub(crate) url: Live<String>,
+    pub(crate) retired: Retired,
 }
 
 impl Database {
@@ -82,17 +90,22 @@ impl Database {
     /// # Errors
     /// The URL is malformed.
     pub fn new(url: &str, schema: &'static str) -> Result<Self, Error> {
-        Self::with_connections(url, schema, DEFAULT_CONNECTIONS)
+        Self::with_connections(Live::fixed(url.to_owned()), schema, DEFAULT_CONNECTIONS)
     }
 
-    fn with_connections(url: &str, schema: &'static str, connections: u32) -> Result<Self, Error> {
-        let options = PgConnectOptions::from_str(url)?.application_name(&format!("svc-{schema}"));
+    fn with_connections(url: Live<String>, schema: &'static str, connections: u32) -> Result<Self, Error> {
+        let (options, retired) = (connect_options(&url.get(), schema)?, Retired::default());
+        let replaced = retired.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
+            .before_acquire(move |connection, meta| {
+                let is_retired = replaced.contains(meta.age);
                 Box::pin(async move {
+                    if is_retired {
+                        return Ok(false);
+                    }
                     if meta.idle_for > PING_AFTER_IDLE {
                         connection.ping().await?;
                     }
@@ -100,7 +113,7 @@ impl Database {
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, outbox: Outbox::new(schema) })
+        Ok(Self { pool, outbox: Outbox::new(schema), url, retired })
     }
 
     /// The pool, for statements that call a `security definer` function of the schema.
@@ -151,6 +164,10 @@ impl Database {
         let help = "Whether Postgres replied to the last probe: 1 or 0";
         let available = metrics.metric("database_available", help, &[service]);
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
+        let (database, stopping) = (self.clone(), tasks.stopping().clone());
+        tasks.spawn("database URL", async move {
+            stopping.run_until_cancelled(database.follow_url()).await;
+        });
         let help = "Maximum number of Postgres connections";
         let max: Gauge = metrics.metric("database_connections_max", help, &[service]);
         max.set(self.pool().options().get_max_connections().into());

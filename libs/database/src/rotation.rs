@@ -1,0 +1,75 @@
+//! Rotation of the credential: connections follow the file of the URL.
+//!
+//! A changed URL is used as soon as the database accepts it; until then, the last one remains. Each older connection is then replaced
+//! before its next use, so that no request fails and the old credential can be removed.
+
+use std::convert::Infallible;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use service::chain;
+use sqlx::{ConnectOptions as _, Connection as _};
+use tokio::time::{sleep, timeout};
+
+use crate::pool::{ACQUIRE_TIMEOUT, connect_options};
+use crate::{Database, Error};
+
+/// Interval of checks for a changed URL.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The connections that were opened before a time. Clones share the time.
+#[derive(Clone, Default)]
+pub(crate) struct Retired(Arc<RwLock<Option<Instant>>>);
+
+impl Retired {
+    /// Returns whether a connection of this age is one of them.
+    pub(crate) fn contains(&self, age: Duration) -> bool {
+        let before = *self.0.read().unwrap_or_else(PoisonError::into_inner);
+        before.is_some_and(|before| age > before.elapsed())
+    }
+
+    /// Includes all connections that were opened before now.
+    fn include_all(&self) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
+impl Database {
+    /// Uses each new URL for new connections when the database accepts it, and replaces older connections. Never returns.
+    pub(crate) async fn follow_url(self) -> Infallible {
+        let (mut used, mut logged) = (self.url.get(), String::new());
+        loop {
+            sleep(CHECK_INTERVAL).await;
+            let url = self.url.get();
+            if url == used {
+                continue;
+            }
+            if let Err(error) = self.switch(&url).await {
+                let error = chain(&error);
+                if error != logged {
+                    let schema = self.schema();
+                    tracing::warn!(
+                        schema,
+                        error,
+                        "failed to connect with the changed database URL; the last one remains"
+                    );
+                    logged = error;
+                }
+                continue;
+            }
+            // Connections that are being opened with the last URL are open by then.
+            sleep(ACQUIRE_TIMEOUT).await;
+            self.retired.include_all();
+            tracing::info!(schema = self.schema(), "database connections use the changed URL");
+            (used, logged) = (url, String::new());
+        }
+    }
+
+    async fn switch(&self, url: &str) -> Result<(), Error> {
+        let options = connect_options(url, self.schema())?;
+        let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+        timeout(ACQUIRE_TIMEOUT, options.connect()).await.unwrap_or_else(timed_out)?.close().await?;
+        self.pool().set_connect_options(options);
+        Ok(())
+    }
+}
