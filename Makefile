@@ -79,14 +79,24 @@ chart: ## Test the chart, the images and the Tiltfile (`make test` does too)
 	@$(FETCH) --tests
 	@$(PYTHON) tests/chart/run.py
 
-# Copies of the software that the examples configure: the chart of NATS, and directories with the definitions of CloudNativePG and its
-# plugin. .github/workflows/ci.yml has their versions. Tests without a copy are skipped.
+# Tools of `make chart-checks`, and copies of software that no package index has: the chart of NATS, and directories with the definitions of
+# custom resources. .github/workflows/ci.yml has their versions. Tests without a copy are skipped.
+CHECKOV = .dev/tools/checkov-3.3.30
+HELM_4 = .dev/tools/helm-4.3.1
 NATS_CHART ?=
 CRDS ?=
-export NATS_CHART CRDS
-chart-checks: ## Check the chart more: CONTRIBUTING.md describes the options
+chart-checks: export NATS_CHART := $(NATS_CHART)
+chart-checks: export CRDS := $(CRDS)
+chart-checks: $(CHECKOV) $(HELM_4) ## Check the chart with checkov and Helm 4, and the examples; needs Go; CONTRIBUTING.md has the options
 	@$(FETCH) --tests
-	@$(PYTHON) tests/chart/run.py test_examples
+	@CHECKOV=$(CHECKOV) $(PYTHON) tests/chart/run.py check_checkov
+	@HELM=$(HELM_4)/helm $(PYTHON) tests/chart/run.py
+
+$(CHECKOV):
+	$(PYTHON) -m pip install --quiet --target $@ checkov==$(@:.dev/tools/checkov-%=%)
+
+$(HELM_4):
+	GOBIN=$(CURDIR)/$@ go install helm.sh/helm/v4/cmd/helm@v$(@:.dev/tools/helm-%=%)
 
 e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py lists the settings
 	@$(FETCH) --tests

@@ -1,7 +1,7 @@
 """The examples for Postgres, NATS and Secrets fit each other, the chart, and the software that they configure.
 
-The definitions of CloudNativePG and the chart of NATS are in no package index. `make chart-checks` passes copies of them:
-CRDS is a list of directories with definitions, NATS_CHART is the directory of the chart. Without them, their tests are skipped.
+The chart of NATS is in no package index: NATS_CHART is the directory of a copy. Without it, its tests are skipped. test_custom_resources.py
+checks the fields of the objects.
 """
 
 import json
@@ -12,14 +12,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import fastjsonschema
-
 import chart
 import test_notes
 import test_render
 
 EXAMPLES = chart.ROOT / "deploy/examples"
-CRDS = os.environ.get("CRDS", "").split()
 NATS_CHART = os.environ.get("NATS_CHART")
 
 
@@ -106,45 +103,6 @@ class Postgres(unittest.TestCase):
         self.assertEqual((backup["cluster"]["name"], backup["pluginConfiguration"]["name"]), ("svc-postgres", plugin["name"]))
         monitor = chart.named(self.objects, "PodMonitor", "svc-postgres")["spec"]
         self.assertEqual(monitor["selector"]["matchLabels"], {"cnpg.io/cluster": "svc-postgres"})
-
-    @unittest.skipUnless(CRDS, "CRDS is not set")
-    def test_is_valid_for_the_definitions_of_cloudnativepg(self):
-        schemas = definitions(CRDS)
-        for each in self.objects:
-            if each["kind"] != "PodMonitor":
-                with self.subTest(each["kind"]):
-                    schema = schemas[each["apiVersion"], each["kind"]]
-                    fastjsonschema.compile(schema, use_default=False, use_formats=False, detailed_exceptions=False)(each)
-        unknown = json.loads(json.dumps(self.objects[0]))
-        unknown["spec"]["postgresql"]["parameter"] = {}
-        with self.assertRaises(fastjsonschema.JsonSchemaException):
-            fastjsonschema.validate(schemas["postgresql.cnpg.io/v1", "Cluster"], unknown)
-
-
-def definitions(directories):
-    """Returns the schema of each custom resource, which rejects unknown fields."""
-    schemas = {}
-    for path in (path for directory in directories for path in Path(directory).glob("*.yaml")):
-        for each in chart.of_kind(chart.yaml.load_all(path.read_text(), chart.LOADER), "CustomResourceDefinition"):
-            for version in each["spec"]["versions"]:
-                key = f"{each['spec']['group']}/{version['name']}", each["spec"]["names"]["kind"]
-                schemas[key] = strict(version["schema"]["openAPIV3Schema"])
-    return schemas
-
-
-def strict(schema):
-    """Returns a structural schema of Kubernetes as JSON Schema: it rejects unknown fields, which the API server ignores."""
-    schema = {key: value for key, value in schema.items() if key not in ("description", "format", "default")}
-    if "properties" in schema:
-        schema["properties"] = {name: strict(each) for name, each in schema["properties"].items()}
-        if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            schema.setdefault("additionalProperties", False)
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            schema[key] = strict(schema[key])
-    if schema.get("x-kubernetes-int-or-string"):
-        schema["type"] = ["integer", "string"]
-    return schema
 
 
 class Nats(unittest.TestCase):
