@@ -98,9 +98,9 @@ $(CHECKOV):
 $(HELM_4):
 	GOBIN=$(CURDIR)/$@ go install helm.sh/helm/v4/cmd/helm@v$(@:.dev/tools/helm-%=%)
 
-e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; tests/cluster/e2e.py lists the settings
+e2e: ## Test installation and upgrade on the cluster of KUBECONFIG; ARGS="--only drain" selects steps, ARGS=--help lists settings
 	@$(FETCH) --tests
-	@$(PYTHON) tests/cluster/e2e.py
+	@$(PYTHON) tests/cluster/e2e.py $(ARGS)
 
 clean: ## Stop the instance, delete its data and .dev (`cargo clean` deletes the build)
 	@if [ -e .dev/data/lock ] || [ -e .dev/standalone.lock ]; then \

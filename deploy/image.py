@@ -99,8 +99,8 @@ def version():
     return manifest.split('version = "')[1].split('"')[0]
 
 
-def build(names, dev, triple=None):
-    """Builds static binaries and returns their stripped paths. Symbols are in `<name>.debug` next to them.
+def build(names, dev, triple=None, root=ROOT):
+    """Builds static binaries from the sources in `root` and returns their stripped paths. Symbols are in `<name>.debug` next to them.
 
     Always builds all programs: they enable different features of shared libraries, so separate builds would rebuild these.
     """
@@ -109,10 +109,14 @@ def build(names, dev, triple=None):
     for name, package in PROGRAMS.items():
         command += ["--package", package, "--bin", name]
     started = time.monotonic()
-    if subprocess.run(command, cwd=ROOT, env=environment(triple)).returncode:
+    variables = {**environment(triple), "CARGO_TARGET_DIR": str(target_directory())}
+    if subprocess.run(command, cwd=root, env=variables).returncode:
         raise LoadError("failed to build the binaries; see the output of cargo above")
     print(f"built for {triple} in {time.monotonic() - started:.0f} s", flush=True)
     directory = target_directory() / triple / ("debug" if dev else "release")
+    for name in names:
+        if not is_static(directory / name):
+            raise LoadError(f"{directory / name} is not static: remove the cargo setting of this machine that disables +crt-static")
     return {name: stripped(directory / name, triple) for name in names}
 
 
@@ -168,16 +172,15 @@ def target_directory():
 
 
 def stripped(binary, triple):
-    if not is_static(binary):
-        raise LoadError(f"{binary} is not static: remove the cargo setting of this machine that disables +crt-static")
+    """Returns the path of a copy without symbols, which are in `<name>.debug` next to it."""
     small, symbols = binary.with_suffix(".stripped"), binary.with_suffix(".debug")
-    if not small.exists() or small.stat().st_mtime < binary.stat().st_mtime:
-        for command in (
-            [f"{cross_prefix(triple)}objcopy", "--only-keep-debug", binary, symbols],
-            [f"{cross_prefix(triple)}strip", "--strip-all", "-o", small, binary],
-        ):
-            if not shutil.which(command[0]) or subprocess.run(command).returncode:
-                raise LoadError(f"{command[0]} failed: install binutils for {triple} and retry")
+    # Always: a build can replace the binary by an older one of another commit.
+    for command in (
+        [f"{cross_prefix(triple)}objcopy", "--only-keep-debug", binary, symbols],
+        [f"{cross_prefix(triple)}strip", "--strip-all", "-o", small, binary],
+    ):
+        if not shutil.which(command[0]) or subprocess.run(command).returncode:
+            raise LoadError(f"{command[0]} failed: install binutils for {triple} and retry")
     return small
 
 

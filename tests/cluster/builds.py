@@ -1,16 +1,19 @@
-"""Images for the cluster: two builds of each program, and the dependencies of the services."""
+"""Images for the cluster: two builds of the services, and their dependencies."""
 
 import os
+import subprocess
 import time
 
 import archive
 import dependencies
 import image
 import load
+from cluster import TestError
 
 REGISTRY = "svc.localhost"
-TAGS = ("e2e-1", "e2e-2")
-OTHERS = {
+# The tags of this commit and of the other build.
+PRESENT, OTHER = "e2e", "e2e-other"
+DEPENDENCIES = {
     "postgres": dependencies.write_postgres,
     "nats": dependencies.write_nats,
     "reader": dependencies.write_reader,
@@ -19,32 +22,54 @@ OTHERS = {
 
 def program(name):
     """Returns the path of a program of the tested profile."""
-    profile = "debug" if development() else "release"
-    return image.target_directory() / image.host() / profile / name
+    target = image.target_directory()
+    return target / "debug" / name if development() else target / image.host() / "release" / name
 
 
 def development():
     return os.environ.get("E2E_PROFILE") == "dev"
 
 
-def make(work, report):
-    """Builds and loads the images. The two builds differ in one file, so that they are different images."""
+def make(work, report, other):
+    """Builds and loads the images of this commit, and those of the other build (`OtherBuild`), if there is one."""
+    if other:
+        # First, so that the target directory contains the programs of this commit at the end.
+        load_programs(work, report, OTHER, other.root, [name for name in image.PROGRAMS if name != "svc"], other.description)
+    load_programs(work, report, PRESENT, image.ROOT, list(image.PROGRAMS), "this commit")
     started = time.monotonic()
-    sizes = []
-    for name, binary in image.build(list(image.PROGRAMS), development()).items():
-        for tag in TAGS:
-            files = {**image.files(binary, name), "/etc/svc-build": f"{tag}\n".encode()}
-            target = work / f"{name}-{tag}.tar"
-            archive.write(target, f"{REGISTRY}/{name}:{tag}", files, [f"/usr/bin/{name}"])
-            size = load_and_delete(target)
-        sizes.append(f"{name} {size:.1f} MB")
-    for name, write in OTHERS.items():
-        write(work / f"{name}.tar", other(name))
+    for name, write in DEPENDENCIES.items():
+        write(work / f"{name}.tar", dependency(name))
         load_and_delete(work / f"{name}.tar")
-    report.step("build and load images", started, ", ".join(sizes))
+    report.step("load images of Postgres, NATS and the reader", started, "done")
 
 
-def other(name):
+def load_programs(work, report, tag, root, names, description):
+    started, sizes = time.monotonic(), []
+    for name, files in programs(root, names).items():
+        target = work / f"{name}.tar"
+        archive.write(target, f"{REGISTRY}/{name}:{tag}", files, [f"/usr/bin/{name}"])
+        sizes.append(f"{name} {load_and_delete(target):.0f} MB")
+    report.step("build and load images", started, f"{description}: {', '.join(sizes)}")
+
+
+def programs(root, names):
+    """Builds the programs from the sources in a directory. Returns the content of each image.
+
+    The development profile uses the build of `make test`, so that nothing is compiled twice: its programs need their libraries.
+    """
+    if not development():
+        return {name: image.files(binary, name) for name, binary in image.build(names, dev=False, root=root).items()}
+    command = ["cargo", "build", "--locked", "--workspace", *(word for name in names for word in ("--bin", name))]
+    environment = {"SQLX_OFFLINE": "true", **os.environ, "CARGO_TARGET_DIR": str(image.target_directory())}
+    if subprocess.run(command, cwd=root, env=environment).returncode:
+        raise TestError("failed to build the binaries; see the output of cargo above")
+    binaries = {name: image.stripped(program(name), image.host()) for name in names}
+    return {
+        name: {**dependencies.libraries([binary]), **image.files(binary, name)} for name, binary in binaries.items()
+    }
+
+
+def dependency(name):
     return f"{REGISTRY}/{name}:e2e"
 
 

@@ -16,18 +16,18 @@ class TestError(Exception):
     """An error that is printed without a traceback."""
 
 
-def run(*command, text=None, check=True, seconds=600, environment=None):
-    """Runs a command and returns its standard output."""
+def run(*command, text=None, check=True, seconds=600, environment=None, directory=None, with_errors=False):
+    """Runs a command and returns its standard output, optionally followed by its standard error."""
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, env=environment)
+        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, env=environment, cwd=directory)
     except FileNotFoundError:
         raise TestError(f"{words[0]} not found: add it to the PATH") from None
     except subprocess.TimeoutExpired:
         raise TestError(f"`{' '.join(words)}` did not exit within {seconds} s") from None
     if check and done.returncode:
         raise TestError(f"`{' '.join(words)}` failed:\n{(done.stdout[-1500:] + done.stderr[-3000:]).strip()}")
-    return done.stdout
+    return done.stdout + (done.stderr if with_errors else "")
 
 
 class Cluster:
@@ -37,6 +37,17 @@ class Cluster:
         self.namespace, self.release = namespace, release
         tools = json.loads((ROOT / ".dev/tools.json").read_text())
         self.helm_program = shutil.which("helm") or tools["helm"]
+
+    def recreate_namespace(self):
+        """Creates an empty namespace that enforces Pod Security restricted."""
+        run("kubectl", "delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=180s")
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
+
+    def delete_namespace(self):
+        """Deletes the namespace without waiting, unless E2E_KEEP is set."""
+        if not os.environ.get("E2E_KEEP"):
+            run("kubectl", "delete", "namespace", self.namespace, "--ignore-not-found", "--wait=false")
 
     def kubectl(self, *arguments, **options):
         return run("kubectl", "--namespace", self.namespace, *arguments, **options)

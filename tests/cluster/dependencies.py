@@ -91,7 +91,12 @@ def write_reader(target, reference):
 
 def with_libraries(programs):
     """Returns programs and their shared libraries, at their own paths."""
-    files = {str(program): program.resolve() for program in programs}
+    return {**{str(program): program.resolve() for program in programs}, **libraries(programs)}
+
+
+def libraries(programs):
+    """Returns the shared libraries of programs, at their own paths."""
+    files = {}
     for program in programs:
         output = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
         for word in output.split():

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Installs the chart on a real cluster and tests upgrade, rollback and lost pods under load.
+"""Installs the chart on a real cluster and tests it under load. `--only` and `--skip` select steps.
 
 Environment:
-  KUBECONFIG         configuration of the cluster; the namespace E2E_NAMESPACE (default: svc-e2e) is recreated, and deleted at the end
+  KUBECONFIG         configuration of the cluster; the namespaces E2E_NAMESPACE (default: svc-e2e) and E2E_NAMESPACE-… are recreated, and
+                     deleted at the end
   E2E_HTTP           address of the ingress from this machine, for example 127.0.0.1:80
   E2E_LOAD_IMAGE     command that loads an image archive, if deploy/load.py does not support the cluster
   E2E_INGRESS        namespace/name of the Service of the ingress controller (default: the usual names)
   E2E_GATEWAY_CLASS  GatewayClass for the HTTPRoute (default: the first one; without one, only Ingress is tested)
   E2E_GATEWAY_PORT   port of the Gateway's listener (default: 8000, as in Traefik)
   E2E_NODE_EXEC      command that runs a command on the node, for SIGKILL (for example `docker exec kind-control-plane`)
+  E2E_FROM           commit that is upgraded to this one (default: the newest tag before it; without a tag, this commit is upgraded to a build
+                     with three more migrations)
   E2E_PROFILE        `dev` for binaries of the development profile (default: release)
-  E2E_KEEP           if set, the namespace is not deleted
+  E2E_KEEP           if set, the namespaces are not deleted
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -25,56 +29,86 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "deploy")]
 
 import builds  # noqa: E402
+import disturbances  # noqa: E402
 import load  # noqa: E402
+import other_build  # noqa: E402
 import rejections  # noqa: E402
 import routes  # noqa: E402
 from client import ACCOUNT, Client, log_in  # noqa: E402
-from cluster import Cluster, TestError, current, run  # noqa: E402
-from disturbances import Disturbances  # noqa: E402
+from cluster import Cluster, TestError, current  # noqa: E402
 from installation import Installation  # noqa: E402
 from report import Report  # noqa: E402
 from stream import Stream  # noqa: E402
+from system import System  # noqa: E402
 
 # Number of sessions that must stay active during all disturbances.
 SESSIONS = 10
 
+# Steps with one installed system, in this order.
+STEPS = {
+    "no-secrets": rejections.install_without_secrets,
+    "upgrade": disturbances.upgrade_and_rollback,
+    "lost-pods": disturbances.lose_pods,
+    "wrong-version": rejections.upgrade_on_another_version,
+}
+# Steps with a separate installation.
+OWN_INSTALLATION = {}
+
 
 def main():
+    steps = selected()
     context = current()
     address = os.environ.get("E2E_HTTP") or sys.exit(
         "e2e.py: set E2E_HTTP to the address of the ingress of the cluster, for example 127.0.0.1:80"
     )
-    cluster, report = Cluster(os.environ.get("E2E_NAMESPACE", "svc-e2e")), Report()
-    print(f"cluster {context}, ingress {address}", flush=True)
-    with tempfile.TemporaryDirectory() as work:
-        builds.make(Path(work), report)
+    namespace, report = os.environ.get("E2E_NAMESPACE", "svc-e2e"), Report()
+    print(f"cluster {context}, ingress {address}, steps: {', '.join(steps)}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        other = other_build.prepare() if "upgrade" in steps else None
+        builds.make(work, report, other)
         try:
-            test(cluster, address, Path(work), report)
+            if on_system := [STEPS[step] for step in steps if step in STEPS]:
+                test_system(Installation(Cluster(namespace), work, report, other), address, work, on_system)
+            for step in steps:
+                if step in OWN_INSTALLATION:
+                    OWN_INSTALLATION[step](namespace, work, report)
         finally:
             report.print()
-            if not os.environ.get("E2E_KEEP"):
-                run("kubectl", "delete", "namespace", cluster.namespace, "--ignore-not-found", "--wait=false")
     if report.failures:
         raise TestError("\n".join(["failures:", *report.failures]))
 
 
-def test(cluster, address, work, report):
-    installation = Installation(cluster, work, report)
-    installation.prepare()
-    rejections.first_installation_without_secrets(installation, report)
-    installation.install()
-    entries = routes.opened(cluster, address, installation, builds.TAGS[0], report)
-    client = Client(builds.program("svc"), address, work)
-    acknowledged = first_use(cluster, client, report)
-    installation.test()
-    tokens = [log_in(entries[0]) for _ in range(SESSIONS)]
-    stream = Stream(cluster, builds.other("reader"), report)
-    stream.check(acknowledged, "stream read by a consumer")
-    disturbances = Disturbances(installation, entries, client, tokens, report)
-    disturbances.all()
-    rejections.upgrade_on_another_version(installation, disturbances)
-    acknowledged += disturbances.acknowledged
-    stream.check(acknowledged, "stream read by a consumer, at the end")
+def selected():
+    """Returns the steps that the arguments select."""
+    names = [*STEPS, *OWN_INSTALLATION]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"Steps: {', '.join(names)}"
+    )
+    parser.add_argument("--only", action="append", choices=names, metavar="STEP", help="run only this step; can be repeated")
+    parser.add_argument("--skip", action="append", choices=names, metavar="STEP", default=[], help="do not run this step; can be repeated")
+    options = parser.parse_args()
+    return [name for name in names if name in (options.only or names) and name not in options.skip]
+
+
+def test_system(installation, address, work, steps):
+    cluster, report = installation.cluster, installation.report
+    try:
+        installation.prepare()
+        installation.install()
+        entries = routes.opened(cluster, address, installation, report)
+        client = Client(builds.program("svc"), address, work)
+        acknowledged = first_use(cluster, client, report)
+        installation.test()
+        tokens = [log_in(entries[0]) for _ in range(SESSIONS)]
+        stream = Stream(cluster, builds.dependency("reader"), report)
+        stream.check(acknowledged, "stream read by a consumer")
+        system = System(installation, entries, client, tokens, report)
+        for step in steps:
+            step(system)
+        stream.check(acknowledged + system.acknowledged, "stream read by a consumer, at the end")
+    finally:
+        cluster.delete_namespace()
 
 
 def first_use(cluster, client, report):

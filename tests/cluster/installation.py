@@ -1,60 +1,78 @@
 """The tested release: its namespace, its dependencies, and the Helm commands."""
 
+import concurrent.futures
 import json
 import os
 import sys
 import time
 
-from builds import REGISTRY, TAGS, other
+from builds import OTHER, PRESENT, REGISTRY, dependency
 from cluster import ROOT, TestError, run
 
 HOST = "svc.test"
 CHART = ROOT / "helm/svc"
+# Line of a migration while Postgres does not run.
+WAITING = "session: waiting: the database is not available"
 COMPONENTS = ("identity", "session", "ingest")
 # Usual Services of ingress controllers in development clusters (Traefik, k3d).
 INGRESS_SERVICES = ("ingress/traefik", "kube-system/traefik", "traefik/traefik")
 
 
 class Installation:
-    def __init__(self, cluster, work, report):
-        self.cluster, self.report = cluster, report
-        self.values = work / "values.json"
+    """`other` is the other build (`OtherBuild`), or None. If it is older than this commit, it is installed first."""
+
+    def __init__(self, cluster, work, report, other):
+        self.cluster, self.work, self.report, self.other = cluster, work, report, other
+        self.first = OTHER if other and other.is_older else PRESENT
 
     def prepare(self):
-        """Creates a namespace that enforces Pod Security restricted, with Postgres, NATS and the Secrets."""
+        """Creates a namespace with NATS, the Secrets, and all of Postgres but its pod."""
         started, cluster = time.monotonic(), self.cluster
-        run("kubectl", "delete", "namespace", cluster.namespace, "--ignore-not-found", "--timeout=180s")
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        cluster.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace, "labels": labels}}
-        )
+        cluster.recreate_namespace()
         development = [sys.executable, ROOT / "deploy/dev/dev.py"]
         run(*development, "secrets", "--namespace", cluster.namespace)
-        cluster.apply(
-            run(*development, "manifests", *(f"--{name}-image={other(name)}" for name in ("postgres", "nats")))
-        )
-        for name in ("postgres", "nats"):
-            cluster.rolled_out(name)
-        self.values.write_text(json.dumps(chart_values()))
-        self.report.step("Postgres and NATS", started, "ready")
+        images = [f"--{name}-image={dependency(name)}" for name in ("postgres", "nats")]
+        for manifest in run(*development, "manifests", *images).split("\n---\n"):
+            if "kind: Deployment\nmetadata: {name: postgres" in manifest:
+                self.postgres = manifest
+            else:
+                cluster.apply(manifest)
+        cluster.rolled_out("nats")
+        self.report.step("NATS", started, "ready")
 
     def install(self):
-        started = time.monotonic()
-        self.release("install", TAGS[0])
-        self.report.step("helm install --wait", started, "ready")
+        """Installs the release while Postgres does not run. Starts Postgres when the migrations wait for it."""
+        started, cluster = time.monotonic(), self.cluster
+        with concurrent.futures.ThreadPoolExecutor() as background:
+            installed = background.submit(self.release, "install", self.first)
+            migrations = f"app.kubernetes.io/instance={cluster.release},app.kubernetes.io/component=session-migration"
+            while WAITING not in cluster.kubectl("logs", "--selector", migrations, check=False):
+                if installed.done():
+                    installed.result()
+                    raise TestError("the release was installed without Postgres")
+                time.sleep(0.5)
+            waited = time.monotonic() - started
+            cluster.apply(self.postgres)
+            installed.result()
+        self.report.step("helm install --wait", started, f"ready; the migrations waited for Postgres, which started after {waited:.0f} s")
 
     def release(self, verb, tag, *options, name=None, seconds=300):
         self.cluster.helm(
-            verb, name or self.cluster.release, CHART, *self.values_options(tag), *options,
+            verb, name or self.cluster.release, self.chart(tag), *self.values_options(tag), *options,
             "--wait", "--wait-for-jobs", "--timeout", f"{seconds}s",
         )  # fmt: skip
 
+    def chart(self, tag):
+        return self.other.root / "helm/svc" if tag == OTHER else CHART
+
     def values_options(self, tag):
-        return ["--values", CHART / "values-dev.yaml", "--values", self.values, "--set", f"image.tag={tag}"]
+        chart, values = self.chart(tag), self.work / f"values-{tag}.json"
+        values.write_text(json.dumps(chart_values(chart)))
+        return ["--values", chart / "values-dev.yaml", "--values", values, "--set", f"image.tag={tag}"]
 
     def rollback(self):
-        """Rolls back to the first revision."""
-        self.cluster.helm("rollback", self.cluster.release, "1", "--wait", "--wait-for-jobs", "--timeout", "300s")
+        """Rolls back to the previous revision."""
+        self.cluster.helm("rollback", self.cluster.release, "--wait", "--wait-for-jobs", "--timeout", "300s")
 
     def test(self):
         started = time.monotonic()
@@ -66,9 +84,9 @@ class Installation:
             self.report.step("helm test", started, "FAILED")
 
 
-def chart_values():
+def chart_values(chart):
     # Limits per address are off, because all clients share the address of the ingress of the test cluster.
-    variables = json.loads((CHART / "files/variables.json").read_text())
+    variables = json.loads((chart / "files/variables.json").read_text())
     component = {"replicas": 2, "lifecycle": {"preStopSeconds": 10}}
     return {
         **{name: {**component, "env": limits_off(variables, name)} for name in COMPONENTS},

@@ -4,6 +4,7 @@ import json
 import os
 import time
 
+from builds import PRESENT
 from cluster import TestError, run
 from installation import CHART, HOST
 from traffic import Entry
@@ -12,14 +13,14 @@ GATEWAY = "e2e"
 GATEWAY_HOST = f"gateway.{HOST}"
 
 
-def opened(cluster, address, installation, tag, report):
+def opened(cluster, address, installation, report):
     """Waits for all routes and returns the entries. The first is the Ingress."""
     started = time.monotonic()
     for_localhost(cluster)
     hosts = {"Ingress": HOST, "Ingress for localhost": "localhost"}
     gateway_class = named_class()
     if gateway_class:
-        through_gateway(cluster, gateway_class, installation.values_options(tag))
+        through_gateway(cluster, gateway_class, installation.values_options(PRESENT))
         hosts["HTTPRoute"] = GATEWAY_HOST
     entries = {name: Entry(address, host) for name, host in hosts.items()}
     for name, entry in entries.items():

@@ -17,10 +17,10 @@ TEMPORARY = {429, 502, 503, 504}
 
 
 class Traffic:
-    """`entries` are used in parallel; `client` is a `client.Client`."""
+    """`entries` are used in parallel; `client` is a `client.Client`; `pause` is the time between two requests in seconds."""
 
-    def __init__(self, entries, client, account, token, attempts=1):
-        self.entries, self.client, self.account, self.attempts = entries, client, account, attempts
+    def __init__(self, entries, client, account, token, attempts=1, pause=0.05):
+        self.entries, self.client, self.account, self.attempts, self.pause = entries, client, account, attempts, pause
         self.bearer = {"Authorization": f"Bearer {token}"}
         self.stop = threading.Event()
         self.lock = threading.Lock()
@@ -50,7 +50,7 @@ class Traffic:
         connection = entry.connection()
         while not self.stop.is_set():
             connection = work(entry, connection)
-            time.sleep(0.05)
+            time.sleep(self.pause)
         connection.close()
 
     def events(self, entry, connection):
