@@ -30,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "deploy")]
 
 import builds  # noqa: E402
 import disturbances  # noqa: E402
+import drain  # noqa: E402
 import load  # noqa: E402
 import other_build  # noqa: E402
 import rejections  # noqa: E402
@@ -49,6 +50,7 @@ STEPS = {
     "no-secrets": rejections.install_without_secrets,
     "upgrade": disturbances.upgrade_and_rollback,
     "lost-pods": disturbances.lose_pods,
+    "drain": drain.drain_node,
     "wrong-version": rejections.upgrade_on_another_version,
 }
 # Steps with a separate installation.
