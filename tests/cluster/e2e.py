@@ -35,6 +35,7 @@ import load  # noqa: E402
 import other_build  # noqa: E402
 import rejections  # noqa: E402
 import routes  # noqa: E402
+import trial  # noqa: E402
 from client import ACCOUNT, Client, log_in  # noqa: E402
 from cluster import Cluster, TestError, current  # noqa: E402
 from installation import Installation  # noqa: E402
@@ -54,7 +55,7 @@ STEPS = {
     "wrong-version": rejections.upgrade_on_another_version,
 }
 # Steps with a separate installation.
-OWN_INSTALLATION = {}
+OWN_INSTALLATION = {"trial": trial.install_trial}
 
 
 def main():
