@@ -28,10 +28,12 @@ HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "deploy")]
 
+import autoscaling  # noqa: E402
 import builds  # noqa: E402
 import disturbances  # noqa: E402
 import drain  # noqa: E402
 import load  # noqa: E402
+import metrics  # noqa: E402
 import other_build  # noqa: E402
 import rejections  # noqa: E402
 import routes  # noqa: E402
@@ -53,6 +55,7 @@ STEPS = {
     "lost-pods": disturbances.lose_pods,
     "drain": drain.drain_node,
     "wrong-version": rejections.upgrade_on_another_version,
+    "autoscaling": autoscaling.scale_ingest,
 }
 # Steps with a separate installation.
 OWN_INSTALLATION = {"trial": trial.install_trial}
@@ -70,6 +73,7 @@ def main():
         work = Path(directory)
         other = other_build.prepare() if "upgrade" in steps else None
         builds.make(work, report, other)
+        metrics.remove()
         try:
             if on_system := [STEPS[step] for step in steps if step in STEPS]:
                 test_system(Installation(Cluster(namespace), work, report, other), address, work, on_system)
