@@ -36,6 +36,7 @@ import load  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
 import rejections  # noqa: E402
+import rotation  # noqa: E402
 import routes  # noqa: E402
 import trial  # noqa: E402
 from client import ACCOUNT, Client, log_in  # noqa: E402
@@ -56,6 +57,7 @@ STEPS = {
     "drain": drain.drain_node,
     "wrong-version": rejections.upgrade_on_another_version,
     "autoscaling": autoscaling.scale_ingest,
+    "rotation": rotation.rotate_secrets,
 }
 # Steps with a separate installation.
 OWN_INSTALLATION = {"trial": trial.install_trial}
