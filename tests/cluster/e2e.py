@@ -32,6 +32,7 @@ import autoscaling  # noqa: E402
 import builds  # noqa: E402
 import disturbances  # noqa: E402
 import drain  # noqa: E402
+import ipv6  # noqa: E402
 import load  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
@@ -58,6 +59,7 @@ STEPS = {
     "wrong-version": rejections.upgrade_on_another_version,
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
+    "ipv6": ipv6.connect_over_ipv6,
 }
 # Steps with a separate installation.
 OWN_INSTALLATION = {"trial": trial.install_trial}
