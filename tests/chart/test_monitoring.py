@@ -45,7 +45,7 @@ class Alerts(unittest.TestCase):
         tokens = {"svc_st_", "svc_iv_", "svc_pt_", "svc_ak_", "svc_rt_", "svc_dc_"}
         pages = [*chart.ROOT.glob("*.md"), *chart.ROOT.glob("docs/**/*.md"), *(chart.CHART / "alerts").iterdir()]
         for page in [*pages, *(chart.CHART / "dashboards").iterdir()]:
-            named = {name for name in re.findall(r"\bsvc_[a-z]+_[a-z_]*", page.read_text())}
+            named = {name for name in re.findall(r"\bsvc_[a-z]+_[a-z_]*\b", page.read_text())}
             with self.subTest(page.name):
                 self.assertFalse({name for name in named - metrics if not name.startswith(tuple(tokens))})
 
