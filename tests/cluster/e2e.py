@@ -36,6 +36,7 @@ import ipv6  # noqa: E402
 import load  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
+import production  # noqa: E402
 import rejections  # noqa: E402
 import rotation  # noqa: E402
 import routes  # noqa: E402
@@ -62,7 +63,7 @@ STEPS = {
     "ipv6": ipv6.connect_over_ipv6,
 }
 # Steps with a separate installation.
-OWN_INSTALLATION = {"trial": trial.install_trial}
+OWN_INSTALLATION = {"trial": trial.install_trial, "production": production.install_documented_values}
 
 
 def main():
