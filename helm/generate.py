@@ -190,9 +190,9 @@ keys that they need as files. The values `keys` and `mail.key` change the names 
 | `mail.existingSecret` | `smtp-url` | the mail server: `smtps://user:password@host:465`, or `smtp://…:587` for STARTTLS |
 | `tests.existingSecret` | `tenant`, `email`, `password` | the user of `helm test` |
 
-[Rotation of secrets](../../docs/kubernetes.md#rotate-a-secret) needs no restart for the tokens and the key: their second line is the old value.
+A rotation of the tokens and the key needs no restart: their second line is the old value (docs/kubernetes.md in the repository).
 
-`deploy/postgres/*.sql` creates the roles and schemas, `deploy/nats/*.conf` the NATS accounts and users.
+In the repository, `deploy/postgres/*.sql` creates the roles and schemas, and `deploy/nats/*.conf` the NATS accounts and users.
 
 ## Values
 

@@ -79,7 +79,7 @@ EVERYTHING = {
         "adminFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         "egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS], "traces": [COLLECTOR]},
     },
-    "tests": {"existingSecret": "svc-test", "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["svc.example.com"]}]},
+    "tests": {"existingSecret": "svc-test", "ca": {"secret": "route-ca"}, "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["svc.example.com"]}]},
     "extraObjects": ["apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-more\n"],
     "identity": {"env": {"SVC_INVITE_TTL": "48h", "SVC_ARGON2_MEMORY_COST": 65536}, "image": {"digest": "sha256:" + "a" * 64}},
     "session": {"env": {"SVC_SESSION_IDLE": "30m"}},

@@ -63,6 +63,10 @@ class ChartPackage(unittest.TestCase):
     def test_same_files_give_identical_packages(self):
         self.assertEqual(self.content, archive.pack_gzip(dict(reversed(release.chart_files().items())), "svc", TIME))
 
+    def test_links_stay_in_the_package(self):
+        for name, content in release.chart_files().items():
+            self.assertNotRegex(content.read_text(), r"\]\((?!https://|#)|\.\./", name)
+
     def test_helm_renders_the_package_like_the_folder(self):
         with tempfile.NamedTemporaryFile(suffix=".tgz") as package:
             Path(package.name).write_bytes(self.content)

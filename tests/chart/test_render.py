@@ -261,6 +261,40 @@ class Rendering(unittest.TestCase):
             labels = {each["metadata"]["labels"]["app.kubernetes.io/version"] for each in objects}
             self.assertEqual(labels, {label})
 
+    def test_labels_annotations_and_priority_reach_every_pod(self):
+        wanted = {"podLabels": {"team": "platform"}, "podAnnotations": {"example.com/scrape": "no"}, "priorityClassName": "high"}
+        for values in ({**chart.INGRESS, "tests": {"existingSecret": "svc-test"}}, chart.TRIAL):
+            names = []
+            for each in chart.render({**values, **wanted}):
+                pod = each if each["kind"] == "Pod" else each.get("spec", {}).get("template", {})
+                if "containers" in pod.get("spec", {}):
+                    names.append(each["metadata"]["name"])
+                    self.assertEqual(pod["metadata"]["labels"].get("team"), "platform", names[-1])
+                    self.assertEqual(pod["metadata"].get("annotations", {}).get("example.com/scrape"), "no", names[-1])
+                    self.assertEqual(pod["spec"].get("priorityClassName"), "high", names[-1])
+            self.assertGreater(len(names), 6)
+
+    def test_jobs_of_a_trial_have_another_name_with_other_labels(self):
+        before, after = (
+            {each["metadata"]["name"] for each in chart.of_kind(chart.render({**chart.TRIAL, **values}), "Job")}
+            for values in ({}, {"podLabels": {"team": "platform"}})
+        )
+        self.assertFalse(before & after)
+
+    def test_tests_trust_the_configured_ca(self):
+        for ca, kind in (({"secret": "route-ca"}, "secret"), ({"configMap": "route-ca", "key": "ca.pem"}, "configMap")):
+            tests = {"tests": {"existingSecret": "svc-test", "ca": ca}}
+            for pod in chart.of_kind(chart.render({**chart.INGRESS, **tests}), "Pod"):
+                (source,) = [each for volume in pod["spec"]["volumes"] for each in volume.get("projected", {}).get("sources", [])]
+                key = ca.get("key", "ca.crt")
+                self.assertEqual(source, {kind: {"name": "route-ca", "items": [{"key": key, "path": "tls/ca.crt"}]}})
+                for container in chart.containers(pod["spec"]):
+                    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+                    self.assertEqual(env["SVC_CA_FILE"], "/etc/svc/secrets/tls/ca.crt")
+                    self.assertIn("/etc/svc/secrets", [mount["mountPath"] for mount in container["volumeMounts"]])
+        for pod in chart.of_kind(chart.case("ingress"), "Pod"):
+            self.assertNotIn("SVC_CA_FILE", json.dumps(pod))
+
     def test_digest_takes_precedence_over_the_tag(self):
         objects = chart.case("all features")
         image = chart.named(objects, "Deployment", "svc-identity")["spec"]["template"]["spec"]["containers"][0]["image"]

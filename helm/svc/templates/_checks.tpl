@@ -106,7 +106,7 @@
 {{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
 {{- end -}}
 {{- end -}}
-{{- range $server := list "database" "nats" -}}
+{{- range $server := list "database" "nats" "tests" -}}
 {{- if and (index $values $server).ca.secret (index $values $server).ca.configMap -}}
 {{- $errors = append $errors (printf "%s.ca.secret and %s.ca.configMap are both set, but only one is allowed: type --set %s.ca.secret=" $server $server $server) -}}
 {{- end -}}

@@ -9,12 +9,7 @@
 {{- $secret := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" $role) | fromJson -}}
 {{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
-  labels:
-    {{- include "svc.podLabels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
-  {{- with .root.Values.podAnnotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "svc.podMetadata" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 2 }}
 spec:
   {{- include "svc.pod.base" (dict "root" .root "serviceAccount" (include "svc.name" .)) | nindent 2 }}
   restartPolicy: Never

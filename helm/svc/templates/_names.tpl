@@ -30,6 +30,16 @@ app.kubernetes.io/part-of: svc
 {{- end }}
 {{- end -}}
 
+{{/* Labels and annotations of a pod. */}}
+{{- define "svc.podMetadata" -}}
+labels:
+  {{- include "svc.podLabels" . | nindent 2 }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "svc.labels" -}}
 {{ include "svc.selector" . }}
 app.kubernetes.io/part-of: svc

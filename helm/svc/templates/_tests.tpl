@@ -17,6 +17,14 @@ labels:
 annotations:
   helm.sh/hook: test
   helm.sh/hook-delete-policy: before-hook-creation
+  {{- with .root.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* Files of the volume `secrets`, as a JSON list for `svc.secretVolume`: the CA of the address. */}}
+{{- define "svc.test.files" -}}
+{{- include "svc.tlsFiles" (dict "ca" .Values.tests.ca "certificate" "" "directory" "tls") -}}
 {{- end -}}
 
 {{- define "svc.test.pod" -}}
@@ -43,4 +51,8 @@ resources:
   value: /home
 - name: CI
   value: "true"
+{{- if include "svc.test.files" . | fromJsonArray }}
+- name: SVC_CA_FILE
+  value: /etc/svc/secrets/tls/ca.crt
+{{- end }}
 {{- end -}}

@@ -47,6 +47,9 @@
 {{- define "svc.trial.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with concat (dig "imagePullSecrets" list .root.Values.global) .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -105,8 +108,7 @@ spec:
   {{- include "svc.trial.claims" .root | nindent 2 }}
   template:
     metadata:
-      labels:
-        {{- include "svc.podLabels" . | nindent 8 }}
+      {{- include "svc.podMetadata" . | nindent 6 }}
     spec:
       {{- .pod | nindent 6 }}
         {{- if not .root.Values.trial.volumeSize }}
@@ -117,12 +119,12 @@ spec:
 {{- end -}}
 
 {{/* A Job that runs a subcommand of `svc-identity trial`; takes (dict "root" $ "component" "trial-secret" "pod" spec). Its name contains a digest of
-     its spec, because a Job is immutable. */}}
+     its pod, because a Job is immutable. */}}
 {{- define "svc.trial.job" -}}
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: {{ include "svc.name" . }}-{{ .pod | sha256sum | trunc 10 }}
+  name: {{ include "svc.name" . }}-{{ printf "%s\n%s" (include "svc.podMetadata" .) .pod | sha256sum | trunc 10 }}
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "svc.labels" . | nindent 4 }}
@@ -131,8 +133,7 @@ spec:
   backoffLimit: 10
   template:
     metadata:
-      labels:
-        {{- include "svc.podLabels" . | nindent 8 }}
+      {{- include "svc.podMetadata" . | nindent 6 }}
     spec:
       {{- .pod | nindent 6 }}
 {{- end -}}
