@@ -6,6 +6,15 @@ import unittest
 
 import chart
 import test_notes
+import test_render
+
+IPV6 = {"to": [{"ipBlock": {"cidr": "fd00:10:1::/48"}}]}
+
+
+def documented():
+    """Returns the required values of the README and those of the production example."""
+    readme = (chart.CHART / "README.md").read_text()
+    return chart.yaml.load(readme.split("```yaml\n")[1].split("```")[0], chart.LOADER), chart.MATRIX["production example"]
 
 
 class Generated(unittest.TestCase):
@@ -25,13 +34,30 @@ class Generated(unittest.TestCase):
         ):
             self.assertIn(f"| `{path}` |", readme)
 
-    def test_required_values_of_the_readme_and_the_production_example_show_no_warning(self):
-        readme = (chart.CHART / "README.md").read_text()
-        required = chart.yaml.load(readme.split("```yaml\n")[1].split("```")[0], chart.LOADER)
-        for values in (required, chart.MATRIX["production example"]):
+    def test_documented_values_show_no_warning(self):
+        for values in documented():
             run = chart.template(values)
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertNotIn("WARNING", test_notes.notes(values))
+
+    def test_documented_values_render_with_both_stream_modes_and_ipv6(self):
+        validators = test_render.Validators(test_render.versions()[test_render.OLDEST])
+        networks = {
+            "trustedProxies": ["fd00:10:244:7::/64"],
+            "networkPolicy": {"egress": {"enabled": True, **{name: [IPV6] for name in ("database", "nats", "mail")}}},
+            "tests": {"hostAliases": [{"ip": "fd00:10:96::1", "hostnames": ["svc.example.com"]}]},
+        }
+        for values in documented():
+            for mode in ("ensure", "verify"):
+                both = chart.merged(values, {**networks, "nats": {"stream": {"mode": mode}}})
+                objects = chart.render(both)
+                for each in objects:
+                    validators.of(each)(each)
+                ingest = chart.named(objects, "Deployment", "svc-ingest")["spec"]["template"]["spec"]["containers"][0]
+                env = {variable["name"]: variable.get("value") for variable in ingest["env"]}
+                found = [env[name] for name in ("SVC_STREAM_MODE", "SVC_LISTEN", "SVC_TRUSTED_PROXIES")]
+                self.assertEqual(found, [mode, "[::]:8080", "fd00:10:244:7::/64"])
+                self.assertEqual("streams apply" in test_notes.notes(both), mode == "verify")
 
     def test_chart_version_is_the_workspace_version(self):
         about = chart.yaml.load((chart.CHART / "Chart.yaml").read_text(), chart.LOADER)
