@@ -1,8 +1,10 @@
-"""Rotation of the service token, the platform token and the limiter key as documented: both lines, then the new one, without a restart."""
+"""Rotation of the service token, the platform token, the limiter key and the URLs of Postgres as documented, without a restart."""
 
 import json
+import re
 import secrets
 import sys
+import textwrap
 import time
 
 from cluster import ROOT, TestError
@@ -17,6 +19,8 @@ VARIABLES = {
     "session": {"SVC_SERVICE_TOKEN"},
     "ingest": {"SVC_SERVICE_TOKEN", "SVC_PLATFORM_TOKEN"},
 }
+# Services with a role of Postgres.
+ROLES = ("identity", "session")
 # A request of the platform administrator to identity, and one to ingest.
 PATHS = ("/tenants", "/consumers")
 
@@ -29,27 +33,65 @@ def rotate_secrets(system):
     before = names(cluster)
     system.disturb("rotation: new and old secrets", lambda: replace(system, both, old["platform-token"], 1))
     system.disturb("rotation: only new secrets", lambda: replace(system, new, new["platform-token"], 2))
+    system.disturb("rotation: URLs of Postgres", lambda: replace_roles(cluster))
     if any(status == 200 for status in statuses(system, old["platform-token"])):
         system.report.fail("rotation: the old platform token is still accepted")
     if names(cluster) != before:
         system.report.fail("rotation: a pod was replaced or restarted")
 
 
-def replace(system, values, token, changes, seconds=180):
+def replace(system, values, token, changes):
     """Edits the Secret and waits until each pod has logged this number of changes of each of its secrets. The administrator uses the token."""
-    cluster, started = system.cluster, time.monotonic()
-    cluster.kubectl("patch", "secret", SECRET, "--patch-file", "/dev/stdin", text=json.dumps({"stringData": values}))
-    # The kubelet updates the files of a changed pod at once, and those of others within about a minute.
-    cluster.kubectl("annotate", "pods", "--all", f"e2e/rotation={changes}", "--overwrite")
-    while waiting := unread(cluster, changes):
+    cluster = system.cluster
+
+    def waiting():
         # A pod reads the file of a secret when a request needs it.
         rejected = [status for status in statuses(system, token) if status != 200]
         if rejected:
             system.report.fail(f"rotation: requests of the platform administrator failed: {rejected}")
+        return ", ".join(unread(cluster, changes))
+
+    return f"read by all pods after {edit(cluster, SECRET, values, waiting):.0f} s"
+
+
+def replace_roles(cluster):
+    """Runs the documented SQL, edits the URLs, and waits until no connection has the old role. Then removes its password."""
+    documented = textwrap.dedent(re.search(r"```sql\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.S)[1])
+    password, urls = secrets.token_hex(24), {}
+    for name in ROLES:
+        statements = documented.replace("svc_session", f"svc_{name}").replace("search_path = session", f"search_path = {name}")
+        superuser(cluster, statements.replace("…", password))
+        urls[f"{name}-url"] = re.sub(r"//(\w+):\w+@", rf"//\1_2:{password}@", cluster.secret("svc-database", f"{name}-url"))
+    old = ", ".join(f"'svc_{name}'" for name in ROLES)
+
+    def remaining():
+        number = superuser(cluster, f"select count(*) from pg_stat_activity where usename in ({old})").strip()
+        return "" if number == "0" else f"{number} connections of the old roles remain"
+
+    seconds = edit(cluster, "svc-database", urls, remaining)
+    for name in ROLES:
+        superuser(cluster, f"alter role svc_{name} password null")
+    return f"all connections have new roles after {seconds:.0f} s"
+
+
+def edit(cluster, name, values, waiting, seconds=180):
+    """Edits a Secret and waits until `waiting` returns nothing. Returns the seconds."""
+    started = time.monotonic()
+    cluster.kubectl("patch", "secret", name, "--patch-file", "/dev/stdin", text=json.dumps({"stringData": values}))
+    while reason := waiting():
         if time.monotonic() - started > seconds:
-            raise TestError(f"rotation: not read yet: {', '.join(waiting)}")
-        time.sleep(1)
-    return f"read by all pods after {time.monotonic() - started:.0f} s"
+            raise TestError(f"rotation of {name}: {reason}")
+        # The kubelet updates the files of a changed pod at once, and those of others within about a minute.
+        cluster.kubectl("annotate", "pods", "--all", f"e2e/rotation={time.time_ns()}", "--overwrite")
+        time.sleep(2)
+    return time.monotonic() - started
+
+
+def superuser(cluster, statements):
+    """Runs SQL as the superuser, with the password in the pod. Returns its output."""
+    script = "read -r PGPASSWORD < /passwords/postgres; export PGPASSWORD; exec psql --host=localhost --username=postgres --dbname=svc \"$@\""
+    options = ["--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
+    return cluster.kubectl("exec", "--stdin", "deployment/postgres", "--", "sh", "-c", script, "sh", *options, text=statements)
 
 
 def unread(cluster, changes):
