@@ -9,6 +9,7 @@ mod system {
     mod consumer;
     mod consumer_examples;
     mod doctor;
+    mod documents;
     mod event_stream;
     mod faults;
     mod invalid_requests;

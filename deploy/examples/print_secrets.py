@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the Secrets of the examples in this directory, with random passwords and tokens, for `kubectl create --filename -`.
 
-The URLs match cloudnative-pg.yaml and nats-values.yaml. Run it once: other passwords need a rotation (docs/operations.md).
+The URLs match cloudnative-pg.yaml and nats-values.yaml. Run it once: other passwords need a rotation (docs/kubernetes.md).
 """
 
 import json
