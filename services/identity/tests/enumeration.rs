@@ -89,7 +89,10 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
     };
     wrong("backing-off@acme.example").await;
     system
-        .run_sql("update identity.login_attempts set back_off_until = now() + interval '1 hour' where failures > 0")
+        .run_sql(
+            "update identity.login_attempts set failures = 5, back_off_until = now() + interval '1 hour'
+            where failures > 0",
+        )
         .await;
     wrong("locked@acme.example").await;
     system

@@ -127,7 +127,8 @@ impl Throttle {
             return None;
         }
         in_flight.push(now);
-        let counts = source.back_off_until <= now;
+        // The replica of the last attempt can have a clock that is ahead: only failures cause a back-off.
+        let counts = back_off(source.failures).is_zero() || source.back_off_until <= now;
         let trusted = source.last_success_at.is_some_and(|at| at > now - TRUSTED_SOURCE_WINDOW);
         Some(Permit { purpose, started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
     }
@@ -192,6 +193,22 @@ mod tests {
         assert_eq!(seconds[..13], [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(seconds[49..], [60, 900, 900]);
         assert!(seconds.is_sorted());
+    }
+
+    #[test]
+    fn attempts_through_a_replica_with_a_clock_ahead_cause_no_back_off_here() {
+        let ahead = START + TimeDelta::minutes(5);
+        let mut throttle = throttle(0);
+        let permit = throttle.admit(Purpose::LogIn, ahead).unwrap();
+        throttle.succeed(&permit, ahead);
+        assert!(throttle.admit(Purpose::LogIn, START).unwrap().is_allowed());
+        for (failures, allowed) in [(1..=4, true), (5..=5, false)] {
+            for _ in failures {
+                let permit = throttle.admit(Purpose::LogIn, ahead).unwrap();
+                throttle.fail(&permit, ahead);
+            }
+            assert_eq!(throttle.admit(Purpose::LogIn, START).unwrap().is_allowed(), allowed);
+        }
     }
 
     #[test]
