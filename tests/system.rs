@@ -4,6 +4,7 @@
 
 mod system {
     mod catalog;
+    mod clocks;
     mod cluster;
     mod configuration;
     mod consumer;

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
 mod api;
+mod clock;
 mod environment;
 mod events;
 mod process;
@@ -14,6 +15,7 @@ mod standalone;
 mod svc;
 
 pub use api::{ApiUser, api_client, expect_no_internals, token_in, wait_for_mail};
+pub use clock::WrongClock;
 pub use environment::{program, program_path, required_variable, tools, variable};
 pub use events::{EventStream, Producers, expect_rejected_events};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
