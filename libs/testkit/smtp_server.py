@@ -4,7 +4,7 @@
     smtp_server.py DIRECTORY PORT ENCRYPTION CERTIFICATE KEY
 
 Listens on loopback (port 0: any free port) and writes the port to DIRECTORY/port. ENCRYPTION is tls, starttls or none. With
-encryption it requires user `svc` and password `p:w/d`. The local part of the recipient selects the behaviour: `refused` (550),
+encryption it requires user `svc` and the password in DIRECTORY/password, by default `p:w/d`. The local part of the recipient selects the behaviour: `refused` (550),
 `deferred` (451), `unwanted` (554 after DATA), `silent` (no reply to DATA), `clinging` (accepted, but no reply to QUIT),
 `parrot` (554 with a word of the mail that contains `svc_`), `slow…` (no reply to DATA until the file DIRECTORY/open exists).
 """
@@ -49,6 +49,12 @@ class Handler:
         self.keep(server, session, envelope)
         return "250 2.0.0 accepted"
 
+    def authenticate(self, server, session, envelope, mechanism, data):
+        changed = self.directory / "password"
+        password = changed.read_bytes() if changed.exists() else b"p:w/d"
+        known = isinstance(data, LoginPassword) and (data.login, data.password) == (b"svc", password)
+        return AuthResult(success=known, handled=False, auth_data=data.login if known else None)
+
     async def handle_QUIT(self, server, session, envelope):
         if getattr(session, "clings", False):
             await asyncio.Event().wait()
@@ -76,11 +82,6 @@ class Handler:
             log.write(line + "\n")
 
 
-def authenticate(server, session, envelope, mechanism, data):
-    known = isinstance(data, LoginPassword) and (data.login, data.password) == (b"svc", b"p:w/d")
-    return AuthResult(success=known, handled=False, auth_data=data.login if known else None)
-
-
 async def serve(directory, port, encryption, certificate, key):
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate, key)
@@ -91,7 +92,7 @@ async def serve(directory, port, encryption, certificate, key):
 
     def connection():
         return SMTP(
-            handler, loop=loop, hostname="mail.test", enable_SMTPUTF8=True, authenticator=authenticate,
+            handler, loop=loop, hostname="mail.test", enable_SMTPUTF8=True, authenticator=handler.authenticate,
             tls_context=tls if starttls else None, require_starttls=starttls,
             auth_required=encryption != "none", auth_require_tls=starttls,
         )  # fmt: skip

@@ -1,17 +1,16 @@
-//! A changed file of a secret takes effect without a restart, and no request fails, whatever the order in which the processes read
-//! it.
+//! A changed file of a secret takes effect without a restart.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use contract::paths::Upstream;
-use e2e::{ALL_SERVICES, ApiUser, Producers, Service, Services, api_client, output_of};
+use contract::paths::Upstream::{self, Identity, Ingest, Session};
+use e2e::{ALL_SERVICES, ApiUser, EventStream, Producers, Service, Services, api_client, output_of};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
-use testkit::{Client, wait_until};
+use testkit::{Client, NatsServer, wait_until};
 use tokio::task::JoinSet;
 use url::Url;
 
@@ -43,19 +42,18 @@ impl Mounted {
     }
 }
 
-/// All services, each with its own file of the service token.
+/// All services, each with its own file of a secret.
 struct System {
     services: Services,
     running: Vec<(Upstream, Service, Mounted)>,
 }
 
 impl System {
-    async fn start(token: &str) -> Self {
-        let services = Services::prepare().await;
+    async fn start(services: Services, variable: &str, secret: impl Fn(Upstream) -> String) -> Self {
         services.migrate_all().await;
         let start = |service| {
-            let mounted = Mounted::new(token);
-            (service, mounted.start(&services, service, "SVC_SERVICE_TOKEN_FILE"), mounted)
+            let mounted = Mounted::new(&secret(service));
+            (service, mounted.start(&services, service, variable), mounted)
         };
         let mut running: Vec<_> = ALL_SERVICES.map(start).into();
         for (_, service, _) in &mut running {
@@ -87,12 +85,12 @@ impl System {
 
     /// identity issues a session and verifies it at session. ingest verifies it too: its cache does not know it.
     async fn expect_requests_between_all_services(&self) {
-        let user = ApiUser::log_in(&self.url(Upstream::Identity), "acme", "ada@acme.example").await;
+        let user = ApiUser::log_in(&self.url(Identity), "acme", "ada@acme.example").await;
         user.client.get("/users").await.expect::<Value>(200);
-        let ingest = api_client(&self.url(Upstream::Ingest)).bearer(&user.token);
+        let ingest = api_client(&self.url(Ingest)).bearer(&user.token);
         ingest.post("/events", &json!({ "source_id": "s" })).await.expect::<Value>(202);
         // The number of sessions is limited.
-        let session = api_client(&self.url(Upstream::Session)).header("X-Session-ID", &user.token);
+        let session = api_client(&self.url(Session)).header("X-Session-ID", &user.token);
         session.post_bytes("/auth/sessions/logout", "", "").await.expect_empty(204);
     }
 
@@ -106,9 +104,9 @@ impl System {
 
 #[tokio::test]
 async fn no_request_fails_while_the_services_read_a_new_service_token_in_any_order() {
-    use Upstream::{Identity, Ingest, Session};
     let [first, second, third] = ["1", "2", "3"].map(|digit| digit.repeat(32));
-    let system = System::start(&first).await;
+    let services = Services::prepare().await;
+    let system = System::start(services, "SVC_SERVICE_TOKEN_FILE", |_| first.clone()).await;
     let admin = &system.services.platform_token;
     let user = ApiUser::create_acme(&system.url(Identity), admin, "ada@acme.example").await;
     let mut producers = Producers::start(&api_client(&system.url(Ingest)).bearer(&user.token));
@@ -151,11 +149,11 @@ async fn a_new_platform_token_is_accepted_without_a_restart_and_the_old_one_unti
     let services = Services::prepare().await;
     services.migrate_all().await;
     let old = &services.platform_token;
-    let mut command = services.command(Upstream::Identity);
+    let mut command = services.command(Identity);
     command.arg("platform-token");
     let new = String::from_utf8(output_of(command).await.stdout).unwrap();
     let mounted = Mounted::new(old);
-    let mut identity = mounted.start(&services, Upstream::Identity, "SVC_PLATFORM_TOKEN_FILE");
+    let mut identity = mounted.start(&services, Identity, "SVC_PLATFORM_TOKEN_FILE");
     identity.wait_until_ready().await;
     let url = format!("http://{}", identity.address);
     let status = async |token: &str| api_client(&url).bearer(token.trim()).get("/tenants").await.status;
@@ -256,7 +254,7 @@ struct Postgres {
 
 impl Postgres {
     async fn of(services: &Services) -> Self {
-        let command = services.command(Upstream::Session);
+        let command = services.command(Session);
         let (_, url) = command.get_envs().find(|(name, _)| *name == "SVC_DATABASE_URL").unwrap();
         let url = url.unwrap().to_str().unwrap().parse().unwrap();
         Self { superuser: PgConnection::connect(&services.superuser_url()).await.unwrap(), url }
@@ -307,8 +305,8 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     let mut postgres = Postgres::of(&services).await;
     let first = postgres.create_role("one").await;
     let mounted = Mounted::new(&postgres.url(&first, "one"));
-    let mut session = mounted.start(&services, Upstream::Session, "SVC_DATABASE_URL_FILE");
-    let mut identity = services.start(Upstream::Identity);
+    let mut session = mounted.start(&services, Session, "SVC_DATABASE_URL_FILE");
+    let mut identity = services.start(Identity);
     session.wait_until_ready().await;
     identity.wait_until_ready().await;
     let identity_url = format!("http://{}", identity.address);
@@ -316,7 +314,8 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     let session_client = api_client(&format!("http://{}", session.address)).bearer(&user.token);
     let mut load = Load::start(&session_client, "/auth/session");
     load.succeeds().await;
-    let switched = |times: usize| session.process.output().matches("use the changed URL").count() == times;
+    let switched =
+        |times: usize| session.process.output().matches("use the changed credential").count() == times;
 
     let second = postgres.create_role("two").await;
     mounted.write(&postgres.url(&second, "two"));
@@ -331,7 +330,11 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     // A URL that Postgres does not accept yet is not used.
     mounted.write(&postgres.url(&second, "three"));
     wait_until("the new password is rejected", async || {
-        session.process.output().contains("failed to connect with the changed database URL").then_some(())
+        session
+            .process
+            .output()
+            .contains("failed to connect with the changed database credential")
+            .then_some(())
     })
     .await;
     postgres.terminate_connections(&second).await;
@@ -351,4 +354,61 @@ async fn connections_follow_the_database_url_and_no_request_fails_with_a_second_
     assert!(!session.process.output().contains(&postgres.url(&second, "four")));
     drop((load, session));
     postgres.execute(&format!("drop role {second}")).await;
+}
+
+/// Configuration of a NATS server with these passwords.
+fn nats_users(password: &str) -> String {
+    let user = |name: &str, password: &str| format!("{{ user: {name}, password: {password} }}");
+    let services = ALL_SERVICES.map(|service| user(service.name(), password)).join(", ");
+    format!("authorization {{ users: [ {}, {services} ] }}", user("administrator", "a"))
+}
+
+#[tokio::test]
+async fn the_services_use_changed_nats_passwords_after_a_reload_and_no_event_is_lost() {
+    let nats = NatsServer::start_with(&nats_users("one")).await.unwrap();
+    let url = nats.url.clone();
+    let url_of = |user: &str, password: &str| url.replace("//", &format!("//{user}:{password}@"));
+    let services = Services::prepare_with(nats).await;
+    let system = System::start(services, "SVC_NATS_URL_FILE", |service| url_of(service.name(), "one")).await;
+    let admin = &system.services.platform_token;
+    let user = ApiUser::create_acme(&system.url(Identity), admin, "ada@acme.example").await;
+    let ingest = api_client(&system.url(Ingest)).bearer(&user.token);
+    let mut producers = Producers::start(&ingest);
+    producers.wait_for_acknowledged(30).await;
+
+    for (service, _, mounted) in &system.running {
+        mounted.write(&url_of(service.name(), "two"));
+    }
+    let nats = &system.services.nats;
+    nats.reload(&nats_users("two")).unwrap();
+    wait_until("the server knows only the new passwords", async || {
+        nats.log().contains("Reloaded server configuration").then_some(())
+    })
+    .await;
+    assert!(async_nats::connect(url_of("ingest", "one")).await.is_err());
+    // Events in flight got 503, and the producers sent them again.
+    producers.wait_for_acknowledged(50).await;
+
+    // All other connections: audit events of identity and session, invalidations, and reads of ingest.
+    let lag = "svc_invalidation_lag_seconds_count";
+    let applied = system.of(Ingest).1.metric(lag).await;
+    wait_until("an invalidation is applied", async || {
+        system.expect_requests_between_all_services().await;
+        (system.of(Ingest).1.metric(lag).await > applied).then_some(())
+    })
+    .await;
+    let invite = json!({ "email": "bob@acme.example", "delivery": "response" });
+    let invite: Value = user.client.post("/users/invite", &invite).await.expect(201);
+    let session = api_client(&system.url(Session)).bearer(&user.token);
+    let key: Value = session.post("/api-keys", &json!({ "name": "after the rotation" })).await.expect(201);
+    wait_until("the audit events are stored", async || {
+        let audit: Value = ingest.get("/audit?limit=200").await.expect(200);
+        let stored = |name: &str, id: &Value| {
+            audit["items"].as_array().unwrap().iter().any(|event| event[name] == *id)
+        };
+        (stored("invite_id", &invite["invite_id"]) && stored("key_id", &key["id"])).then_some(())
+    })
+    .await;
+    let acknowledged = producers.stop().await;
+    EventStream::connect(&url_of("administrator", "a")).await.expect_each_once(&acknowledged).await;
 }

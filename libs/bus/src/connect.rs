@@ -1,24 +1,27 @@
-//! The connection to NATS.
+//! The connection to NATS. Each connection attempt, also after a lost connection, uses the current credentials.
 
 use std::fmt;
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, ServerAddr};
+use async_nats::{Auth, AuthError, Client, ConnectOptions, ServerAddr};
+use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
-use service::config::Variable;
+use service::config::{Live, Variable};
 
 service::variables! {
     /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
     #[derive(Clone)]
     pub struct NatsSettings {
-        /// URLs of the NATS servers. The user has the name of the service. `tls://` requires TLS.
-        url: String = Variable::new("SVC_NATS_URL", "nats://user:password@host:port, comma-separated")
+        /// URLs of the NATS servers. The user has the name of the service. `tls://` requires TLS. User and password of a changed file are
+        /// used at the next connection, also after a lost connection. Changed addresses need a restart.
+        url: Live<String> = Variable::new("SVC_NATS_URL", "nats://user:password@host:port, comma-separated")
             .secret()
-            .required_with(parse_url),
-        /// Credentials of the user, a JWT and its seed, instead of the user and password of the URL.
-        credentials: Option<String> =
-            Variable::new("SVC_NATS_CREDENTIALS", "content of a `.creds` file").secret().optional_with(parse_credentials),
+            .required_live(parse_url),
+        /// Credentials of the user, a JWT and its seed, instead of the user and password of the URL. The file is read at each connection.
+        credentials: Option<Live<String>> =
+            Variable::new("SVC_NATS_CREDENTIALS", "content of a `.creds` file").secret().optional_live(parse_credentials),
         /// CA certificates that are trusted for the NATS servers, instead of those of the system. TLS is then required. The file is read at
         /// each connection.
         ca_file: Option<PathBuf> =
@@ -34,12 +37,13 @@ impl NatsSettings {
     /// Returns the configuration of the connections of a service.
     pub fn of_service(&self, name: &str) -> Config {
         Config {
+            url: self.url.clone(),
             credentials: self.credentials.clone(),
             ca_file: self.ca_file.clone(),
             client_certificate: self.client_certificate.clone(),
             // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
             inbox_prefix: Some(format!("_INBOX.{name}")),
-            ..Config::new(&self.url, format!("svc-{name}"))
+            ..Config::new("", format!("svc-{name}"))
         }
     }
 }
@@ -62,11 +66,11 @@ const KEY: &str = "tls.key";
 pub struct Config {
     /// `nats://user:password@host:port`, or several addresses separated by commas; `tls://` for TLS. The user of the
     /// first address is used for all.
-    pub url: String,
+    pub url: Live<String>,
     /// Name of the connection in the logs of the server.
     pub name: String,
     /// Contents of a `.creds` file.
-    pub credentials: Option<String>,
+    pub credentials: Option<Live<String>>,
     /// File of CA certificates that are trusted instead of those of the system; requires TLS.
     pub ca_file: Option<PathBuf>,
     /// Directory of a client certificate: `tls.crt` and `tls.key`; requires TLS.
@@ -81,7 +85,7 @@ impl Config {
     /// Returns a configuration without options: [`connect`] fails if no server is reachable.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
+            url: Live::fixed(url.into()),
             name: name.into(),
             credentials: None,
             ca_file: None,
@@ -107,19 +111,18 @@ pub enum ConnectError {
     Address,
     /// The contents of the `.creds` file are malformed.
     #[error("malformed NATS credentials")]
-    Credentials(#[source] std::io::Error),
+    Credentials,
     /// No server is reachable, or the server rejected the client.
     #[error("failed to connect to NATS")]
     Unreachable(#[from] async_nats::ConnectError),
 }
 
 fn parse_url(text: &str) -> Result<String, ConnectError> {
-    connect_options(&Config::new(text, "")).map(|_| text.to_owned())
+    parse_addresses(text).map(|_| text.to_owned())
 }
 
 fn parse_credentials(text: &str) -> Result<String, ConnectError> {
-    let config = Config { credentials: Some(text.to_owned()), ..Config::new("127.0.0.1", "") };
-    connect_options(&config).map(|_| text.to_owned())
+    sign(text, b"").map(|_| text.to_owned())
 }
 
 fn parse_certificates(path: &str) -> Result<PathBuf, String> {
@@ -153,28 +156,18 @@ pub async fn connect(config: &Config) -> Result<Client, ConnectError> {
     Ok(options.reconnect_delay_callback(back_off).connect(servers).await?)
 }
 
-/// Returns client options and addresses without credentials: the client library logs the addresses.
+/// Returns client options and addresses.
 pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<ServerAddr>), ConnectError> {
-    let mut options = ConnectOptions::new()
+    let (servers, _) = parse_addresses(&config.url.get())?;
+    config.authenticate(b"")?;
+    let current = config.clone();
+    let authenticate = move |nonce: Vec<u8>| ready(current.authenticate(&nonce).map_err(AuthError::new));
+    let mut options = ConnectOptions::with_auth_callback(authenticate)
         .name(&config.name)
         .ping_interval(PING_INTERVAL)
         .connection_timeout(CONNECT_TIMEOUT)
         .request_timeout(Some(REQUEST_TIMEOUT))
         .ignore_discovered_servers();
-    let mut servers = Vec::new();
-    for address in config.url.split(',') {
-        let address: ServerAddr = address.trim().parse().map_err(|_| ConnectError::Address)?;
-        let mut url = address.into_inner();
-        if servers.is_empty() && !url.username().is_empty() {
-            options =
-                options.user_and_password(decode(url.username()), decode(url.password().unwrap_or_default()));
-        }
-        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| ConnectError::Address)?;
-        servers.push(ServerAddr::from_url(url).map_err(|_| ConnectError::Address)?);
-    }
-    if let Some(credentials) = &config.credentials {
-        options = options.credentials(credentials).map_err(ConnectError::Credentials)?;
-    }
     if let Some(file) = &config.ca_file {
         options = options.require_tls(true).add_root_certificates(file.clone());
     }
@@ -186,6 +179,45 @@ pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<Se
         options = options.custom_inbox_prefix(prefix);
     }
     Ok((options, servers))
+}
+
+impl Config {
+    /// Returns the current credentials. The server requires a signature of its nonce for a JWT.
+    fn authenticate(&self, nonce: &[u8]) -> Result<Auth, ConnectError> {
+        match &self.credentials {
+            Some(credentials) => sign(&credentials.get(), nonce),
+            None => parse_addresses(&self.url.get()).map(|(_, auth)| auth),
+        }
+    }
+}
+
+/// Returns the addresses without credentials, because the client library logs them, and the user and password of the first one.
+fn parse_addresses(url: &str) -> Result<(Vec<ServerAddr>, Auth), ConnectError> {
+    let (mut servers, mut auth) = (Vec::new(), Auth::new());
+    for address in url.split(',') {
+        let address: ServerAddr = address.trim().parse().map_err(|_| ConnectError::Address)?;
+        let mut url = address.into_inner();
+        if servers.is_empty() && !url.username().is_empty() {
+            auth.username = Some(decode(url.username()));
+            auth.password = Some(decode(url.password().unwrap_or_default()));
+        }
+        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| ConnectError::Address)?;
+        servers.push(ServerAddr::from_url(url).map_err(|_| ConnectError::Address)?);
+    }
+    Ok((servers, auth))
+}
+
+/// Returns the JWT of a `.creds` file, and the signature of a nonce.
+fn sign(credentials: &str, nonce: &[u8]) -> Result<Auth, ConnectError> {
+    let section = |name: &str| {
+        let (_, rest) = credentials.split_once(&format!("-----BEGIN {name}-----"))?;
+        rest.lines().map(str::trim).find(|line| !line.is_empty())
+    };
+    let key = section("USER NKEY SEED").and_then(|seed| KeyPair::from_seed(seed).ok());
+    let mut auth = Auth::new();
+    auth.jwt = section("NATS USER JWT").map(str::to_owned);
+    auth.signature = key.and_then(|key| key.sign(nonce).ok());
+    if auth.jwt.is_some() && auth.signature.is_some() { Ok(auth) } else { Err(ConnectError::Credentials) }
 }
 
 /// Delay before a connection attempt: none before the first, then 20 ms, doubling to 1 s.

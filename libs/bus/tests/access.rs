@@ -114,16 +114,42 @@ async fn credentials_identify_a_user_of_an_operator() {
             &json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 }),
         );
         let seed = user.seed().unwrap();
-        format!(
+        let text = format!(
             "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
-        )
+        );
+        (user.public_key(), text)
     };
     let url = ("SVC_NATS_URL", server.url.as_str());
-    assert!(connects(&[url, ("SVC_NATS_CREDENTIALS", &creds(&account))]).await);
-    assert!(
-        !connects(&[url, ("SVC_NATS_CREDENTIALS", &creds(&KeyPair::new_account()))]).await,
-        "another account"
-    );
+    let (first, text) = creds(&account);
+    assert!(connects(&[url, ("SVC_NATS_CREDENTIALS", &text)]).await);
+    let (_, other) = creds(&KeyPair::new_account());
+    assert!(!connects(&[url, ("SVC_NATS_CREDENTIALS", &other)]).await, "another account");
     assert!(!connects(&[url]).await, "no credentials");
+
+    // A changed file is used when the connection is lost.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let file_name = file.path().to_str().unwrap();
+    let settings = settings(&[url, ("SVC_NATS_CREDENTIALS_FILE", file_name)]).unwrap();
+    let client = bus::connect(&settings.of_service("test")).await.unwrap();
+    assert_eq!(user(&client).await.as_ref(), Some(&first));
+    let (second, text) = creds(&account);
+    std::fs::write(file.path(), text).unwrap();
+    testkit::wait_until("the new credentials are used", async || {
+        // A request during a reconnection gets no reply.
+        let current = user(&client).await;
+        if current.as_ref() == Some(&first) {
+            client.force_reconnect().await.unwrap();
+        }
+        (current.as_ref() == Some(&second)).then_some(())
+    })
+    .await;
+}
+
+/// The user of the connection.
+async fn user(client: &async_nats::Client) -> Option<String> {
+    let reply = client.request("$SYS.REQ.USER.INFO", "".into()).await.ok()?;
+    let info: Value = serde_json::from_slice(&reply.payload).unwrap();
+    Some(info["data"]["user"].as_str().unwrap().to_owned())
 }

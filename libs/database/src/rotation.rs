@@ -51,7 +51,7 @@ impl Database {
                     tracing::warn!(
                         schema,
                         error,
-                        "failed to connect with the changed database URL; the last one remains"
+                        "failed to connect with the changed database credential; the last one remains"
                     );
                     logged = error;
                 }
@@ -60,7 +60,7 @@ impl Database {
             // Connections that are being opened with the last URL are open by then.
             sleep(ACQUIRE_TIMEOUT).await;
             self.retired.include_all();
-            tracing::info!(schema = self.schema(), "database connections use the changed URL");
+            tracing::info!(schema = self.schema(), "database connections use the changed credential");
             (used, logged) = (url, String::new());
         }
     }

@@ -54,6 +54,11 @@ impl MailServer {
         ]
     }
 
+    /// Replaces the password that the server accepts.
+    pub fn set_password(&self, password: &str) {
+        std::fs::write(self.home.path().join("password"), password).expect("the mail directory is writable");
+    }
+
     /// The accepted mails, oldest first.
     pub fn mails(&self) -> Vec<Value> {
         let files = std::fs::read_dir(self.home.path()).expect("the mail directory");

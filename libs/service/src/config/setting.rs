@@ -77,6 +77,14 @@ impl Variable {
         Setting::new(self, move |reader, secret| reader.required_live(secret, parse.clone()))
     }
 
+    /// Accepts a missing secret. One that is set follows its file and is parsed by a function.
+    pub fn optional_live<T: 'static, E: Display>(
+        self,
+        parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync + 'static,
+    ) -> Setting<Option<Live<T>>> {
+        Setting::new(self, move |reader, secret| reader.optional_live(secret, parse.clone()))
+    }
+
     /// Requires a value between two bounds, both included.
     pub fn between<T>(self, min: T, max: T) -> Setting<T>
     where

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lettre::message::Mailbox;
 use lettre::transport::smtp::client::Certificate;
 use lettre::transport::smtp::extension::ClientId;
-use service::config::{Reader, Variable, Variables};
+use service::config::{Live, Reader, Variable, Variables};
 use url::{Host, Url};
 
 use crate::mail::smtp::{Server, Smtp};
@@ -14,7 +14,7 @@ use crate::mail::{Delivery, MailSettings, sender};
 
 const SMTP_URL: Variable =
     Variable::new("SVC_SMTP_URL", "smtps://user:password@host:465, or smtp://user:password@host:587").secret().meaning(
-        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent.",
+        "Mail server. `smtps` uses TLS from the start; `smtp` requires STARTTLS. Connections to loopback addresses and URLs with `?tls=none` are not encrypted. Without `SVC_SMTP_URL` and `SVC_MAIL_DIR`, no mail can be sent. A changed file is used for the next mail.",
     );
 const SMTP_CA_FILE: Variable = Variable::new("SVC_SMTP_CA_FILE", "file of certificates (PEM)")
     .meaning("Additional CA certificates that are trusted for the mail server.");
@@ -37,7 +37,7 @@ service::variables! {
 }
 
 /// The mail server together with the certificates that it is verified with.
-struct ServerSettings(Option<Server>);
+struct ServerSettings(Option<Live<Server>>);
 
 impl Variables for ServerSettings {
     fn variables() -> Vec<Variable> {
@@ -46,8 +46,8 @@ impl Variables for ServerSettings {
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let roots = reader.optional_with(&SMTP_CA_FILE, certificates);
-        let trusted = roots.as_ref().and_then(Option::as_deref).unwrap_or_default();
-        let server = reader.optional_with(&SMTP_URL, |text| Server::parse(text, trusted));
+        let trusted = roots.clone().flatten().unwrap_or_default();
+        let server = reader.optional_live(&SMTP_URL, move |text| Server::parse(text, &trusted));
         roots.and(server).map(Self)
     }
 }

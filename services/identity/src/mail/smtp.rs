@@ -13,6 +13,7 @@ use lettre::transport::smtp::Error;
 use lettre::transport::smtp::client::AsyncSmtpConnection;
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use service::config::Live;
 
 pub(crate) use self::server::{Encryption, Server};
 
@@ -24,8 +25,8 @@ const MAX_REPLY: usize = 200;
 /// A client for one mail server.
 #[derive(Clone)]
 pub(crate) struct Smtp {
-    /// Address, encryption and credentials of the server.
-    pub(crate) server: Server,
+    /// Address, encryption and credentials of the server, read for each connection.
+    pub(crate) server: Live<Server>,
     /// The name in EHLO.
     pub(crate) hello: ClientId,
     /// Timeout of one mail, from connecting until the server has accepted it.
@@ -99,7 +100,8 @@ impl Smtp {
     }
 
     async fn connect(&self) -> Result<AsyncSmtpConnection, SmtpError> {
-        let Server { host, port, encryption, credentials } = &self.server;
+        let server = self.server.get();
+        let Server { host, port, encryption, credentials } = &*server;
         let implicit_tls = match encryption {
             Encryption::Tls(parameters) => Some(parameters.clone()),
             Encryption::StartTls(_) | Encryption::Plain => None,

@@ -81,6 +81,37 @@ async fn an_authentication_error_does_not_repeat_the_password() {
 }
 
 #[tokio::test]
+async fn a_changed_file_of_the_url_is_used_for_the_next_mail() {
+    let server = MailServer::start("tls").await.unwrap();
+    let [(_, url), authority, sender] = server.variables();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &url).unwrap();
+    let variables = [
+        ("SVC_SMTP_URL_FILE", file.path().to_str().unwrap()),
+        (authority.0, &authority.1),
+        (sender.0, &sender.1),
+    ];
+    let system = TestSystem::start_with(&variables).await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    invite(&admin, "ada@acme.example").await;
+    server.wait_for_mails(1).await;
+
+    // A mail between the change of the server and that of the file is retried.
+    server.set_password("changed");
+    invite(&admin, "bob@acme.example").await;
+    assert!(row(&system, 1, false).await.contains("rejected the user name or password"));
+    std::fs::write(file.path(), url.replace("p%3Aw%2Fd", "changed")).unwrap();
+    let mail = wait_until("the mail is sent", async || {
+        // Skips the back-off. A message that is being delivered is due when its lease ends and is not changed.
+        let retry = "update identity.outbox set due_at = now(), attempts = 0 where due_at < now() + interval '130 seconds'";
+        system.run_sql(retry).await;
+        server.mails().into_iter().nth(1)
+    })
+    .await;
+    assert_eq!(mail["to"], json!(["bob@acme.example"]));
+}
+
+#[tokio::test]
 async fn a_mail_is_sent_once_after_the_server_is_back() {
     let mut server = MailServer::start("starttls").await.unwrap();
     let (system, admin) = system(&server, &[]).await;
