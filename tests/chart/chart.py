@@ -116,6 +116,16 @@ TLS = {
         "clientCertificates": {"session": "nats-session"},
     },
 }  # fmt: skip
+LOGINS = {
+    "database": {
+        "existingSecret": "", "url": "postgres://pg-rw:5432/app", "loginKeys": {"username": "user"},
+        "logins": {"identity": "pg-identity", "identityMigrator": "pg-identity-migrator", "session": "pg-session", "sessionMigrator": "pg-session-migrator"},
+    },
+    "nats": {
+        "existingSecret": "", "url": "nats://nats:4222",
+        "logins": {component: f"nats-{component}" for component in COMPONENTS},
+    },
+}  # fmt: skip
 OPENSHIFT = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
 SIDECAR = {
     "identity": {
@@ -141,6 +151,7 @@ MATRIX = {
     "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
     "other keys": OTHER_KEYS,
     "TLS": TLS,
+    "separate users and passwords": LOGINS,
     "ingest alone": {
         "identity": {"enabled": False}, "session": {"enabled": False}, **INGRESS,
         "ingest": {"env": {"SVC_SESSION_URL": "http://session.elsewhere:8081"}},

@@ -91,6 +91,14 @@ class Postgres(unittest.TestCase):
             # As in roles.sql.
             self.assertEqual((role["login"], role["inherit"]), (True, False))
 
+    def test_chart_reads_the_secrets_of_the_roles_with_the_values_of_the_comment(self):
+        text = (EXAMPLES / "cloudnative-pg.yaml").read_text()
+        comment = re.search(r"#   database:\n(#     .*\n)+", text)[0]
+        objects = chart.render(chart.yaml.load(re.sub("^# ", "", comment, flags=re.M), chart.LOADER))
+        read = {(name, key) for name, keys in named_secrets(objects) for key in keys if name.startswith("svc-postgres")}
+        roles = [role["passwordSecret"]["name"] for role in self.cluster["managed"]["roles"]]
+        self.assertEqual(read, {(name, key) for name in roles for key in ("username", "password")})
+
     def test_runs_the_scripts_of_the_repository(self):
         initdb = self.cluster["bootstrap"]["initdb"]
         keys = [each["key"] for name in ("postInitSQLRefs", "postInitApplicationSQLRefs") for each in initdb[name]["configMapRefs"]]

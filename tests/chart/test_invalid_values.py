@@ -70,6 +70,23 @@ CONTRADICTIONS = {
         {"nats": {"existingSecret": "svc-database"}},
         "database.existingSecret and nats.existingSecret are both svc-database: create one Secret for each",
     ),
+    "a URL and a Secret of URLs": (
+        {"nats": {"url": "nats://nats:4222", "logins": chart.LOGINS["nats"]["logins"]}},
+        "nats.url and nats.existingSecret are both set, but only one is allowed: type --set nats.existingSecret=",
+    ),
+    "a URL with a user": (
+        chart.merged(chart.LOGINS, {"database": {"url": "postgres://svc:p@pg-rw:5432/app"}}),
+        "database.url contains a user or password: remove it, and set database.logins",
+    ),
+    "a URL without a user": (
+        chart.merged(chart.LOGINS, {"database": {"logins": {"sessionMigrator": ""}}}),
+        "--set database.logins.sessionMigrator=<Secret with user and password>",
+    ),
+    "a user without a URL": ({"nats": {"logins": {"ingest": "nats-ingest"}}}, "nats.logins.ingest is set without nats.url"),
+    "one user for two roles": (
+        chart.merged(chart.LOGINS, {"database": {"logins": {"session": "pg-identity"}}}),
+        "database.logins.identity and database.logins.session are both pg-identity: each role has its own user",
+    ),
     "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
     "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),
     "egress without Postgres": (

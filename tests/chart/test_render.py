@@ -340,6 +340,8 @@ class Variables(unittest.TestCase):
             for each in chart.of_kind(chart.case(name), "Deployment", "Job"):
                 component = each["metadata"]["labels"]["app.kubernetes.io/component"].removesuffix("-migration")
                 read = known[component]["plain"] + [f"{secret}_FILE" for secret in known[component]["secret"]]
+                # A URL without user and password is no secret.
+                read += [name.replace("_LOGIN", "_URL") for name in read if name.endswith("_LOGIN")]
                 for container in chart.containers(each["spec"]["template"]["spec"]):
                     for variable in container["env"]:
                         if variable["name"].startswith("SVC_"):
@@ -538,6 +540,45 @@ class Variables(unittest.TestCase):
             variables = owner["spec"]["template"]["spec"]["containers"][0]["env"]
             files = {each["name"]: each["value"] for each in variables if each["name"].endswith("_FILE")}
             self.assertEqual(files, {variable: f"/etc/svc/secrets/{path}" for variable, path in expected.items()}, name)
+
+    def test_users_and_passwords_come_from_one_secret_for_each_role(self):
+        objects = chart.case("separate users and passwords")
+        database = {"SVC_DATABASE_URL": "postgres://pg-rw:5432/app", "SVC_DATABASE_LOGIN": "/etc/svc/secrets/database-login"}
+        migrator = {name.replace("SVC_", "SVC_MIGRATOR_"): value for name, value in database.items()}
+        nats = {"SVC_NATS_URL": "nats://nats:4222", "SVC_NATS_LOGIN": "/etc/svc/secrets/nats-login"}
+        expected = {
+            "identity": ([database, {**database, **nats}], {"database": "pg-identity", "nats": "nats-identity"}),
+            "session": ([database, {**database, **nats}], {"database": "pg-session", "nats": "nats-session"}),
+            "ingest": ([nats], {"nats": "nats-ingest"}),
+            "identity-migration": ([migrator], {"database": "pg-identity-migrator"}),
+            "session-migration": ([migrator], {"database": "pg-session-migrator"}),
+        }
+        for _, labels, pod in chart.pods(objects):
+            component = labels["app.kubernetes.io/component"]
+            variables, secrets = expected[component]
+            found = [
+                {v["name"]: v["value"] for v in container["env"] if re.match("SVC_(MIGRATOR_)?(DATABASE|NATS)_(URL|LOGIN)", v["name"])}
+                for container in chart.containers(pod)
+            ]
+            self.assertEqual(found, variables, component)
+            (sources,) = [volume["projected"]["sources"] for volume in pod["volumes"] if volume["name"] == "secrets"]
+            files = {
+                item["path"]: (source["secret"]["name"], item["key"])
+                for source in sources for item in source["secret"]["items"] if "login" in item["path"]
+            }  # fmt: skip
+            keys = {"database": {"username": "user", "password": "password"}, "nats": {"username": "username", "password": "password"}}
+            wanted = {f"{use}-login/{file}": (secret, key) for use, secret in secrets.items() for file, key in keys[use].items()}
+            self.assertEqual(files, wanted, component)
+
+    def test_a_changed_secret_reaches_the_pods_without_a_rollout(self):
+        for name in chart.MATRIX:
+            for owner, _, pod in chart.pods(chart.case(name)):
+                for container in chart.containers(pod):
+                    for mount in container.get("volumeMounts", []):
+                        self.assertNotIn("subPath", mount, f"{name}: {owner}: Kubernetes does not update a subPath")
+            for each in chart.of_kind(chart.case(name), "Deployment"):
+                annotations = each["spec"]["template"]["metadata"]["annotations"]
+                self.assertFalse([key for key in annotations if "checksum" in key], name)
 
     def test_services_listen_on_ipv4_and_ipv6(self):
         for values, address in (({}, "[::]"), ({"listenAddress": "0.0.0.0"}, "0.0.0.0")):

@@ -83,14 +83,20 @@ async fn migrations_wait_for_a_database_that_appears_later() {
     assert!(status.success(), "{}", up.output());
     assert!(up.output().ends_with("session: schema version 1: accepted\n"), "{}", up.output());
 
-    // Another error is not a matter of time.
+    // Other errors are not a matter of time.
     url.set_port(Some(database[0].port())).unwrap();
-    url.set_path("missing");
-    let mut command = services.command(Upstream::Session);
-    command.args(["migrate", "up"]).env("SVC_MIGRATOR_DATABASE_URL", url.as_str());
-    let failed = output_of(command).await;
-    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
-    assert!(String::from_utf8(failed.stderr).unwrap().contains("database \"missing\" does not exist"));
+    let mut unknown = url.clone();
+    unknown.set_path("missing");
+    url.set_password(Some("wrong")).unwrap();
+    for (url, error) in
+        [(unknown, "database \"missing\" does not exist"), (url, "password authentication failed")]
+    {
+        let mut command = services.command(Upstream::Session);
+        command.args(["migrate", "up"]).env("SVC_MIGRATOR_DATABASE_URL", url.as_str());
+        let failed = output_of(command).await;
+        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert!(String::from_utf8(failed.stderr).unwrap().contains(error), "{error}");
+    }
 }
 
 #[tokio::test]

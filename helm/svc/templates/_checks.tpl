@@ -99,11 +99,11 @@
 {{- if not $values.secrets.existingSecret -}}
 {{- $errors = append $errors (printf "secrets.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-tokens --from-literal=service-token=\"$(openssl rand -hex 32)\" --from-literal=platform-token=\"$(svc-identity platform-token)\" --from-literal=limiter-key=\"$(openssl rand -hex 32)\"`, then type --set secrets.existingSecret=svc-tokens" $namespace) -}}
 {{- end -}}
-{{- if and (or $values.identity.enabled $values.session.enabled) (not $values.database.existingSecret) -}}
-{{- $errors = append $errors (printf "database.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-database --from-literal=identity-url=postgres://… --from-literal=identity-migrator-url=postgres://… --from-literal=session-url=postgres://… --from-literal=session-migrator-url=postgres://…`, then type --set database.existingSecret=svc-database" $namespace) -}}
+{{- if and (or $values.identity.enabled $values.session.enabled) (not $values.database.existingSecret) (not $values.database.url) -}}
+{{- $errors = append $errors (printf "database.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-database --from-literal=identity-url=postgres://… --from-literal=identity-migrator-url=postgres://… --from-literal=session-url=postgres://… --from-literal=session-migrator-url=postgres://…`, then type --set database.existingSecret=svc-database; or set database.url and database.logins" $namespace) -}}
 {{- end -}}
-{{- if not $values.nats.existingSecret -}}
-{{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats" $namespace) -}}
+{{- if not (or $values.nats.existingSecret $values.nats.url) -}}
+{{- $errors = append $errors (printf "nats.existingSecret is empty: create the Secret with `kubectl --namespace %s create secret generic svc-nats --from-literal=identity-url=nats://identity:…@nats:4222 --from-literal=session-url=nats://session:…@nats:4222 --from-literal=ingest-url=nats://ingest:…@nats:4222`, then type --set nats.existingSecret=svc-nats; or set nats.url and nats.logins" $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- range $server := list "database" "nats" "tests" -}}
@@ -112,12 +112,35 @@
 {{- end -}}
 {{- end -}}
 {{- $uses := dict -}}
+{{- range $server := list "database" "nats" -}}
+{{- $own := index $values $server -}}
+{{- if and $own.url $own.existingSecret -}}
+{{- $errors = append $errors (printf "%s.url and %s.existingSecret are both set, but only one is allowed: type --set %s.existingSecret=" $server $server $server) -}}
+{{- end -}}
+{{- if contains "@" $own.url -}}
+{{- $errors = append $errors (printf "%s.url contains a user or password: remove it, and set %s.logins" $server $server) -}}
+{{- end -}}
+{{- range $role, $secret := $own.logins -}}
+{{- $component := trimSuffix "Migrator" $role -}}
+{{- if and $own.url (not $secret) (index $values $component).enabled -}}
+{{- $errors = append $errors (printf "%s.logins.%s is empty: type --set %s.logins.%s=<Secret with user and password>" $server $role $server $role) -}}
+{{- end -}}
+{{- if and $secret (not $own.url) -}}
+{{- $errors = append $errors (printf "%s.logins.%s is set without %s.url: type --set %s.url=<address without user and password>" $server $role $server $server) -}}
+{{- end -}}
+{{- $use := printf "%s.logins.%s" $server $role -}}
+{{- if and $secret (hasKey $uses $secret) -}}
+{{- $errors = append $errors (printf "%s and %s are both %s: each role has its own user, so create one Secret for each" (get $uses $secret) $use $secret) -}}
+{{- end -}}
+{{- if $secret -}}{{- $_ := set $uses $secret $use -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $use := list "database" "nats" "secrets" "mail" "tests" -}}
 {{- with (index $values $use).existingSecret -}}
 {{- if hasKey $uses . -}}
-{{- $errors = append $errors (printf "%s.existingSecret and %s.existingSecret are both %s: create one Secret for each, so that a pod mounts only the keys that it reads, and type --set %s.existingSecret=<other>" (get $uses .) $use . $use) -}}
+{{- $errors = append $errors (printf "%s and %s.existingSecret are both %s: create one Secret for each, so that a pod mounts only the keys that it reads, and type --set %s.existingSecret=<other>" (get $uses .) $use . $use) -}}
 {{- end -}}
-{{- $_ := set $uses . $use -}}
+{{- $_ := set $uses . (printf "%s.existingSecret" $use) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $values.ingest.enabled (not (include "svc.stream" . | fromJson).maxBytes) -}}
@@ -173,6 +196,7 @@
 {{- $values := .Values -}}
 {{- range list "database" "nats" "secrets" -}}
 {{- if (index $values .).existingSecret -}}{{- $refused = append $refused (printf "%s.existingSecret" .) -}}{{- end -}}
+{{- if dig "url" "" (index $values .) -}}{{- $refused = append $refused (printf "%s.url" .) -}}{{- end -}}
 {{- end -}}
 {{- range $component := list "identity" "session" "ingest" -}}
 {{- $own := index $values $component -}}
@@ -223,8 +247,8 @@
 {{- end -}}
 {{- end -}}
 {{- $taken = concat $taken (keys $own.env) -}}
-{{- $tls := include "svc.databaseTls" (dict "root" .root "component" $name "role" $name) | fromJson -}}
-{{- $taken = concat $taken (keys $tls.env) -}}
+{{- $database := include "svc.database" (dict "root" .root "component" $name "role" $name) | fromJson -}}
+{{- $taken = concat $taken (keys $database.env) (keys (include "svc.nats" . | fromJson).env) -}}
 {{- range include "svc.secrets" . | fromJsonArray -}}{{- $taken = append $taken (printf "%s_FILE" .variable) -}}{{- end -}}
 {{- range $own.extraEnv -}}
 {{- if has .name $taken -}}

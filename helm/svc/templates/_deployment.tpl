@@ -1,8 +1,9 @@
 {{/* The Deployment of a component. */}}
 {{- define "svc.deployment" -}}
 {{- $own := index .root.Values .component -}}
-{{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" .component) | fromJson -}}
-{{- $files := concat (include "svc.secrets" . | fromJsonArray) (include "svc.natsFiles" . | fromJsonArray) $tls.files -}}
+{{- $database := include "svc.database" (dict "root" .root "component" .component "role" .component) | fromJson -}}
+{{- $nats := include "svc.nats" . | fromJson -}}
+{{- $files := concat (include "svc.secrets" . | fromJsonArray) $database.files $nats.files -}}
 {{- $hasDatabase := ne .component "ingest" -}}
 {{- $logo := ternary .root.Values.branding.logo.configMap "" (eq .component "identity") -}}
 {{- $mails := and .root.Values.mail.toFiles (eq .component "identity") -}}
@@ -45,10 +46,7 @@ spec:
           image: {{ include "svc.image" . }}
           args: [migrate, wait]
           env:
-            - name: SVC_DATABASE_URL_FILE
-              {{- $url := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" .component) | fromJson }}
-              value: /etc/svc/secrets/{{ $url.secret }}/{{ $url.key }}
-            {{- include "svc.plainEnv" $tls.env | nindent 12 }}
+            {{- include "svc.plainEnv" $database.env | trim | nindent 12 }}
             {{- with $own.extraEnv }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -64,7 +62,7 @@ spec:
           image: {{ include "svc.image" . }}
           env:
             {{- include "svc.env" . | trim | nindent 12 }}
-            {{- include "svc.plainEnv" $tls.env | nindent 12 }}
+            {{- include "svc.plainEnv" (merge $nats.env $database.env) | nindent 12 }}
           ports:
             - name: public
               containerPort: 8080

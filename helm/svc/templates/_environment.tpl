@@ -52,16 +52,7 @@
 {{- define "svc.secrets" -}}
 {{- $values := .root.Values -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) .component -}}
-{{- $all := list
-  (merge (dict "variable" "SVC_NATS_URL") (include "svc.secretKey" (dict "root" .root "purpose" "nats" "name" .component) | fromJson))
--}}
-{{- if ne .component "ingest" -}}
-{{- $url := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" .component) | fromJson -}}
-{{- $all = prepend $all (merge (dict "variable" "SVC_DATABASE_URL") $url) -}}
-{{- end -}}
-{{- with get $values.nats.credentials .component -}}
-{{- $all = append $all (dict "variable" "SVC_NATS_CREDENTIALS" "secret" $values.nats.existingSecret "key" .) -}}
-{{- end -}}
+{{- $all := list -}}
 {{- range $name := list "service-token" "platform-token" "limiter-key" -}}
 {{- $variable := printf "SVC_%s" ($name | upper | replace "-" "_") -}}
 {{- $token := include "svc.secretKey" (dict "root" $.root "purpose" "secrets" "name" ($name | camelcase | untitle)) | fromJson -}}
@@ -89,15 +80,40 @@
 {{- toJson $files -}}
 {{- end -}}
 
-{{/* TLS settings of Postgres for a role, as JSON: {files, env}. The client library reads these variables; parameters of the URL
+{{/* Address and credential of a role, as JSON: {files, env}. Either a Secret contains the URL, or a value is the URL and a Secret contains
+     user and password. Takes {root, purpose, role, variable}. */}}
+{{- define "svc.access" -}}
+{{- $values := index .root.Values .purpose -}}
+{{- $env := dict -}}
+{{- $files := list -}}
+{{- if $values.url -}}
+{{- $directory := printf "%s-login" .purpose -}}
+{{- $_ := set $env (printf "%s_URL" .variable) $values.url -}}
+{{- $_ := set $env (printf "%s_LOGIN" .variable) (printf "/etc/svc/secrets/%s" $directory) -}}
+{{- $secret := get $values.logins .role -}}
+{{- range $file, $key := $values.loginKeys -}}
+{{- $files = append $files (dict "secret" $secret "key" $key "path" (printf "%s/%s" $directory $file)) -}}
+{{- end -}}
+{{- else -}}
+{{- $url := include "svc.secretKey" (dict "root" .root "purpose" .purpose "name" .role) | fromJson -}}
+{{- $_ := set $env (printf "%s_URL_FILE" .variable) (printf "/etc/svc/secrets/%s/%s" $url.secret $url.key) -}}
+{{- $files = append $files $url -}}
+{{- end -}}
+{{- toJson (dict "files" $files "env" $env) -}}
+{{- end -}}
+
+{{/* Connection of a role to Postgres, as JSON: {files, env}. The client library reads the TLS variables; parameters of the URL
      take precedence. ingest has no database. */}}
-{{- define "svc.databaseTls" -}}
+{{- define "svc.database" -}}
 {{- $database := .root.Values.database -}}
 {{- $files := list -}}
 {{- $env := dict -}}
 {{- if ne .component "ingest" -}}
 {{- $certificate := get $database.clientCertificates .role -}}
-{{- $files = include "svc.tlsFiles" (dict "ca" $database.ca "certificate" $certificate "directory" "database-tls") | fromJsonArray -}}
+{{- $variable := ternary "SVC_MIGRATOR_DATABASE" "SVC_DATABASE" (hasSuffix "Migrator" .role) -}}
+{{- $access := include "svc.access" (dict "root" .root "purpose" "database" "role" .role "variable" $variable) | fromJson -}}
+{{- $env = $access.env -}}
+{{- $files = include "svc.tlsFiles" (dict "ca" $database.ca "certificate" $certificate "directory" "database-tls") | fromJsonArray | concat $access.files -}}
 {{- $mode := $database.sslMode -}}
 {{- if or $database.ca.secret $database.ca.configMap -}}
 {{- $mode = default "verify-full" $mode -}}
@@ -112,9 +128,18 @@
 {{- toJson (dict "files" $files "env" $env) -}}
 {{- end -}}
 
-{{- define "svc.natsFiles" -}}
+{{/* Connection of a component to NATS, as JSON: {files, env}. */}}
+{{- define "svc.nats" -}}
 {{- $nats := .root.Values.nats -}}
-{{- include "svc.tlsFiles" (dict "ca" $nats.ca "certificate" (get $nats.clientCertificates .component) "directory" "nats-tls") -}}
+{{- $access := include "svc.access" (dict "root" .root "purpose" "nats" "role" .component "variable" "SVC_NATS") | fromJson -}}
+{{- $env := $access.env -}}
+{{- $tls := include "svc.tlsFiles" (dict "ca" $nats.ca "certificate" (get $nats.clientCertificates .component) "directory" "nats-tls") | fromJsonArray -}}
+{{- $files := concat $access.files $tls -}}
+{{- with get $nats.credentials .component -}}
+{{- $files = append $files (dict "secret" $nats.existingSecret "key" .) -}}
+{{- $_ := set $env "SVC_NATS_CREDENTIALS_FILE" (printf "/etc/svc/secrets/%s/%s" $nats.existingSecret .) -}}
+{{- end -}}
+{{- toJson (dict "files" $files "env" $env) -}}
 {{- end -}}
 
 {{- define "svc.env" -}}

@@ -6,8 +6,7 @@
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
 {{- $role := printf "%sMigrator" .component -}}
-{{- $secret := include "svc.secretKey" (dict "root" .root "purpose" "database" "name" $role) | fromJson -}}
-{{- $tls := include "svc.databaseTls" (dict "root" .root "component" .component "role" $role) | fromJson -}}
+{{- $database := include "svc.database" (dict "root" .root "component" .component "role" $role) | fromJson -}}
 metadata:
   {{- include "svc.podMetadata" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 2 }}
 spec:
@@ -22,9 +21,7 @@ spec:
       image: {{ include "svc.image" . }}
       args: [migrate, up]
       env:
-        - name: SVC_MIGRATOR_DATABASE_URL_FILE
-          value: /etc/svc/secrets/{{ $secret.secret }}/{{ $secret.key }}
-        {{- include "svc.plainEnv" $tls.env | nindent 8 }}
+        {{- include "svc.plainEnv" $database.env | trim | nindent 8 }}
         {{- with $own.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -42,7 +39,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   volumes:
-    - {{ include "svc.secretVolume" (prepend $tls.files $secret) | nindent 6 | trim }}
+    - {{ include "svc.secretVolume" $database.files | nindent 6 | trim }}
     {{- with $own.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

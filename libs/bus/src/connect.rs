@@ -8,20 +8,13 @@ use std::time::Duration;
 use async_nats::{Auth, AuthError, Client, ConnectOptions, ServerAddr};
 use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
-use service::config::{Live, Variable};
+use service::config::{Live, Login, Reader, Variable, Variables};
 
 service::variables! {
     /// Connection of a service to NATS. Each service has its own NATS user (`deploy/nats/accounts.conf`).
     #[derive(Clone)]
     pub struct NatsSettings {
-        /// URLs of the NATS servers. The user has the name of the service. `tls://` requires TLS. User and password of a changed file are
-        /// used at the next connection, also after a lost connection. Changed addresses need a restart.
-        url: Live<String> = Variable::new("SVC_NATS_URL", "nats://user:password@host:port, comma-separated")
-            .secret()
-            .required_live(parse_url),
-        /// Credentials of the user, a JWT and its seed, instead of the user and password of the URL. The file is read at each connection.
-        credentials: Option<Live<String>> =
-            Variable::new("SVC_NATS_CREDENTIALS", "content of a `.creds` file").secret().optional_live(parse_credentials),
+        access: NatsAccess,
         /// CA certificates that are trusted for the NATS servers, instead of those of the system. TLS is then required. The file is read at
         /// each connection.
         ca_file: Option<PathBuf> =
@@ -33,12 +26,57 @@ service::variables! {
     }
 }
 
+service::variables! {
+    /// Addresses and credentials. They follow their files.
+    #[derive(Clone)]
+    struct AccessVariables {
+        /// URLs of the NATS servers. The user has the name of the service. `tls://` requires TLS. User and password of a changed file are
+        /// used at the next connection, also after a lost connection. Changed addresses need a restart.
+        url: Live<String> = Variable::new("SVC_NATS_URL", "nats://user:password@host:port, comma-separated")
+            .secret()
+            .required_live(parse_url),
+        /// User and password, if `SVC_NATS_URL` has none. The files are read at each connection.
+        login: Option<Login> =
+            Variable::new("SVC_NATS_LOGIN", "directory with `username` and `password`").optional_login(),
+        /// Credentials of the user, a JWT and its seed, instead of a user and password. The file is read at each connection.
+        credentials: Option<Live<String>> =
+            Variable::new("SVC_NATS_CREDENTIALS", "content of a `.creds` file").secret().optional_live(parse_credentials),
+    }
+}
+
+/// Addresses and credentials without a contradiction.
+#[derive(Clone)]
+struct NatsAccess(AccessVariables);
+
+impl Variables for NatsAccess {
+    fn variables() -> Vec<Variable> {
+        AccessVariables::variables()
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let access = AccessVariables::read(reader)?;
+        let has_user = parse_addresses(&access.url.get()).is_ok_and(|(_, auth)| auth.username.is_some());
+        let other = match (has_user, &access.credentials) {
+            (true, _) => "SVC_NATS_URL contains a user",
+            (false, Some(_)) => "SVC_NATS_CREDENTIALS is set",
+            (false, None) => return Some(Self(access)),
+        };
+        if access.login.is_some() {
+            reader.error(format!("{other}, and SVC_NATS_LOGIN is set: remove one of them"));
+            return None;
+        }
+        Some(Self(access))
+    }
+}
+
 impl NatsSettings {
     /// Returns the configuration of the connections of a service.
     pub fn of_service(&self, name: &str) -> Config {
+        let AccessVariables { url, login, credentials } = self.access.0.clone();
         Config {
-            url: self.url.clone(),
-            credentials: self.credentials.clone(),
+            url,
+            login,
+            credentials,
             ca_file: self.ca_file.clone(),
             client_certificate: self.client_certificate.clone(),
             // The broker permits each user only its own inbox prefix (deploy/nats/accounts.conf).
@@ -69,7 +107,9 @@ pub struct Config {
     pub url: Live<String>,
     /// Name of the connection in the logs of the server.
     pub name: String,
-    /// Contents of a `.creds` file.
+    /// User and password, instead of those of the URL.
+    pub login: Option<Login>,
+    /// Contents of a `.creds` file, instead of a user and password.
     pub credentials: Option<Live<String>>,
     /// File of CA certificates that are trusted instead of those of the system; requires TLS.
     pub ca_file: Option<PathBuf>,
@@ -87,6 +127,7 @@ impl Config {
         Self {
             url: Live::fixed(url.into()),
             name: name.into(),
+            login: None,
             credentials: None,
             ca_file: None,
             client_certificate: None,
@@ -184,10 +225,15 @@ pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<Se
 impl Config {
     /// Returns the current credentials. The server requires a signature of its nonce for a JWT.
     fn authenticate(&self, nonce: &[u8]) -> Result<Auth, ConnectError> {
-        match &self.credentials {
-            Some(credentials) => sign(&credentials.get(), nonce),
-            None => parse_addresses(&self.url.get()).map(|(_, auth)| auth),
+        if let Some(credentials) = &self.credentials {
+            return sign(&credentials.get(), nonce);
         }
+        let (_, mut auth) = parse_addresses(&self.url.get())?;
+        if let Some(login) = &self.login {
+            let (username, password) = login.get();
+            (auth.username, auth.password) = (Some((*username).clone()), Some((*password).clone()));
+        }
+        Ok(auth)
     }
 }
 

@@ -78,6 +78,26 @@ fn a_wrong_file_is_a_configuration_error_with_its_path() {
     );
 }
 
+#[tokio::test]
+async fn user_and_password_come_from_the_url_or_from_files() {
+    let server =
+        NatsServer::start_with(r#"authorization { user: ingest, password: "p:@/?#%41" }"#).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("username"), "ingest").unwrap();
+    std::fs::write(directory.path().join("password"), "p:@/?#%41\n").unwrap();
+    let login = ("SVC_NATS_LOGIN", text(directory.path()));
+    let url = server.url.as_str();
+    assert!(connects(&[("SVC_NATS_URL", url), login]).await);
+    assert!(!connects(&[("SVC_NATS_URL", url)]).await);
+    let with_user = url.replace("//", "//ingest:p%3A%40%2F%3F%23%2541@");
+    assert!(connects(&[("SVC_NATS_URL", &with_user)]).await);
+    let errors = |pairs| settings(pairs).map(|_| ()).unwrap_err().0;
+    assert_eq!(
+        errors(&[("SVC_NATS_URL", &with_user), login]),
+        ["SVC_NATS_URL contains a user, and SVC_NATS_LOGIN is set: remove one of them"]
+    );
+}
+
 /// A JWT of NATS: <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/jwt>
 fn jwt(issuer: &KeyPair, subject: &str, claims: &Value) -> String {
     let encode = |value: &Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use database::DatabaseAccess;
 use database::migrations::Migrations;
 use devservers::{Durability, PostgresRole, Servers, ServersConfig, Tools, create_temporary_directory};
 use sqlx::migrate::Migrator;
@@ -43,7 +44,7 @@ async fn write(servers: &Servers, root: &Path) -> anyhow::Result<()> {
         // Read at run time, because an embedded migration would not be noticed by an unchanged program.
         let migrations = Migrator::new(root.join("services").join(context).join("migrations")).await?;
         let migrations = Migrations { schema: context, migrator: Box::leak(Box::new(migrations)) };
-        migrations.up(&servers.database_url(migrator, DATABASE)).await?;
+        migrations.up(&DatabaseAccess::fixed(&servers.database_url(migrator, DATABASE))).await?;
         check.arg("--bin").arg(format!("svc-{context}"));
     }
     // Moved into place when complete: a failed run keeps the old data.

@@ -3,6 +3,7 @@
 //! A context reads and writes rows of a tenant in two ways only: inside a [`TenantTx`], which row-level security confines
 //! to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
+mod access;
 mod error;
 pub mod migrations;
 pub mod outbox;
@@ -10,6 +11,7 @@ mod pool;
 mod rotation;
 mod tenant_tx;
 
+pub use access::DatabaseAccess;
 pub use error::{Error, decode};
-pub use pool::{DATABASE_URL, Database, DatabaseSettings, parse_url};
+pub use pool::{Database, DatabaseSettings};
 pub use tenant_tx::TenantTx;

@@ -3,27 +3,18 @@
 //! rollback over several migrations work under load.
 
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
-use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable};
+use service::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variables as _};
 use service::health::Readiness;
 use service::process::report_config_errors;
 use service::{Tasks, chain};
 use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migration, Migrator};
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 
-use crate::{DATABASE_URL, Database, Error};
-
-/// The URL that `migrate up` uses.
-pub const MIGRATOR_DATABASE_URL: Variable = Variable {
-    name: "SVC_MIGRATOR_DATABASE_URL",
-    form: "postgres://user:password@host:port/database",
-    default: None,
-    secret: true,
-    meaning: "URL of the Postgres database, with the migrator role of the service. Only `migrate up` reads it.",
-};
+pub use crate::access::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
+use crate::{Database, DatabaseAccess, Error};
 
 /// Interval at which a process checks the lock of another migration, or the schema version.
 const POLL: Duration = Duration::from_millis(500);
@@ -147,16 +138,16 @@ impl Migrations {
         command: Command,
         environment: &Environment,
     ) -> Result<Version, CommandError> {
-        let variable = if matches!(command, Command::Up) { MIGRATOR_DATABASE_URL } else { DATABASE_URL };
-        let mut read = Reader::new(environment);
-        let url = read.required::<String>(&variable);
-        let url = read.finish(|| url)?;
         let report = |state| eprintln!("{}: waiting: {state}", self.schema);
         if matches!(command, Command::Up) {
-            self.wait_for_database(&url, report).await?;
-            return Ok(self.up(&url).await?);
+            let mut reader = Reader::new(environment);
+            let access = DatabaseAccess::of_migrator(&mut reader);
+            let access = reader.finish(|| access)?;
+            self.wait_for_database(&access, report).await?;
+            return Ok(self.up(&access).await?);
         }
-        let database = Database::new(&url, self.schema).map_err(MigrationError::from)?;
+        let access = DatabaseAccess::load(environment)?;
+        let database = Database::connect(access, self.schema).map_err(MigrationError::from)?;
         if matches!(command, Command::Wait) {
             self.wait(&database, report).await;
         }
@@ -179,10 +170,10 @@ impl Migrations {
     /// The URL or the database is wrong, for example the password.
     async fn wait_for_database(
         &self,
-        url: &str,
+        access: &DatabaseAccess,
         mut report: impl FnMut(String),
     ) -> Result<(), MigrationError> {
-        let options = PgConnectOptions::from_str(url)?;
+        let options = access.options()?;
         let mut last = String::new();
         loop {
             let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
@@ -206,9 +197,9 @@ impl Migrations {
     ///
     /// # Errors
     /// A query or a migration failed. The migrations before it are applied. Or a migration declares no oldest binary.
-    pub async fn up(&self, url: &str) -> Result<Version, MigrationError> {
+    pub async fn up(&self, access: &DatabaseAccess) -> Result<Version, MigrationError> {
         let declared: Vec<_> = self.migrator.iter().map(oldest_binary).collect::<Result<_, _>>()?;
-        let mut connection = PgConnection::connect_with(&PgConnectOptions::from_str(url)?).await?;
+        let mut connection = PgConnection::connect_with(&access.options()?).await?;
         self.lock(&mut connection).await?;
         let mut migrator = Migrator {
             ignore_missing: true,

@@ -1,29 +1,20 @@
 //! The connection pool of a service and its metrics.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use prometheus_client::metrics::gauge::Gauge;
 use service::Tasks;
-use service::config::{Live, Variable};
+use service::config::Variable;
 use service::telemetry::Metrics;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 use tenancy::{Actor, TenantScope};
 
+use crate::access::DatabaseAccess;
 use crate::outbox::Outbox;
 use crate::rotation::Retired;
 use crate::{Error, TenantTx};
-
-/// The URL of the database.
-pub const DATABASE_URL: Variable = Variable {
-    name: "SVC_DATABASE_URL",
-    form: "postgres://user:password@host:port/database",
-    default: None,
-    secret: true,
-    meaning: "URL of the Postgres database, with the runtime role of the service. A changed file takes effect when the database accepts its URL.",
-};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
 /// as it has cores.
@@ -33,8 +24,7 @@ service::variables! {
     /// Connections of a service to Postgres.
     #[derive(Clone)]
     pub struct DatabaseSettings {
-        /// URL of the runtime role.
-        url: Live<String> = DATABASE_URL.required_live(parse_url),
+        access: DatabaseAccess,
         /// Maximum number of Postgres connections of a process.
         connections: u32 =
             Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("8").between(2, 100),
@@ -47,7 +37,7 @@ impl DatabaseSettings {
     /// # Errors
     /// The URL is malformed.
     pub fn pool(&self, schema: &'static str) -> Result<Database, Error> {
-        Database::with_connections(self.url.clone(), schema, self.connections)
+        Database::with_connections(self.access.clone(), schema, self.connections)
     }
 }
 
@@ -57,21 +47,12 @@ pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 
-/// Checks the form of a Postgres URL, and returns it.
-///
-/// # Errors
-/// The URL is malformed.
-pub fn parse_url(text: &str) -> Result<String, &'static str> {
-    let is_postgres = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
-    match PgConnectOptions::from_str(text) {
-        Ok(_) if is_postgres => Ok(text.to_owned()),
-        _ => Err("malformed Postgres URL"),
-    }
-}
-
 /// Returns the options of a connection of the service that owns `schema`.
-pub(crate) fn connect_options(url: &str, schema: &str) -> Result<PgConnectOptions, sqlx::Error> {
-    Ok(PgConnectOptions::from_str(url)?.application_name(&format!("svc-{schema}")))
+pub(crate) fn connect_options(
+    access: &DatabaseAccess,
+    schema: &str,
+) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(access.options()?.application_name(&format!("svc-{schema}")))
 }
 
 /// The database of a service: its pool, schema and outbox. Clones share them.
@@ -79,7 +60,7 @@ pub(crate) fn connect_options(url: &str, schema: &str) -> Result<PgConnectOption
 pub struct Database {
     pool: PgPool,
     outbox: Outbox,
-    pub(crate) url: Live<String>,
+    pub(crate) access: DatabaseAccess,
     pub(crate) retired: Retired,
 }
 
@@ -90,11 +71,23 @@ impl Database {
     /// # Errors
     /// The URL is malformed.
     pub fn new(url: &str, schema: &'static str) -> Result<Self, Error> {
-        Self::with_connections(Live::fixed(url.to_owned()), schema, DEFAULT_CONNECTIONS)
+        Self::connect(DatabaseAccess::fixed(url), schema)
     }
 
-    fn with_connections(url: Live<String>, schema: &'static str, connections: u32) -> Result<Self, Error> {
-        let (options, retired) = (connect_options(&url.get(), schema)?, Retired::default());
+    /// Creates the pool of the service that owns `schema`, as [`Self::new`].
+    ///
+    /// # Errors
+    /// The URL is malformed.
+    pub fn connect(access: DatabaseAccess, schema: &'static str) -> Result<Self, Error> {
+        Self::with_connections(access, schema, DEFAULT_CONNECTIONS)
+    }
+
+    fn with_connections(
+        access: DatabaseAccess,
+        schema: &'static str,
+        connections: u32,
+    ) -> Result<Self, Error> {
+        let (options, retired) = (connect_options(&access, schema)?, Retired::default());
         let replaced = retired.clone();
         let pool = PgPoolOptions::new()
             .max_connections(connections)
@@ -113,7 +106,7 @@ impl Database {
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, outbox: Outbox::new(schema), url, retired })
+        Ok(Self { pool, outbox: Outbox::new(schema), access, retired })
     }
 
     /// The pool, for statements that call a `security definer` function of the schema.
@@ -165,8 +158,8 @@ impl Database {
         let available = metrics.metric("database_available", help, &[service]);
         tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
         let (database, stopping) = (self.clone(), tasks.stopping().clone());
-        tasks.spawn("database URL", async move {
-            stopping.run_until_cancelled(database.follow_url()).await;
+        tasks.spawn("database access", async move {
+            stopping.run_until_cancelled(database.follow_access()).await;
         });
         let help = "Maximum number of Postgres connections";
         let max: Gauge = metrics.metric("database_connections_max", help, &[service]);

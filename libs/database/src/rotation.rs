@@ -1,6 +1,6 @@
-//! Rotation of the credential: connections follow the file of the URL.
+//! Rotation of the credential: connections follow the files of URL, user and password.
 //!
-//! A changed URL is used as soon as the database accepts it; until then, the last one remains. Each older connection is then replaced
+//! A changed credential is used as soon as the database accepts it; until then, the last one remains. Each older connection is then replaced
 //! before its next use, so that no request fails and the old credential can be removed.
 
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::pool::{ACQUIRE_TIMEOUT, connect_options};
 use crate::{Database, Error};
 
-/// Interval of checks for a changed URL.
+/// Interval of checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that were opened before a time. Clones share the time.
@@ -35,16 +35,16 @@ impl Retired {
 }
 
 impl Database {
-    /// Uses each new URL for new connections when the database accepts it, and replaces older connections. Never returns.
-    pub(crate) async fn follow_url(self) -> Infallible {
-        let (mut used, mut logged) = (self.url.get(), String::new());
+    /// Uses each new credential for new connections when the database accepts it, and replaces older connections. Never returns.
+    pub(crate) async fn follow_access(self) -> Infallible {
+        let (mut used, mut logged) = (self.access.content(), String::new());
         loop {
             sleep(CHECK_INTERVAL).await;
-            let url = self.url.get();
-            if url == used {
+            let current = self.access.content();
+            if current == used {
                 continue;
             }
-            if let Err(error) = self.switch(&url).await {
+            if let Err(error) = self.switch().await {
                 let error = chain(&error);
                 if error != logged {
                     let schema = self.schema();
@@ -57,16 +57,16 @@ impl Database {
                 }
                 continue;
             }
-            // Connections that are being opened with the last URL are open by then.
+            // Connections that are being opened with the last one are open by then.
             sleep(ACQUIRE_TIMEOUT).await;
             self.retired.include_all();
             tracing::info!(schema = self.schema(), "database connections use the changed credential");
-            (used, logged) = (url, String::new());
+            (used, logged) = (current, String::new());
         }
     }
 
-    async fn switch(&self, url: &str) -> Result<(), Error> {
-        let options = connect_options(url, self.schema())?;
+    async fn switch(&self) -> Result<(), Error> {
+        let options = connect_options(&self.access, self.schema())?;
         let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
         timeout(ACQUIRE_TIMEOUT, options.connect()).await.unwrap_or_else(timed_out)?.close().await?;
         self.pool().set_connect_options(options);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
+use database::DatabaseAccess;
 use database::migrations::{Migrations, Version};
 use sqlx::Connection as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -33,7 +34,7 @@ fn release(oldest: &[i64]) -> Migrations {
 
 struct Schema {
     _database: TestDatabase,
-    url: String,
+    access: DatabaseAccess,
     connection: PgConnection,
 }
 
@@ -43,7 +44,7 @@ impl Schema {
         let url = database.superuser_url();
         let mut connection = PgConnection::connect(&url).await.unwrap();
         sqlx::raw_sql("create schema upgrade").execute(&mut connection).await.unwrap();
-        Self { _database: database, url, connection }
+        Self { access: DatabaseAccess::fixed(&url), _database: database, connection }
     }
 
     async fn version(&mut self, release: &Migrations) -> Version {
@@ -55,11 +56,11 @@ impl Schema {
 async fn a_release_runs_missing_migrations_once() {
     let mut schema = Schema::create().await;
     assert_eq!(schema.version(&release(&[1])).await, Version::Behind { applied: 0, needed: 1 });
-    assert_eq!(release(&[1]).up(&schema.url).await.unwrap(), Version::Accepted(1));
+    assert_eq!(release(&[1]).up(&schema.access).await.unwrap(), Version::Accepted(1));
     let newer = [release(&[1, 1, 1]), release(&[1, 1, 1])];
     assert_eq!(schema.version(&newer[0]).await, Version::Behind { applied: 1, needed: 3 });
     // Also if two processes run them at the same time.
-    let (first, second) = tokio::join!(newer[0].up(&schema.url), newer[1].up(&schema.url));
+    let (first, second) = tokio::join!(newer[0].up(&schema.access), newer[1].up(&schema.access));
     assert_eq!([first.unwrap(), second.unwrap()], [Version::Accepted(3); 2]);
     let tables: i64 = sqlx::query_scalar(
         "select count(*) from information_schema.tables where table_schema = 'upgrade' and table_name like 'table_%'",
@@ -74,14 +75,14 @@ async fn a_release_runs_missing_migrations_once() {
 async fn an_older_release_runs_on_each_newer_schema_that_declares_it() {
     let mut schema = Schema::create().await;
     let newest = [1, 1, 2, 1, 2];
-    assert_eq!(release(&newest).up(&schema.url).await.unwrap(), Version::Accepted(5));
+    assert_eq!(release(&newest).up(&schema.access).await.unwrap(), Version::Accepted(5));
     // A rollback over three migrations.
     let declared = release(&newest[..2]);
     assert_eq!(schema.version(&declared).await, Version::Accepted(5));
-    assert_eq!(declared.up(&schema.url).await.unwrap(), Version::Accepted(5));
+    assert_eq!(declared.up(&schema.access).await.unwrap(), Version::Accepted(5));
     let refused = release(&newest[..1]);
     let ahead = Version::Ahead { applied: 5, oldest: 2, needed: 1 };
-    assert_eq!(refused.up(&schema.url).await.unwrap(), ahead);
+    assert_eq!(refused.up(&schema.access).await.unwrap(), ahead);
     assert_eq!(schema.version(&refused).await, ahead);
     assert_eq!(
         ahead.to_string(),
@@ -94,14 +95,14 @@ async fn an_older_release_runs_on_the_migrations_before_a_failed_one() {
     let mut schema = Schema::create().await;
     let mut newest = statements(&[1, 1, 1]);
     newest.push("-- oldest-binary: 1\nselect 1/0".to_owned());
-    assert!(release_of(&newest).up(&schema.url).await.is_err());
+    assert!(release_of(&newest).up(&schema.access).await.is_err());
     assert_eq!(schema.version(&release(&[1])).await, Version::Accepted(3));
 }
 
 #[tokio::test]
 async fn a_schema_without_declarations_supports_its_own_binaries() {
     let mut schema = Schema::create().await;
-    release(&[1, 1]).up(&schema.url).await.unwrap();
+    release(&[1, 1]).up(&schema.access).await.unwrap();
     let drop = "alter table upgrade.schema_migrations drop column oldest_binary";
     sqlx::raw_sql(drop).execute(&mut schema.connection).await.unwrap();
     assert_eq!(schema.version(&release(&[1, 1])).await, Version::Accepted(2));
@@ -115,7 +116,7 @@ async fn a_migration_without_a_valid_declaration_is_an_error_before_anything_run
     for header in ["", "-- oldest-binary: 3\n", "-- oldest-binary: one\n", "\n-- oldest-binary: 1\n"] {
         let mut undeclared = statements(&[1]);
         undeclared.push(format!("{header}{sql}"));
-        let error = release_of(&undeclared).up(&schema.url).await.unwrap_err();
+        let error = release_of(&undeclared).up(&schema.access).await.unwrap_err();
         assert_eq!(error.to_string(), "migration 2 must begin with the line `-- oldest-binary: <version>`");
     }
     assert_eq!(schema.version(&release(&[1])).await, Version::Behind { applied: 0, needed: 1 });

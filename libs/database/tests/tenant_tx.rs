@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, Utc};
-use database::TenantTx;
+use database::{Database, Error, TenantTx};
 use serde_json::{Value, json};
 use tenancy::{Actor, TenantScope};
 use testkit::TestDatabase;
@@ -84,4 +84,15 @@ async fn a_failed_commit_writes_nothing_and_runs_no_action() {
     tx.after_commit(async move { *action.lock().unwrap() = true });
     assert!(tx.commit().await.is_err());
     assert!(outbox(&database).await.is_empty() && !*ran.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_rejected_password_is_an_unavailable_database() {
+    let database = TestDatabase::create().await.unwrap();
+    let url = database.url("svc_identity");
+    let (_, server) = url.rsplit_once('@').unwrap();
+    let wrong = Database::new(&format!("postgres://svc_identity:wrong@{server}"), "identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let error = wrong.begin(&scope, Actor::PlatformAdmin, NOW).await.map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
 }

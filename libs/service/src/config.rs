@@ -6,6 +6,7 @@
 //! errors are collected and reported at once.
 
 mod live;
+mod login;
 mod reader;
 mod setting;
 mod table;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use live::{Live, Rotating};
+pub use login::Login;
 pub use reader::{Reader, parse_bytes, parse_duration};
 pub use setting::{Setting, Variables};
 pub use table::{markdown, unknown_names};

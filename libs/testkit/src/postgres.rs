@@ -5,8 +5,8 @@ use std::str::FromStr as _;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
-use database::Database;
 use database::migrations::{Migrations, Version};
+use database::{Database, DatabaseAccess};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 use tokio::sync::OnceCell;
@@ -118,7 +118,7 @@ async fn template(server: &Url) -> anyhow::Result<String> {
         inside.close().await?;
         for migration in MIGRATIONS {
             let role = format!("svc_{}_migrator", migration.schema);
-            let version = migration.up(&role_url(server, &role, &unfinished)).await?;
+            let version = migration.up(&DatabaseAccess::fixed(&role_url(server, &role, &unfinished))).await?;
             ensure!(matches!(version, Version::Accepted(_)), "{version}");
         }
         execute(&mut connection, format!("alter database {unfinished} rename to {name}")).await?;

@@ -8,7 +8,7 @@ use audit::{AuditLog, AuditStream, Publication};
 use authn::SessionClient;
 use chrono::TimeDelta;
 use database::Database;
-use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
+use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, HashPool, SystemEntropy};
 use ratelimit::Limiter;
@@ -39,7 +39,7 @@ pub struct Identity;
 impl Program for Identity {
     const NAME: &'static str = "identity";
     const ABOUT: &'static str = "The identity service: tenants, users, invites and passwords.";
-    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL];
+    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, MIGRATOR_DATABASE_LOGIN];
     type Config = Config;
     type Command = Command;
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use audit::{Actor, AuditEvent, AuditLog, EventName, PiiPolicy};
 use chrono::{DateTime, Utc};
 use database::migrations;
-use database::{DATABASE_URL, Database, Error};
+use database::{Database, DatabaseAccess, Error};
 use service::clock::SystemClock;
-use service::config::{Environment, Reader};
+use service::config::{Environment, Variables as _};
 use service::process::report_config_errors;
 use service::{Clock as _, chain};
 use tenancy::{TenantId, TenantScope};
@@ -30,7 +30,7 @@ pub enum Command {
     InvalidateBefore(InvalidateBefore),
 }
 
-/// Options of `svc-session invalidate-before`. It requires `SVC_DATABASE_URL` only.
+/// Options of `svc-session invalidate-before`. It requires the variables of the database only.
 #[derive(Debug, clap::Args)]
 pub struct InvalidateBefore {
     /// Time in the form YYYY-MM-DDTHH:MM:SSZ (RFC 3339): before the restored system accepted its first login
@@ -57,13 +57,11 @@ impl Command {
 
 impl InvalidateBefore {
     async fn execute(self, environment: &Environment) -> ExitCode {
-        let mut read = Reader::new(environment);
-        let url = read.required::<String>(&DATABASE_URL);
-        let url = match read.finish(|| url) {
-            Ok(url) => url,
+        let access = match DatabaseAccess::load(environment) {
+            Ok(access) => access,
             Err(errors) => return report_config_errors(&errors),
         };
-        match self.revoke_all(&url).await {
+        match self.revoke_all(access).await {
             Ok(Revoked { sessions, api_keys }) => {
                 println!("{sessions} sessions and {api_keys} API keys revoked");
                 ExitCode::SUCCESS
@@ -75,8 +73,8 @@ impl InvalidateBefore {
         }
     }
 
-    async fn revoke_all(&self, url: &str) -> Result<Revoked, Error> {
-        let database = Database::new(url, "session")?;
+    async fn revoke_all(&self, access: DatabaseAccess) -> Result<Revoked, Error> {
+        let database = Database::connect(access, "session")?;
         let mut all = Revoked::default();
         for tenant_id in account_status::list_tenants(&database).await? {
             loop {

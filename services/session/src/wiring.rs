@@ -8,7 +8,7 @@ use audit::{AuditLog, AuditStream, Publication};
 use authn::{InternalClient, IntrospectionBatcher};
 use bus::InvalidationPublisher;
 use database::Database;
-use database::migrations::{MIGRATOR_DATABASE_URL, Migrations};
+use database::migrations::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL, Migrations};
 use database::outbox::{CONCURRENCY, DELIVERY_TIMEOUT, Relay, RetryPolicy};
 use hashing::{Entropy, SystemEntropy};
 use ratelimit::Limiter;
@@ -38,7 +38,7 @@ pub struct Session;
 impl Program for Session {
     const NAME: &'static str = "session";
     const ABOUT: &'static str = "The session service: sessions, device login, API keys and introspection.";
-    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL];
+    const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, MIGRATOR_DATABASE_LOGIN];
     type Config = Config;
     type Command = Command;
 

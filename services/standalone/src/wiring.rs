@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use database::DatabaseAccess;
 use database::migrations::Migrations;
 use devservers::{DataDir, NatsUser, PostgresRole, Servers, secret};
 use hashing::{RawToken, SystemEntropy, TokenKind};
@@ -154,7 +155,10 @@ fn settings(
 
 async fn migrate(migrations: Migrations, url: &str) -> anyhow::Result<()> {
     let schema = migrations.schema;
-    let version = migrations.up(url).await.with_context(|| format!("failed to migrate schema {schema}"))?;
+    let version = migrations
+        .up(&DatabaseAccess::fixed(url))
+        .await
+        .with_context(|| format!("failed to migrate schema {schema}"))?;
     match version {
         database::migrations::Version::Accepted(_) => Ok(()),
         version => bail!("{schema}: {version}"),

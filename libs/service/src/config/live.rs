@@ -40,7 +40,7 @@ impl<T> Live<T> {
     /// Returns the value that was parsed from this content of the file.
     pub(super) fn of_file(
         name: &'static str,
-        path: &str,
+        path: &Path,
         (value, text): (T, String),
         parse: impl Fn(&str) -> Option<T> + Send + Sync + 'static,
     ) -> Self {

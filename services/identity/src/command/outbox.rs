@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use chrono::{DateTime, TimeDelta, Utc};
 use comfy_table::presets::NOTHING;
 use database::outbox::{self, UndeliveredMessage};
-use database::{DATABASE_URL, Database, Error};
+use database::{Database, DatabaseAccess, Error};
 use serde_json::json;
 use service::clock::SystemClock;
-use service::config::{Environment, Reader};
+use service::config::{Environment, Variables as _};
 use service::process::report_config_errors;
 use service::{Clock as _, chain};
 use tenancy::OutboxId;
 
-/// Subcommands of `svc-identity outbox`. They require `SVC_DATABASE_URL` only.
+/// Subcommands of `svc-identity outbox`. They require the variables of the database only.
 #[derive(Debug, clap::Subcommand)]
 pub enum OutboxCommand {
     /// List undelivered messages: dead-lettered ones first, then the others, oldest first
@@ -52,13 +52,11 @@ pub enum Form {
 impl OutboxCommand {
     /// Runs the subcommand.
     pub async fn execute(self, environment: &Environment) -> ExitCode {
-        let mut read = Reader::new(environment);
-        let url = read.required::<String>(&DATABASE_URL);
-        let url = match read.finish(|| url) {
-            Ok(url) => url,
+        let access = match DatabaseAccess::load(environment) {
+            Ok(access) => access,
             Err(errors) => return report_config_errors(&errors),
         };
-        match self.try_execute(&url).await {
+        match self.try_execute(access).await {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("svc-identity: {}", chain(&error));
@@ -67,8 +65,8 @@ impl OutboxCommand {
         }
     }
 
-    async fn try_execute(self, url: &str) -> Result<ExitCode, Error> {
-        let database = Database::new(url, "identity")?;
+    async fn try_execute(self, access: DatabaseAccess) -> Result<ExitCode, Error> {
+        let database = Database::connect(access, "identity")?;
         let now = SystemClock.now();
         match self {
             Self::List { output, limit } => {
