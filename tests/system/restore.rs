@@ -43,16 +43,22 @@ async fn run(services: &Services, directory: &Path, command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The number of audit events that wait in the outboxes.
-async fn waiting(services: &Services) -> i64 {
+/// The ids of the audit events that wait in the outboxes.
+async fn waiting(services: &Services) -> Vec<String> {
     let mut connection = PgConnection::connect(&services.superuser_url()).await.unwrap();
-    let count = "select (select count(*) from identity.outbox) + (select count(*) from session.outbox)";
-    sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+    let ids =
+        "select outbox_id::text from identity.outbox union all select outbox_id::text from session.outbox";
+    sqlx::query_scalar(ids).fetch_all(&mut connection).await.unwrap()
+}
+
+/// The ids of the events, each with the number of its copies.
+async fn stored_events(services: &Services) -> BTreeSet<(String, usize)> {
+    EventStream::connect(&services.nats.url).await.event_ids().await.into_iter().collect()
 }
 
 /// The ids of all audit events in the order of the stream, when none waits.
 async fn audit_ids(services: &Services) -> Vec<String> {
-    wait_until("the outboxes are empty", async || (waiting(services).await == 0).then_some(())).await;
+    wait_until("the outboxes are empty", async || waiting(services).await.is_empty().then_some(())).await;
     let client = async_nats::connect(&services.nats.url).await.unwrap();
     let mut stream = jetstream::new(client).get_stream("AUDIT").await.unwrap();
     let mut ids = Vec::new();
@@ -79,6 +85,30 @@ async fn create_key(session: &Service, admin: &ApiUser, name: &str) -> (String, 
     (key["id"].as_str().unwrap().to_owned(), client(session).bearer(key["key"].as_str().unwrap()))
 }
 
+async fn restart_broker(services: &mut Services, ingest: &Service) {
+    services.nats.restart().await.unwrap();
+    wait_until("events are accepted again", async || {
+        (client(ingest).get("/health").await.status == 200).then_some(())
+    })
+    .await;
+}
+
+/// Restores the database. Returns identity and session, and the ids of the audit events that wait in the dump.
+async fn restore(services: &Services, home: &Path, running: [Service; 2]) -> ([Service; 2], Vec<String>) {
+    for service in running {
+        service.stop_with_open_connection().await;
+    }
+    run(services, home, documented("pg_restore ")).await;
+    let waiting = waiting(services).await;
+    let output = run(services, home, documented("svc-session invalidate-before ")).await;
+    assert_eq!(output, "2 sessions and 2 API keys revoked\n");
+    let mut started = [Upstream::Identity, Upstream::Session].map(|service| services.start(service));
+    for service in &mut started {
+        service.wait_until_ready().await;
+    }
+    (started, waiting)
+}
+
 #[tokio::test]
 async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or_published_twice() {
     let mut services = Services::prepare().await;
@@ -96,14 +126,11 @@ async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or
 
     // When the backup is made, audit events wait for the broker.
     services.nats.stop();
+    let (streams, home) = (services.nats.data().display().to_string(), tempfile::tempdir().unwrap());
+    run(&services, home.path(), &format!("cp -a {streams} older")).await;
     let second = log_in(&identity).await;
-    let home = tempfile::tempdir().unwrap();
     run(&services, home.path(), documented("pg_dump ")).await;
-    services.nats.restart().await.unwrap();
-    wait_until("events are accepted again", async || {
-        (client(&ingest).get("/health").await.status == 200).then_some(())
-    })
-    .await;
+    restart_broker(&mut services, &ingest).await;
 
     send(&first, "after").await;
     let log_out = client(&session).header("X-Session-ID", &second.token);
@@ -111,31 +138,24 @@ async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or
     client(&session).bearer(&first.token).delete(&format!("/api-keys/{key_id}")).await.expect_empty(204);
     let published = audit_ids(&services).await;
 
-    for service in [identity, session] {
-        service.stop_with_open_connection().await;
-    }
-    run(&services, home.path(), documented("pg_restore ")).await;
-    assert!(waiting(&services).await > 0, "events that are already published wait again");
-    let output = run(&services, home.path(), documented("svc-session invalidate-before ")).await;
-    assert_eq!(output, "2 sessions and 2 API keys revoked\n");
-
-    let mut identity = services.start(Upstream::Identity);
-    let mut session = services.start(Upstream::Session);
-    identity.wait_until_ready().await;
-    session.wait_until_ready().await;
-    for client in [
-        &client(&session).bearer(&first.token),
-        &client(&session).bearer(&second.token),
-        &revoked_key,
-        &other_key,
-    ] {
-        client.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    let ([identity, session], waited) = restore(&services, home.path(), [identity, session]).await;
+    assert!(
+        !waited.is_empty() && waited.iter().all(|id| published.contains(id)),
+        "published events wait again"
+    );
+    let earlier = [
+        client(&session).bearer(&first.token),
+        client(&session).bearer(&second.token),
+        revoked_key,
+        other_key,
+    ];
+    for credential in &earlier {
+        credential.get("/auth/session").await.expect_problem(401, "credential_invalid");
     }
     let third = log_in(&identity).await;
     assert_eq!(send(&third, "after").await["duplicate"], true);
-    let events = EventStream::connect(&services.nats.url).await.event_ids().await;
-    let events: BTreeSet<_> = events.iter().map(|(id, count)| (id.as_str(), *count)).collect();
-    assert_eq!(events, BTreeSet::from([("after", 1), ("before", 1)]));
+    let expected = BTreeSet::from(["after", "before"].map(|id| (id.to_owned(), 1)));
+    assert_eq!(stored_events(&services).await, expected);
 
     let ids = audit_ids(&services).await;
     assert_eq!(ids[..published.len()], published, "the events after the backup are still stored");
@@ -156,4 +176,23 @@ async fn after_a_restore_no_earlier_credential_is_active_and_no_event_is_lost_or
     new_key.get("/auth/session").await.expect::<Value>(200);
     let invalid = run(&services, home.path(), "svc-session invalidate-before yesterday 2>&1 || true").await;
     assert!(invalid.contains("expected a time such as 2026-01-31T12:00:00Z"), "{invalid}");
+
+    // The streams are restored too, to a time before the backup of the database.
+    services.nats.stop();
+    run(&services, home.path(), &format!("rm -r {streams} && cp -a older {streams}")).await;
+    restart_broker(&mut services, &ingest).await;
+    let ([identity, session], waited) = restore(&services, home.path(), [identity, session]).await;
+    let later = [client(&session).bearer(&third.token), new_key];
+    for credential in earlier.iter().chain(&later) {
+        credential.get("/auth/session").await.expect_problem(401, "credential_invalid");
+    }
+    let fourth = log_in(&identity).await;
+    assert_ne!(send(&fourth, "after").await["duplicate"], true, "the event was lost");
+    assert_eq!(send(&fourth, "after").await["duplicate"], true);
+    assert_eq!(stored_events(&services).await, expected);
+    let older = audit_ids(&services).await;
+    let unique: BTreeSet<_> = older.iter().collect();
+    assert_eq!(unique.len(), older.len(), "no event is stored twice");
+    let missing: Vec<_> = waited.iter().filter(|id| !unique.contains(id)).collect();
+    assert!(missing.is_empty(), "events that waited in the backup are published: {missing:?}");
 }

@@ -1,7 +1,7 @@
 //! A nats-server with `JetStream` for one test, on a free port of loopback. It stops with the test process.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -93,6 +93,11 @@ impl NatsServer {
     pub fn reload(&self, configuration: &str) -> anyhow::Result<()> {
         configure(self.home.path(), &standalone(configuration))?;
         self.signal("HUP")
+    }
+
+    /// The directory of the streams. Copy or replace it while the server is stopped.
+    pub fn data(&self) -> PathBuf {
+        self.home.path().join("data")
     }
 
     /// Returns the log of the server.
