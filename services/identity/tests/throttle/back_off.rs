@@ -6,7 +6,7 @@ use hashing::SystemEntropy;
 use serde_json::json;
 use testkit::PASSWORD;
 
-use crate::context::{Context, ELSEWHERE, EMAIL, HERE, SECRET};
+use crate::context::{Context, ELSEWHERE, EMAIL, HERE, SECRET, json_of};
 
 #[tokio::test]
 async fn the_fifth_failure_starts_a_back_off_that_rejects_the_correct_password() {
@@ -123,4 +123,21 @@ async fn a_rotated_key_keeps_the_failures_while_the_previous_key_is_configured()
     assert_eq!(rotated.failures().await.len(), 1);
     rotated.advance(60);
     assert!(rotated.succeeds(HERE).await);
+}
+
+#[tokio::test]
+async fn the_deletion_of_a_user_erases_failures_that_were_counted_under_the_previous_key() {
+    let context = Context::start().await;
+    let accept = json!({ "token": context.invite_token("ada@acme.example").await, "password": PASSWORD });
+    let ada = json_of(context.send("/users/accept-invite", &[], &accept).await).await;
+    assert_eq!(context.log_in(HERE, "ada@acme.example", "wrong-password-altogether").await, 401);
+    assert_eq!(context.failures().await, [1]);
+    let keys = format!("another secret of thirty-two characters or more\n{SECRET}");
+    let rotated = context.restarted_with(&[("SVC_LIMITER_KEY", &keys)], Arc::new(SystemEntropy));
+    let login = json!({ "email": EMAIL, "password": PASSWORD });
+    let headers = [("X-Tenant-ID", "acme"), ("X-Forwarded-For", HERE)];
+    let session = json_of(rotated.send("/auth/password/login", &headers, &login).await).await;
+    let path = format!("/users/{}", ada["user_id"].as_str().unwrap());
+    assert_eq!(rotated.delete(&path, session["session_id"].as_str().unwrap()).await, 204);
+    assert!(rotated.failures().await.is_empty());
 }

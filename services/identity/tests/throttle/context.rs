@@ -105,6 +105,13 @@ impl Context {
         self.public.clone().oneshot(request).await.unwrap()
     }
 
+    /// Sends a DELETE request with a session token. Returns the status.
+    pub(crate) async fn delete(&self, path: &str, token: &str) -> u16 {
+        let request =
+            Request::delete(format!("/api/v1{path}")).header("Authorization", format!("Bearer {token}"));
+        self.public.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+    }
+
     /// Puts an object to the internal API. Returns the status.
     pub(crate) async fn put_internal(&self, path: &str, token: Option<&str>, body: &impl Serialize) -> u16 {
         let mut request = Request::put(path).header("Content-Type", "application/json");

@@ -1,4 +1,4 @@
-//! The purge of invites on a manual clock.
+//! The purge of invites and of deleted tenants on a manual clock.
 
 use std::sync::Arc;
 
@@ -78,4 +78,15 @@ async fn the_retention_of_settled_invites_is_configurable() {
     // The first purge settles the expired invite, the second one deletes it.
     let context = restart_with(&context, &variables, "users", &["admin@acme.example"]).await;
     restart_with(&context, &variables, "invites", &[]).await;
+}
+
+#[tokio::test]
+async fn the_purge_erases_the_users_of_a_deleted_tenant_after_a_restart() {
+    let context = Context::start().await;
+    context.create_tenant("other").await;
+    // The process stopped before it erased the users.
+    let deleted =
+        "update identity.tenants set status = 'deleted', deleted_at = now() where tenant_id = 'acme'";
+    context.run_sql(deleted).await;
+    restart_until(&context, "users", &["admin@other.example"]).await;
 }

@@ -55,6 +55,7 @@ impl App {
             self.invalidate(tx, Invalidation::User(record.user_id));
             self.revoke_api_keys_of(tx, record).await?;
             if record.is_deleted {
+                device_grant::erase_of_user(tx, record.user_id).await?;
                 device_grant::deny_approved(tx, record.user_id).await?;
                 session::erase_of_user(tx, record.user_id).await?;
             }

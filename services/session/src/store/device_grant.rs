@@ -178,6 +178,20 @@ pub(crate) async fn deny_approved(tx: &mut TenantTx, user_id: UserId) -> Result<
     Ok(denied.rows_affected())
 }
 
+/// Erases the personal data of the grants that a user approved.
+pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<(), Error> {
+    sqlx::query!(
+        "-- device_grant.erase_of_user
+        update session.device_grants
+        set client_name = null, ip = null
+        where user_id = $1",
+        user_id.0
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
 /// Denies the approved grants of the tenant that were created before a time.
 pub(crate) async fn deny_created_before(tx: &mut TenantTx, time: DateTime<Utc>) -> Result<(), Error> {
     sqlx::query!(

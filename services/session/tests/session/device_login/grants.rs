@@ -269,6 +269,31 @@ async fn user_can_enter_ten_wrong_codes_per_hour() {
 }
 
 #[tokio::test]
+async fn a_deleted_user_leaves_no_name_and_address_of_a_device() {
+    let login = DeviceLogin::start().await;
+    assert_eq!(login.approve().await, StatusCode::NO_CONTENT);
+    poll(&login.context, &login.codes).await.unwrap();
+    let codes = start(&login.context).await;
+    decide(&login.context, &login.token, &codes.user_code, Decision::Approve).await;
+    let stored = async |table: &str| {
+        let mut connection = login.context.database.superuser().await.unwrap();
+        let count = format!("select count(coalesce(client_name, ip)) from session.{table}");
+        sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(count)).fetch_one(&mut connection).await.unwrap()
+    };
+    assert_eq!((stored("device_grants").await, stored("sessions").await), (2, 1));
+    let deleted = SubjectRecord {
+        status: UserStatus::Disabled,
+        credential_version: 2,
+        is_deleted: true,
+        version: 2,
+        ..login.user.clone()
+    };
+    login.context.apply_subject(&deleted).await;
+    assert_eq!((stored("device_grants").await, stored("sessions").await), (0, 0));
+    assert_eq!(poll(&login.context, &codes).await.unwrap_err(), DeviceError::AccessDenied);
+}
+
+#[tokio::test]
 async fn purges_grants_and_wrong_codes_after_a_day() {
     let login = DeviceLogin::start().await;
     inspect(&login.context, &login.token, WRONG).await.unwrap_err();
