@@ -177,7 +177,7 @@ An umbrella chart can use `condition: svc.enabled`.
 ## Secrets
 
 Except for a trial, the chart generates no secrets, because a generated value would change on every upgrade. Each row needs its own Secret. Pods mount the
-keys that they need as files. The values `keys` and `mail.key` change the names of the keys. After a change, run `kubectl rollout restart deployment --selector app.kubernetes.io/part-of=svc`.
+keys that they need as files. The values `keys` and `mail.key` change the names of the keys. A changed Secret needs no restart.
 
 | Secret | Key | Content |
 | --- | --- | --- |
