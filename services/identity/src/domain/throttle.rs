@@ -260,6 +260,7 @@ mod tests {
         assert!(!throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
         throttle.source.last_success_at = Some(START);
         assert!(throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
+        throttle.source.failures = LOCKOUT_THRESHOLD;
         throttle.source.back_off_until = START + TimeDelta::seconds(1);
         assert!(!throttle.admit(Purpose::LogIn, START).unwrap().uses_reserved_lane());
     }
