@@ -1,7 +1,7 @@
 //! The credential of a command and where it comes from. Errors name it, so that the right one is replaced.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contract::{ProblemKind, Secret};
 use tenancy::TenantId;
@@ -30,6 +30,14 @@ impl CredentialSource {
     pub(crate) fn variable(&self) -> Option<&'static str> {
         match self {
             Self::Variable { name, .. } => Some(name),
+            Self::Stored { .. } => None,
+        }
+    }
+
+    /// The file with the credential, which can be replaced while a command runs.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Variable { file, .. } => file.as_deref(),
             Self::Stored { .. } => None,
         }
     }

@@ -9,6 +9,7 @@ mod retry;
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ struct Shared {
     roots: Option<Arc<[Certificate]>>,
     /// `None` starts a new trace for each request.
     trace: Option<TraceContext>,
+    /// The file with the credential, instead of the one in the configuration.
+    token_file: Option<Arc<Path>>,
     /// `None` accepts any tenant of the credential.
     tenant: Option<TenantId>,
     client: Arc<Mutex<Option<HttpClient>>>,
@@ -101,6 +104,7 @@ impl HttpTransport {
             config: Arc::new(config),
             roots: None,
             trace: None,
+            token_file: None,
             tenant: None,
             client: Arc::default(),
             clock,
@@ -135,6 +139,22 @@ impl HttpTransport {
     #[must_use]
     pub fn in_trace(mut self, trace: TraceContext) -> Self {
         self.shared.trace = Some(trace);
+        self.shared.client = Arc::default();
+        self
+    }
+
+    /// Sends the content of a file as the credential, instead of `api_key`. The file is read for each request, so that a token that is
+    /// replaced in it is followed, for example a projected service account token of Kubernetes.
+    ///
+    /// ```
+    /// use transport::{HttpTransport, HttpTransportConfig};
+    ///
+    /// let config = HttpTransportConfig::new("https://svc.example.com");
+    /// let transport = HttpTransport::new(config).with_token_file("/var/run/secrets/svc/token");
+    /// ```
+    #[must_use]
+    pub fn with_token_file(mut self, file: impl AsRef<Path>) -> Self {
+        self.shared.token_file = Some(file.as_ref().into());
         self.shared.client = Arc::default();
         self
     }
@@ -229,6 +249,7 @@ impl Shared {
             self.roots.as_deref(),
             self.trace,
             self.tenant.as_ref(),
+            self.token_file.clone(),
             on_request,
         )?;
         Ok(current.insert(client).clone())

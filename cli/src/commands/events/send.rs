@@ -206,6 +206,9 @@ fn transport(
             millis: log.elapsed.as_millis(),
         });
     });
+    if let Some(file) = credential.bearer.source.file() {
+        transport = transport.with_token_file(file);
+    }
     if let Some(tenant) = credential.tenant {
         transport = transport.for_tenant(tenant);
     }

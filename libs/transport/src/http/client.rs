@@ -1,6 +1,8 @@
 //! HTTP client for one endpoint: TLS, headers and bounded responses.
 
 use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contract::API_PREFIX;
@@ -29,6 +31,8 @@ pub(super) struct HttpClient {
     timeout: Duration,
     endpoint: Endpoint,
     bearer: Option<HeaderValue>,
+    /// Its content replaces `bearer`.
+    token_file: Option<Arc<Path>>,
     tenant: Option<HeaderValue>,
     trace: Option<TraceContext>,
     on_request: Option<OnRequest>,
@@ -41,6 +45,7 @@ impl HttpClient {
         roots: Option<&[Certificate]>,
         trace: Option<TraceContext>,
         tenant: Option<&TenantId>,
+        token_file: Option<Arc<Path>>,
         on_request: Option<OnRequest>,
     ) -> Result<Self, TransportError> {
         let endpoint = Endpoint::parse(&config.endpoint)?;
@@ -60,7 +65,7 @@ impl HttpClient {
                 "failed to create the HTTP client: {cause}; check that CA certificates are installed"
             ))
         })?;
-        Ok(Self { client, timeout, endpoint, bearer, tenant, trace, on_request })
+        Ok(Self { client, timeout, endpoint, bearer, token_file, tenant, trace, on_request })
     }
 
     /// Gets an API path, without the credential.
@@ -82,7 +87,7 @@ impl HttpClient {
         if body.gzip {
             request = request.header(CONTENT_ENCODING, "gzip");
         }
-        if let Some(bearer) = &self.bearer {
+        if let Some(bearer) = self.bearer().await? {
             request = request.header(AUTHORIZATION, bearer);
         }
         if let Some(tenant) = &self.tenant {
@@ -92,6 +97,15 @@ impl HttpClient {
             request = request.timeout(limit.min(self.timeout));
         }
         self.logged("POST", &url, request).await
+    }
+
+    /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
+    async fn bearer(&self) -> Result<Option<HeaderValue>, TransportError> {
+        let Some(file) = &self.token_file else { return Ok(self.bearer.clone()) };
+        let token = tokio::fs::read_to_string(file).await.map_err(|error| {
+            configuration_error(format!("failed to read the token file {}: {error}", file.display()))
+        })?;
+        bearer_header(token.trim()).map(Some)
     }
 
     /// Sends a request and reports it.
