@@ -49,10 +49,11 @@ gen: ## Update generated files: query data, configuration table, OpenAPI, catalo
 	@$(FETCH) --tests
 	@$(BUILD) --quiet --example offline_data
 	@"$(BIN)/examples/offline_data"
-	@$(BUILD) --quiet --bin svc-standalone --bin svc --example schema
+	@$(BUILD) --quiet --bin svc-standalone --bin svc --bin svc-operator --example schema
 	@"$(BIN)/svc-standalone" configuration > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@"$(BIN)/svc-standalone" openapi > catalog/openapi.json.new && mv catalog/openapi.json.new catalog/openapi.json
 	@for table in routes variables; do "$(BIN)/svc-standalone" $$table > helm/svc/files/$$table.json.new && mv helm/svc/files/$$table.json.new helm/svc/files/$$table.json; done
+	@"$(BIN)/svc-operator" crds > helm/svc/files/crds.json.new && mv helm/svc/files/crds.json.new helm/svc/files/crds.json
 	@"$(BIN)/svc" catalog show --output json > catalog/svc.catalog.json.new && mv catalog/svc.catalog.json.new catalog/svc.catalog.json
 	@$(PYTHON) helm/generate.py
 	@"$(BIN)/examples/schema" > libs/udm/event.schema.json.new && mv libs/udm/event.schema.json.new libs/udm/event.schema.json

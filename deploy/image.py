@@ -25,8 +25,10 @@ from load import LoadError
 
 ROOT = Path(__file__).resolve().parent.parent
 # Image and binary name: cargo package.
-PROGRAMS = {"svc-identity": "identity", "svc-session": "session", "svc-ingest": "ingest", "svc": "cli"}
-PORTS = {"svc-identity": [8080, 8081, 9090], "svc-session": [8080, 8081, 9090], "svc-ingest": [8080, 9090], "svc": []}
+PROGRAMS = {"svc-identity": "identity", "svc-session": "session", "svc-ingest": "ingest", "svc-operator": "operator", "svc": "cli"}
+PORTS = {
+    "svc-identity": [8080, 8081, 9090], "svc-session": [8080, 8081, 9090], "svc-ingest": [8080, 9090], "svc-operator": [9090], "svc": [],
+}  # fmt: skip
 CERTIFICATES = [
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 """Generates the JSON Schema and the README of the chart's values from values.yaml (defaults, comments, `@schema`).
 
 `--check` writes nothing and exits with 1 if a file is out of date. Needs `deploy/local/fetch.py --tests`.
-`svc-standalone routes` and `svc-standalone variables` generate the files in helm/svc/files.
+`svc-standalone routes`, `svc-standalone variables` and `svc-operator crds` generate the files in helm/svc/files.
 """
 
 import json

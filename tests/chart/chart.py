@@ -116,6 +116,15 @@ TLS = {
         "clientCertificates": {"session": "nats-session"},
     },
 }  # fmt: skip
+API_SERVER = {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443}]}
+OPERATOR = {
+    "operator": {"enabled": True},
+    "networkPolicy": {
+        "adminFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "egress": {"enabled": True, "database": [POSTGRES], "nats": [NATS], "traces": [COLLECTOR], "kubernetes": [API_SERVER]},
+    },
+    "monitoring": {"traces": {"endpoint": "http://collector:4318"}},
+}  # fmt: skip
 LOGINS = {
     "database": {
         "existingSecret": "", "url": "postgres://pg-rw:5432/app", "loginKeys": {"username": "user"},
@@ -151,10 +160,11 @@ MATRIX = {
     "no policies, no migrations": {"networkPolicy": {"enabled": False}, "migrations": {"enabled": False}},
     "other keys": OTHER_KEYS,
     "TLS": TLS,
+    "operator": OPERATOR,
     "separate users and passwords": LOGINS,
     "ingest alone": {
         "identity": {"enabled": False}, "session": {"enabled": False}, **INGRESS,
-        "ingest": {"env": {"SVC_SESSION_URL": "http://session.elsewhere:8081"}},
+        "ingest": {"env": {"SVC_SESSION_URL": "http://session.elsewhere:8081"}}, "workloadIdentity": {"enabled": True},
     },
 }  # fmt: skip
 

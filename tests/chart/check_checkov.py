@@ -15,7 +15,7 @@ from pathlib import Path
 import chart
 
 CONFIGURATIONS = {
-    **{name: (chart.MATRIX | chart.TRIALS)[name] for name in ("required values only", "production example", "development", "trial")},
+    **{name: (chart.MATRIX | chart.TRIALS)[name] for name in ("required values only", "production example", "development", "operator", "trial")},
     # Extra objects belong to the user.
     "all features": {**chart.EVERYTHING, "extraObjects": []},
 }

@@ -102,7 +102,8 @@ class Dockerfile(unittest.TestCase):
     def test_every_image_of_the_chart_is_built(self):
         used = {
             c["image"].split("/")[-1].split(":")[0].split("@")[0]
-            for _, _, pod in chart.pods(chart.case("all features"))
+            for name in ("all features", "operator")
+            for _, _, pod in chart.pods(chart.case(name))
             for c in chart.containers(pod)
         }
         self.assertEqual(used, set(image.PROGRAMS))

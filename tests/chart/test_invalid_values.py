@@ -111,6 +111,21 @@ CONTRADICTIONS = {
         },
         "--set monitoring.traces.endpoint=",
     ),
+    "egress without the API server": (
+        {
+            "networkPolicy": {"egress": {"enabled": True, "database": [chart.POSTGRES], "nats": [chart.NATS]}},
+            "workloadIdentity": {"enabled": True},
+        },
+        "networkPolicy.egress.kubernetes",
+    ),
+    "the operator without session": (
+        {**chart.each({"env": {"SVC_SESSION_URL": "http://session:8081"}}), "session": {"enabled": False}, "operator": {"enabled": True}},
+        "operator.enabled needs identity and session in the same release",
+    ),
+    "variable of the operator that a value sets": (
+        {"identity": {"env": {"SVC_OPERATOR": "there/svc-operator"}}},
+        "identity.env.SVC_OPERATOR is set by another value",
+    ),
     "metrics without an allowed peer": (
         {"monitoring": {"podMonitor": {"enabled": True}}},
         "--set 'networkPolicy.adminFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=",
@@ -204,10 +219,10 @@ class InvalidValues(unittest.TestCase):
 
     def test_every_check_of_the_chart_has_a_case(self):
         checks = (chart.CHART / "templates/_checks.tpl").read_text()
-        # Five checks have two cases each: address, IP address, proxies, wide networks, and grace period. The checks for
-        # `publicFrom` and for duplicate variables have three.
+        # Six checks have two cases each: address, IP address, proxies, wide networks, grace period, and variables that a value sets. The
+        # checks for `publicFrom` and for duplicate variables have three.
         self.assertEqual(
-            checks.count("append $errors"), len(CONTRADICTIONS) - 9, "a check has no case, or a case has no check"
+            checks.count("append $errors"), len(CONTRADICTIONS) - 10, "a check has no case, or a case has no check"
         )
 
     def test_wide_networks_and_hops_are_accepted_if_only_the_proxies_can_connect(self):

@@ -57,7 +57,12 @@ class Alerts(unittest.TestCase):
                 self.assertEqual([line for line in lines if line.startswith("## ")], HEADINGS)
 
     def test_every_enabled_component_has_an_alert_for_its_absence(self):
-        for values, expected in (({}, set(chart.COMPONENTS)), (chart.MATRIX["ingest alone"], {"ingest"})):
+        cases = (
+            ({}, set(chart.COMPONENTS)),
+            (chart.MATRIX["ingest alone"], {"ingest"}),
+            ({"operator": {"enabled": True}}, {*chart.COMPONENTS, "operator"}),
+        )
+        for values, expected in cases:
             objects = chart.render({**values, **monitoring.alone({})})
             (group,) = chart.named(objects, "PrometheusRule", "svc")["spec"]["groups"]
             watched = {rule["labels"]["process"] for rule in group["rules"] if rule["alert"] == "SvcDown"}

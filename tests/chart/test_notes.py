@@ -1,5 +1,6 @@
 """NOTES.txt: `helm template` does not render it, so a copy of the chart renders it as an object."""
 
+import json
 import shutil
 import tempfile
 import unittest
@@ -62,6 +63,15 @@ class Notes(unittest.TestCase):
         command = "exec --stdin deployment/svc-ingest -- \\\n    /usr/bin/svc-ingest streams apply --nats-url-file /dev/stdin"
         self.assertIn(command, notes({"nats": {"stream": {"mode": "verify"}}}))
         self.assertNotIn("streams apply", notes({}))
+
+    def test_show_how_to_create_a_tenant_with_the_operator(self):
+        text = notes({**chart.INGRESS, **chart.PUBLIC_FROM, "operator": {"enabled": True}})
+        manifest = text.split("echo '")[1].split("'")[0]
+        self.assertEqual(json.loads(manifest)["kind"], "Tenant")
+        self.assertIn("kubectl --namespace there get secret svc-invite-acme", text)
+        self.assertNotIn("SVC_PLATFORM_TOKEN", text)
+        self.assertNotIn("WARNING", text)
+        self.assertIn("WARNING: operator has 1 pod", notes({"operator": {"enabled": True, "replicas": 1}}))
 
     def test_are_empty_if_the_chart_is_disabled(self):
         self.assertEqual(notes({"enabled": False}).strip(), "")

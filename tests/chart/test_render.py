@@ -15,6 +15,7 @@ SCHEMAS = Path(chart.TOOLS["kubernetes_schemas"])
 OLDEST = "1.31"
 # Custom resources without a schema in the list; other tests check them.
 FOREIGN = {"ExternalSecret"}
+CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 HTTP_ROUTE = {
     "type": "object",
     "required": ["apiVersion", "kind", "metadata", "spec"],
@@ -212,7 +213,8 @@ class Rendering(unittest.TestCase):
                 self.assertNotIn(key, seen, name)
                 seen.add(key)
                 if each["metadata"]["name"] not in ("svc-more", "svc-tokens"):
-                    self.assertEqual(each["metadata"].get("namespace"), "there", key)
+                    namespace = None if each["kind"] in CLUSTER_SCOPED else "there"
+                    self.assertEqual(each["metadata"].get("namespace"), namespace, key)
 
     def test_rendering_is_deterministic(self):
         self.assertEqual(chart.render(chart.EVERYTHING), chart.case("all features"))
@@ -224,7 +226,7 @@ class Rendering(unittest.TestCase):
 
     def test_disabled_component_renders_no_object(self):
         for each in chart.case("ingest alone"):
-            self.assertIn(each["metadata"]["labels"]["app.kubernetes.io/component"], ("ingest", "route", "test"))
+            self.assertIn(each["metadata"]["labels"]["app.kubernetes.io/component"], ("ingest", "route", "test", "token-review"))
 
     def test_disabled_chart_renders_nothing(self):
         for name in ("all features", "gateway"):

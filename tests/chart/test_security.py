@@ -67,13 +67,23 @@ class SecurityRules(unittest.TestCase):
         for container in self.every_container():
             self.assertIs(container["securityContext"]["readOnlyRootFilesystem"], True)
 
-    def test_no_token_mounts(self):
-        for labels, pod in self.every_pod():
-            self.assertIs(pod["automountServiceAccountToken"], False)
-            sources = [s for volume in pod.get("volumes", []) for s in volume.get("projected", {}).get("sources", [])]
-            tokens = [source for source in sources if "serviceAccountToken" in source]
+    def test_only_pods_that_call_the_api_server_or_authenticate_with_a_token_mount_one(self):
+        reviewers = {component: [None] for component in chart.COMPONENTS}
+        expected = {
+            "operator": {**reviewers, "operator": [None, "svc-identity", "svc-session"]},
+            "ingest alone": {"ingest": [None]},
             # It creates the Secret of a trial.
-            self.assertEqual(len(tokens), int(labels["app.kubernetes.io/component"] == "trial-secret"))
+            **{name: {"trial-secret": [None]} for name in chart.TRIALS},
+        }
+        for name in (*chart.MATRIX, *chart.TRIALS):
+            found = {}
+            for _, labels, pod in chart.pods(chart.case(name)):
+                self.assertIs(pod["automountServiceAccountToken"], False)
+                sources = [s for volume in pod.get("volumes", []) for s in volume.get("projected", {}).get("sources", [])]
+                tokens = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
+                if tokens:
+                    found[labels["app.kubernetes.io/component"]] = [token.get("audience") for token in tokens]
+            self.assertEqual(found, expected.get(name, {}), name)
         for account in chart.of_kind(chart.case("required values only"), "ServiceAccount"):
             self.assertIs(account["automountServiceAccountToken"], False)
 
@@ -181,16 +191,18 @@ class SecurityRules(unittest.TestCase):
                         peers = {
                             peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]
                         }
-                        self.assertEqual(peers, callers[policy["metadata"]["name"]])
+                        operator = {"operator"} if name == "operator" else set()
+                        self.assertEqual(peers, callers[policy["metadata"]["name"]] | operator)
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
 
     def test_services_may_call_the_internal_apis_that_they_use(self):
-        objects = chart.case("all features")
-        for caller, callee in {"identity": "session", "ingest": "session", "session": "identity"}.items():
+        objects = chart.case("operator")
+        callees = {"identity": ["session"], "ingest": ["session"], "session": ["identity"], "operator": ["identity", "session"]}
+        for caller, called in callees.items():
             rules = chart.named(objects, "NetworkPolicy", f"svc-{caller}")["spec"]["egress"]
             internal = [rule for rule in rules if [port["port"] for port in rule["ports"]] == ["internal"]]
             peers = [peer["podSelector"]["matchLabels"] for rule in internal for peer in rule["to"]]
-            self.assertEqual([peer["app.kubernetes.io/component"] for peer in peers], [callee], caller)
+            self.assertEqual([peer["app.kubernetes.io/component"] for peer in peers], called, caller)
 
     def test_admin_port_is_closed_by_default(self):
         policies = chart.of_kind(chart.case("required values only"), "NetworkPolicy")

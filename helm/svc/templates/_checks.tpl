@@ -8,8 +8,9 @@
   (include "svc.checks.network" . | fromJsonArray)
   (include "svc.checks.alerts" . | fromJsonArray)
   (include "svc.checks.trial" . | fromJsonArray)
+  (include "svc.checks.operator" . | fromJsonArray)
 -}}
-{{- range $component := include "svc.components" . | fromJsonArray -}}
+{{- range $component := include "svc.processes" . | fromJsonArray -}}
 {{- $errors = concat $errors (include "svc.checks.component" (dict "root" $ "component" $component) | fromJsonArray) -}}
 {{- end -}}
 {{- if $errors -}}
@@ -19,7 +20,7 @@
 
 {{- define "svc.checks.image" -}}
 {{- $errors := list -}}
-{{- range $component := include "svc.components" . | fromJsonArray -}}
+{{- range $component := include "svc.processes" . | fromJsonArray -}}
 {{- if not (or (include "svc.registry" $) (index $.Values $component).image.repository) -}}
 {{- $errors = append $errors (printf "no image for %s: type --set image.registry=<registry>/<path>" $component) -}}
 {{- end -}}
@@ -165,6 +166,9 @@
 {{- if and .Values.identity.enabled .Values.mail.existingSecret (not $egress.mail) -}}
 {{- $errors = append $errors "networkPolicy.egress.mail is empty, so the mail server would be unreachable: add egress rules for it, or type --set networkPolicy.egress.enabled=false" -}}
 {{- end -}}
+{{- if and (or .Values.operator.enabled .Values.workloadIdentity.enabled) (not $egress.kubernetes) -}}
+{{- $errors = append $errors "networkPolicy.egress.kubernetes is empty, so the Kubernetes API server would be unreachable: add egress rules for it, or type --set networkPolicy.egress.enabled=false" -}}
+{{- end -}}
 {{- if and .Values.monitoring.traces.endpoint (not $egress.traces) -}}
 {{- $errors = append $errors "networkPolicy.egress.traces is empty, so the collector would be unreachable: add egress rules for it, or type --set monitoring.traces.endpoint=" -}}
 {{- end -}}
@@ -213,10 +217,20 @@
 {{- toJson $errors -}}
 {{- end -}}
 
+{{- define "svc.checks.operator" -}}
+{{- $errors := list -}}
+{{- $values := .Values -}}
+{{- if and $values.operator.enabled (not (and $values.identity.enabled $values.session.enabled)) -}}
+{{- $errors = append $errors "operator.enabled needs identity and session in the same release, which accept its token: type --set identity.enabled=true --set session.enabled=true, or --set operator.enabled=false" -}}
+{{- end -}}
+{{- toJson $errors -}}
+{{- end -}}
+
 {{- define "svc.checks.component" -}}
 {{- $errors := list -}}
 {{- $name := .component -}}
 {{- $own := index .root.Values $name -}}
+{{- if ne $name "operator" -}}
 {{- /* Shutdown after the preStop sleep: 25 s to drain, 10 s to stop; ingest up to 5 s more for publishes in flight. */ -}}
 {{- $needed := add $own.lifecycle.preStopSeconds 25 10 (ternary 5 0 (eq $name "ingest")) -}}
 {{- if lt (int $own.lifecycle.terminationGracePeriodSeconds) (int $needed) -}}
@@ -224,6 +238,7 @@
 {{- end -}}
 {{- if and $own.autoscaling.enabled (gt (int $own.autoscaling.minReplicas) (int $own.autoscaling.maxReplicas)) -}}
 {{- $errors = append $errors (printf "%s.autoscaling.minReplicas is greater than maxReplicas: type --set %s.autoscaling.maxReplicas=%d" $name $name (int $own.autoscaling.minReplicas)) -}}
+{{- end -}}
 {{- end -}}
 {{- if not (dig "limits" "memory" "" $own.resources) -}}
 {{- $errors = append $errors (printf "%s has no memory limit: type --set %s.resources.limits.memory=512Mi" $name $name) -}}
@@ -236,7 +251,7 @@
 {{- $name := .component -}}
 {{- $own := index .root.Values $name -}}
 {{- $known := index (.root.Files.Get "files/variables.json" | fromJson) $name -}}
-{{- $taken := keys (include "svc.settings" . | fromJson) -}}
+{{- $taken := concat (keys (include "svc.settings" . | fromJson)) (list "SVC_OPERATOR" "SVC_POD_NAME") -}}
 {{- range $variable, $_ := $own.env -}}
 {{- if has $variable $known.secret -}}
 {{- $errors = append $errors (printf "%s.env.%s is a secret and is read from a Secret only: use the values database, nats, secrets or mail" $name $variable) -}}
@@ -256,10 +271,10 @@
 {{- end -}}
 {{- $taken = append $taken .name -}}
 {{- end -}}
-{{- if and (has "SVC_SESSION_URL" $known.plain) (not (has "SVC_SESSION_URL" $taken)) -}}
+{{- if and (ne $name "operator") (has "SVC_SESSION_URL" $known.plain) (not (has "SVC_SESSION_URL" $taken)) -}}
 {{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081" $name $name) -}}
 {{- end -}}
-{{- if and (has "SVC_IDENTITY_URL" $known.plain) (not (has "SVC_IDENTITY_URL" $taken)) -}}
+{{- if and (ne $name "operator") (has "SVC_IDENTITY_URL" $known.plain) (not (has "SVC_IDENTITY_URL" $taken)) -}}
 {{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081" $name $name) -}}
 {{- end -}}
 {{- toJson $errors -}}

@@ -93,6 +93,9 @@ spec:
             - name: mail
               mountPath: /var/lib/svc/mail
             {{- end }}
+            {{- if include "svc.reviewsTokens" . }}
+            - {{ include "svc.kubernetesApi.mount" . | nindent 14 | trim }}
+            {{- end }}
         {{- with $own.extraContainers }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -108,6 +111,9 @@ spec:
         - name: mail
           emptyDir:
             sizeLimit: 64Mi
+        {{- end }}
+        {{- if include "svc.reviewsTokens" . }}
+        - {{ include "svc.kubernetesApi.volume" . | nindent 10 | trim }}
         {{- end }}
         {{- with $own.extraVolumes }}
         {{- toYaml . | nindent 8 }}

@@ -21,12 +21,16 @@
   "SVC_AUDIT_MAX_AGE" $stream.auditMaxAge
   "SVC_STREAM_COMPRESSION" $stream.compression
   "SVC_NATS_DURABILITY" $stream.durability
+  "SVC_WORKLOAD_IDENTITY" (ternary "on" "off" (or $values.workloadIdentity.enabled $values.operator.enabled))
+  "SVC_NAMESPACE" .root.Release.Namespace
+  "SVC_LEASE" (include "svc.name" (dict "root" .root "component" "operator"))
 -}}
 {{- range $name := list "identity" "session" -}}
 {{- if index $values $name "enabled" -}}
 {{- $_ := set $settings (printf "SVC_%s_URL" (upper $name)) (printf "http://%s-internal:8081" (include "svc.name" (dict "root" $.root "component" $name))) -}}
 {{- end -}}
 {{- end -}}
+{{- if $values.operator.enabled -}}{{- $_ := set $settings "SVC_OPERATOR" (printf "%s/%s" .root.Release.Namespace (include "svc.name" (dict "root" .root "component" "operator"))) -}}{{- end -}}
 {{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
 {{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}
@@ -103,12 +107,12 @@
 {{- end -}}
 
 {{/* Connection of a role to Postgres, as JSON: {files, env}. The client library reads the TLS variables; parameters of the URL
-     take precedence. ingest has no database. */}}
+     take precedence. Only identity and session have a database. */}}
 {{- define "svc.database" -}}
 {{- $database := .root.Values.database -}}
 {{- $files := list -}}
 {{- $env := dict -}}
-{{- if ne .component "ingest" -}}
+{{- if has .component (list "identity" "session") -}}
 {{- $certificate := get $database.clientCertificates .role -}}
 {{- $variable := ternary "SVC_MIGRATOR_DATABASE" "SVC_DATABASE" (hasSuffix "Migrator" .role) -}}
 {{- $access := include "svc.access" (dict "root" .root "purpose" "database" "role" .role "variable" $variable) | fromJson -}}

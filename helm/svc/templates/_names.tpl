@@ -55,6 +55,17 @@ labels:
   {{- include "svc.labels" . | nindent 2 }}
 {{- end -}}
 
+{{/* Name and labels of an object outside of namespaces. Releases of different namespaces can have the same name. */}}
+{{- define "svc.clusterName" -}}
+{{- printf "%s-%s" .root.Release.Namespace (include "svc.name" .) -}}
+{{- end -}}
+
+{{- define "svc.clusterMetadata" -}}
+name: {{ include "svc.clusterName" . }}
+labels:
+  {{- include "svc.labels" . | nindent 2 }}
+{{- end -}}
+
 {{/* The version of the services: the tag of the images. */}}
 {{- define "svc.version" -}}
 {{- default .Chart.AppVersion .Values.image.tag -}}
@@ -91,6 +102,13 @@ labels:
 {{- if include "svc.installed" (dict "root" $ "component" $component) -}}{{- $enabled = append $enabled $component -}}{{- end -}}
 {{- end -}}
 {{- toJson $enabled -}}
+{{- end -}}
+
+{{/* The enabled components and the operator, as JSON. */}}
+{{- define "svc.processes" -}}
+{{- $processes := include "svc.components" . | fromJsonArray -}}
+{{- if include "svc.installed" (dict "root" $ "component" "operator") -}}{{- $processes = append $processes "operator" -}}{{- end -}}
+{{- toJson $processes -}}
 {{- end -}}
 
 {{/* "true" if the component is installed. */}}

@@ -50,7 +50,9 @@ spec:
 
 {{/* Components that call the internal API of this component. */}}
 {{- define "svc.internalCallers" -}}
-{{- get (dict "identity" (list "session") "session" (list "identity" "ingest") "ingest" list) .component | toJson -}}
+{{- $callers := get (dict "identity" (list "session") "session" (list "identity" "ingest") "ingest" list) .component -}}
+{{- if and $callers .root.Values.operator.enabled -}}{{- $callers = append $callers "operator" -}}{{- end -}}
+{{- toJson $callers -}}
 {{- end -}}
 
 {{- define "svc.networkPolicy" -}}
@@ -106,6 +108,9 @@ spec:
     {{- end }}
     {{- if and (eq .component "identity") .root.Values.mail.existingSecret }}
     {{- toYaml $policy.egress.mail | nindent 4 }}
+    {{- end }}
+    {{- if include "svc.reviewsTokens" . }}
+    {{- toYaml $policy.egress.kubernetes | nindent 4 }}
     {{- end }}
     {{- if .root.Values.monitoring.traces.endpoint }}
     {{- toYaml $policy.egress.traces | nindent 4 }}

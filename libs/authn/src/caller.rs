@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::token_review::is_service_account_token;
 use axum::extract::{FromRef, FromRequestParts};
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::internal::{Credential, Subject};
@@ -29,6 +30,8 @@ pub enum Bearer {
     Malformed,
     /// A well-formed credential.
     Token(RawToken),
+    /// A text with the form of a Kubernetes service account token.
+    ServiceAccountToken(String),
 }
 
 /// Reads the bearer credential. A credential of another kind is malformed.
@@ -44,9 +47,11 @@ pub fn bearer(headers: &HeaderMap, kinds: &[TokenKind]) -> Bearer {
         let (scheme, token) = text.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    match token.and_then(|token| RawToken::parse_any(kinds, token).ok()) {
-        Some(token) => Bearer::Token(token),
-        None => Bearer::Malformed,
+    let Some(text) = token else { return Bearer::Malformed };
+    match RawToken::parse_any(kinds, text) {
+        Ok(token) => Bearer::Token(token),
+        Err(_) if is_service_account_token(text) => Bearer::ServiceAccountToken(text.to_owned()),
+        Err(_) => Bearer::Malformed,
     }
 }
 
@@ -59,7 +64,7 @@ impl Bearer {
         match self {
             Self::Token(token) => Ok(token),
             Self::Missing => Err(ProblemKind::Unauthenticated.into()),
-            Self::Malformed => Err(ProblemKind::CredentialInvalid.into()),
+            Self::Malformed | Self::ServiceAccountToken(_) => Err(ProblemKind::CredentialInvalid.into()),
         }
     }
 }
@@ -72,6 +77,12 @@ pub type Introspection = Option<Arc<Subject>>;
 pub trait CredentialVerifier: Send + Sync {
     /// Looks up the owner of the credential with this digest.
     async fn introspect(&self, digest: TokenDigest) -> Result<Introspection, Unavailable>;
+
+    /// Returns the digest of the service account with this token; `None` if the token is not valid. Most services accept no
+    /// tokens of service accounts.
+    async fn review(&self, _token: &str) -> Result<Option<TokenDigest>, Unavailable> {
+        Ok(None)
+    }
 }
 
 /// Looks up many credentials at once: in the database, or through the internal API of the session service.
@@ -114,12 +125,11 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Looks up the owner of a token.
+    /// Looks up the owner of a credential.
     pub(crate) async fn verify(
-        token: &RawToken,
+        digest: TokenDigest,
         verifier: &Arc<dyn CredentialVerifier>,
     ) -> Result<Self, Problem> {
-        let digest = token.digest();
         let subject = verifier.introspect(digest).await?;
         Ok(Self { subject: subject.ok_or(ProblemKind::CredentialInvalid)?, digest })
     }
@@ -154,19 +164,19 @@ impl Caller {
         &self.subject
     }
 
-    /// The user, or `None` for an API key.
+    /// The user, or `None` for a program.
     pub fn user_id(&self) -> Option<UserId> {
         match &self.subject.credential {
             Credential::Session { user_id, .. } => Some(*user_id),
-            Credential::ApiKey { .. } => None,
+            Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => None,
         }
     }
 
-    /// The session, or `None` for an API key.
+    /// The session, or `None` for a program.
     pub fn session_id(&self) -> Option<SessionId> {
         match &self.subject.credential {
             Credential::Session { session_id, .. } => Some(*session_id),
-            Credential::ApiKey { .. } => None,
+            Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => None,
         }
     }
 
@@ -180,20 +190,21 @@ impl Caller {
         match &self.subject.credential {
             Credential::Session { role, .. } => role.scopes(),
             Credential::ApiKey { scopes, .. } => scopes,
+            Credential::ServiceAccount { .. } => &[Scope::EventsWrite],
         }
     }
 
     /// Requires a scope.
     ///
     /// # Errors
-    /// 403: `insufficient_scope` for an API key, `forbidden` for a user.
+    /// 403: `insufficient_scope` for a program, `forbidden` for a user.
     pub fn require(&self, scope: Scope) -> Result<(), Problem> {
         if self.scopes().contains(&scope) {
             return Ok(());
         }
         Err(match self.subject.credential {
             Credential::Session { .. } => ProblemKind::Forbidden.into(),
-            Credential::ApiKey { .. } => {
+            Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => {
                 Problem::new(ProblemKind::InsufficientScope).detail(format!("The scope {scope} is required."))
             }
         })
@@ -226,11 +237,12 @@ impl Caller {
         Err(ProblemKind::NotFound.into())
     }
 
-    /// Identifies the credential in headers and logs: `session:<id>` or `key:<id>`.
+    /// Identifies the credential in headers and logs: `session:<id>`, `key:<id>` or `serviceaccount:<namespace>/<name>`.
     pub fn credential_label(&self) -> String {
         match &self.subject.credential {
             Credential::Session { session_id, .. } => format!("session:{session_id}"),
             Credential::ApiKey { key_id, .. } => format!("key:{key_id}"),
+            Credential::ServiceAccount { service_account, .. } => format!("serviceaccount:{service_account}"),
         }
     }
 }
@@ -240,6 +252,8 @@ impl From<&Caller> for Actor {
         match caller.subject().credential {
             Credential::Session { user_id, .. } => Self::User { user_id },
             Credential::ApiKey { key_id, .. } => Self::ApiKey { key_id },
+            // Can only send events, which causes no audit event.
+            Credential::ServiceAccount { .. } => Self::Anonymous,
         }
     }
 }
@@ -253,13 +267,21 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let kinds = [TokenKind::Session, TokenKind::ApiKey, TokenKind::PlatformAdmin];
-        let token = bearer(&parts.headers, &kinds).required()?;
-        if token.kind() == TokenKind::PlatformAdmin {
-            // The route does not accept it, whether or not it is valid.
-            return Err(ProblemKind::Forbidden.into());
-        }
         let verifier = <Arc<dyn CredentialVerifier>>::from_ref(state);
-        let caller = Self::verify(&token, &verifier).await?;
+        let digest = match bearer(&parts.headers, &kinds) {
+            Bearer::ServiceAccountToken(token) => {
+                verifier.review(&token).await?.ok_or(ProblemKind::CredentialInvalid)?
+            }
+            bearer => {
+                let token = bearer.required()?;
+                if token.kind() == TokenKind::PlatformAdmin {
+                    // The route does not accept it, whether or not it is valid.
+                    return Err(ProblemKind::Forbidden.into());
+                }
+                token.digest()
+            }
+        };
+        let caller = Self::verify(digest, &verifier).await?;
         if caller.is_page_session() {
             return Err(ProblemKind::CredentialInvalid.into());
         }

@@ -8,9 +8,11 @@ mod batcher;
 mod cache;
 mod caller;
 mod internal_client;
+mod operator;
 mod page_session;
 mod secret;
 mod session_client;
+mod token_review;
 mod watch;
 
 pub use batcher::{IntrospectionBatcher, MAX_BATCH};
@@ -19,10 +21,12 @@ pub use caller::{
     Admin, Bearer, Caller, CredentialVerifier, Introspection, Introspector, RecentAdmin, Unavailable, bearer,
 };
 pub use internal_client::{IDENTITY_URL, InternalClient, SESSION_URL};
+pub use operator::{OperatorAccess, OperatorSettings, operator_only};
 pub use page_session::{PAGE_SESSION_LIFETIME, page_session_cookie};
 pub use secret::{
     AnyCaller, InvalidSecret, PLATFORM_TOKEN, PlatformAdmin, PlatformSecret, SERVICE_TOKEN, ServiceSecret,
     internal_only,
 };
 pub use session_client::{IssueError, SessionClient};
+pub use token_review::{KubernetesApi, TokenReviewer, WorkloadVerifier, service_account_digest};
 pub use watch::CredentialWatch;

@@ -48,7 +48,7 @@ impl Caller {
         }
         let (name, _) = name_and_path(public_url.starts_with("https:"));
         let Some(token) = token(parts, name) else { return Ok(None) };
-        let caller = Self::verify(&token, verifier).await?;
+        let caller = Self::verify(token.digest(), verifier).await?;
         if caller.is_page_session() { Ok(Some(caller)) } else { Err(ProblemKind::CredentialInvalid.into()) }
     }
 

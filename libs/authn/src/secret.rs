@@ -163,7 +163,7 @@ where
             Bearer::Token(_) => {
                 PlatformAdmin::from_request_parts(parts, state).await.map(|_| Self::PlatformAdmin)
             }
-            Bearer::Missing | Bearer::Malformed => {
+            Bearer::Missing | Bearer::Malformed | Bearer::ServiceAccountToken(_) => {
                 Caller::from_request_parts(parts, state).await.map(Self::Caller)
             }
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tenancy::{KeyId, SessionId, TenantId, UserId};
 
 use crate::identity::Quota;
+use crate::managed::ServiceAccount;
 use crate::session::{ApiKey, Session, SessionMethod};
 use crate::{Role, Scope, TenantStatus, UserStatus};
 
@@ -190,6 +191,13 @@ pub enum Credential {
         /// Granted scopes.
         scopes: Vec<Scope>,
         /// Allowed `source_id` values. Empty: every source.
+        source_ids: Vec<String>,
+    },
+    /// A Kubernetes service account that may send events for a tenant.
+    ServiceAccount {
+        /// The service account.
+        service_account: ServiceAccount,
+        /// Allowed `source_id` values, at least one.
         source_ids: Vec<String>,
     },
 }

@@ -8,6 +8,7 @@ pub mod device;
 pub mod events;
 pub mod identity;
 pub mod internal;
+pub mod managed;
 pub mod paths;
 pub mod problem;
 mod role;

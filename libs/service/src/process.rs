@@ -12,6 +12,7 @@ use axum::Router;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
+use tracing::field::display;
 
 use crate::config::{ConfigErrors, EXIT_CONFIG, Environment, Reader, Variable, Variables, unknown_names};
 use crate::health::{self, Readiness};
@@ -60,10 +61,16 @@ const fn listen(name: &'static str, default: &'static str, meaning: &'static str
 }
 
 crate::variables! {
-    /// Settings that every service process has.
-    pub(crate) struct ProcessSettings {
+    /// Settings of the listeners of a service with an API.
+    pub(crate) struct ListenSettings {
         public: SocketAddr = LISTEN.required(),
         internal: SocketAddr = LISTEN_INTERNAL.required(),
+    }
+}
+
+crate::variables! {
+    /// Settings that every service process has.
+    pub(crate) struct ProcessSettings {
         admin: SocketAddr = LISTEN_ADMIN.required(),
         log: String = LOG.required_with(telemetry::parse_directives),
         traces: TraceSettings,
@@ -88,27 +95,37 @@ pub trait Program {
     const ABOUT: &'static str;
     /// Variables that the service accepts and documents in addition to those of `Config`, for example those of a subcommand.
     const OTHER_VARIABLES: &'static [Variable] = &[];
+    /// Whether the service has an API. Without one, it has no listener except that of health checks and metrics.
+    const HAS_API: bool = true;
     /// Configuration of the service.
     type Config: Variables;
+    /// [`Routers`], or `Option<Routers>` if the service has no API.
+    type Api: Into<Option<Routers>>;
     /// Subcommands of the binary; `Infallible` for a binary without subcommands.
     type Command: Subcommand;
 
     /// Lists every variable of the process.
     fn variables() -> Vec<Variable> {
-        [ProcessSettings::variables(), Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat()
+        variables(Self::HAS_API, [Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat())
     }
 
     /// Runs a subcommand.
     fn execute(command: Self::Command, environment: &Environment) -> impl Future<Output = ExitCode>;
 
-    /// Builds the routers and starts the tasks. A dependency that is not available yet is not an error: the service
+    /// Builds the routers, if the service has an API, and starts the tasks. A dependency that is not available yet is not an error: the service
     /// closes a readiness gate until it is.
     fn start(
         config: Self::Config,
         tasks: &Tasks,
         readiness: &Readiness,
         telemetry: &Telemetry,
-    ) -> impl Future<Output = Result<Routers, Box<dyn Error + Send + Sync>>>;
+    ) -> impl Future<Output = Result<Self::Api, Box<dyn Error + Send + Sync>>>;
+}
+
+/// Lists every variable of a process: the common ones, those of the listeners of an API, and these.
+pub fn variables(has_api: bool, own: Vec<Variable>) -> Vec<Variable> {
+    let listen = if has_api { ListenSettings::variables() } else { Vec::new() };
+    [listen, ProcessSettings::variables(), own].concat()
 }
 
 #[derive(Parser)]
@@ -163,7 +180,7 @@ fn check_config<P: Program>(environment: &Environment) -> ExitCode {
 
 /// Runs the service until a signal or a failure.
 async fn run<P: Program>(environment: &Environment) -> ExitCode {
-    let (settings, config) = match load::<P>(environment) {
+    let (listen, settings, config) = match load::<P>(environment) {
         Ok(loaded) => loaded,
         Err(errors) => return report_config_errors(&errors),
     };
@@ -181,7 +198,7 @@ async fn run<P: Program>(environment: &Environment) -> ExitCode {
     }
     raise_file_limit();
     let tasks = Tasks::default();
-    match serve::<P>(&settings, config, &telemetry, &tasks).await {
+    match serve::<P>(listen.as_ref(), &settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
             tracing::error!(error = chain(&*error), service = P::NAME, "failed to start service");
@@ -192,13 +209,17 @@ async fn run<P: Program>(environment: &Environment) -> ExitCode {
 }
 
 /// Reads all variables, so that all errors are reported at once.
-fn load<P: Program>(environment: &Environment) -> Result<(ProcessSettings, P::Config), ConfigErrors> {
+fn load<P: Program>(environment: &Environment) -> Result<Loaded<P>, ConfigErrors> {
     let mut reader = Reader::new(environment);
+    let listen = if P::HAS_API { ListenSettings::read(&mut reader).map(Some) } else { Some(None) };
     let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
-    reader.finish(|| Some((settings?, config?)))
+    reader.finish(|| Some((listen?, settings?, config?)))
 }
 
+type Loaded<P> = (Option<ListenSettings>, ProcessSettings, <P as Program>::Config);
+
 async fn serve<P: Program>(
+    listen: Option<&ListenSettings>,
     settings: &ProcessSettings,
     config: P::Config,
     telemetry: &Telemetry,
@@ -208,19 +229,31 @@ async fn serve<P: Program>(
     let started = readiness.gate("start");
     telemetry.flush_on_shutdown(tasks);
     // Bound first, so that a port in use is reported at once.
-    let public = bind(&LISTEN, settings.public).await?;
+    let public = match listen {
+        Some(listen) => Some((bind(&LISTEN, listen.public).await?, listen.internal)),
+        None => None,
+    };
     let admin = bind(&LISTEN_ADMIN, settings.admin).await?;
     // Not drained with the others: health checks and scrapes continue during the drain.
     let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
     tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
     let routers = P::start(config, tasks, &readiness, telemetry).await?;
-    if let Some(internal) = routers.internal {
-        let listener = bind(&LISTEN_INTERNAL, settings.internal).await?;
-        tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
+    let address = public.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?.map(display);
+    tracing::info!(service = P::NAME, address, "service started");
+    if let (Some((public, internal_address)), Some(routers)) = (public, routers.into()) {
+        if let Some(internal) = routers.internal {
+            let listener = bind(&LISTEN_INTERNAL, internal_address).await?;
+            tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
+        }
+        let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
+        tasks.spawn_listener(http::serve_public(
+            public,
+            routers.public,
+            routers.connections,
+            tracked,
+            metrics,
+        ));
     }
-    tracing::info!(service = P::NAME, address = %public.local_addr()?, "service started");
-    let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
-    tasks.spawn_listener(http::serve_public(public, routers.public, routers.connections, tracked, metrics));
     started.open();
     close_when_draining(tasks, started);
     Ok(())

@@ -23,6 +23,7 @@ pub fn plain_http() -> reqwest::Client {
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
+    /// Origin and path prefix.
     base_url: String,
     headers: Vec<(String, String)>,
 }
@@ -40,6 +41,11 @@ pub struct TestResponse {
 impl Client {
     /// A client without credentials.
     pub fn new(base_url: &str) -> Self {
+        Self::at(&format!("{base_url}{}", contract::API_PREFIX))
+    }
+
+    /// A client without credentials of an API with another path prefix.
+    pub fn at(base_url: &str) -> Self {
         Self { http: plain_http(), base_url: base_url.to_owned(), headers: Vec::new() }
     }
 
@@ -56,7 +62,7 @@ impl Client {
         self.header("Authorization", &format!("Bearer {token}"))
     }
 
-    /// Sends `GET`. All paths are relative to `/api/v1`.
+    /// Sends `GET`. All paths are relative to the path prefix.
     pub async fn get(&self, path: &str) -> TestResponse {
         self.send(self.request(Method::GET, path)).await
     }
@@ -69,6 +75,11 @@ impl Client {
     /// Sends `POST` with a JSON body.
     pub async fn post(&self, path: &str, body: &impl Serialize) -> TestResponse {
         self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Sends `PUT` with a JSON body.
+    pub async fn put(&self, path: &str, body: &impl Serialize) -> TestResponse {
+        self.send(self.request(Method::PUT, path).json(body)).await
     }
 
     /// Sends `PATCH` with a JSON body.
@@ -90,7 +101,7 @@ impl Client {
 
     /// A request with the headers of this client, for [`Client::send`].
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{}{path}", self.base_url, contract::API_PREFIX));
+        let request = self.http.request(method, format!("{}{path}", self.base_url));
         self.headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 

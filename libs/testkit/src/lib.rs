@@ -10,6 +10,7 @@ mod guarded;
 pub mod nats;
 pub mod postgres;
 pub mod smtp;
+mod token_reviews;
 mod wait;
 
 pub use certificates::Certificates;
@@ -18,6 +19,7 @@ pub use futures::future::join_all;
 pub use nats::{NatsCluster, NatsServer};
 pub use postgres::TestDatabase;
 pub use smtp::MailServer;
+pub use token_reviews::{TokenReviews, service_account_token};
 pub use wait::{DEADLINE, wait_until, within};
 
 /// A password that satisfies the default password policy.

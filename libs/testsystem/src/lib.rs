@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a failed setup fails the test")]
 
+mod operator;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +19,14 @@ use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
 use service::telemetry::{Output, Telemetry, TraceSettings};
-use standalone::services::{self, NatsUrls, Settings};
+use standalone::services::{self, InternalUrls, NatsUrls, Settings};
 use tempfile::TempDir;
 use testkit::{Client, LIMITS_OFF, NatsServer, PASSWORD, TestDatabase, wait_until};
 use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
+
+pub use operator::SystemWithOperator;
 
 /// How long the system may take until it is ready.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -43,6 +47,8 @@ pub struct TestSystem {
     pub base_url: String,
     /// The origin of the admin port.
     pub admin_url: String,
+    /// The origins of the internal APIs.
+    pub internal_urls: InternalUrls,
     /// The database.
     pub database: TestDatabase,
     /// The broker.
@@ -111,7 +117,8 @@ impl TestSystem {
         let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
         let serve_admin = service::http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone());
         tasks.spawn("admin", serve_admin);
-        let routers = services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
+        let (routers, internal_urls) =
+            services::start(&settings, &environment, &tasks, &readiness, &telemetry).await?;
         tasks.spawn_listener(service::http::serve_public(
             listener,
             routers.public,
@@ -122,6 +129,7 @@ impl TestSystem {
         let system = Self {
             base_url,
             admin_url,
+            internal_urls,
             database,
             nats,
             mails,

@@ -53,6 +53,19 @@ create table identity.users (
 );
 create index users_tenant_idx on identity.users (tenant_id, user_id);
 
+-- Tenants that a Kubernetes resource owns.
+create table identity.managed_tenants (
+    tenant_id text primary key constraint managed_tenants_tenant_id_fkey references identity.tenants,
+    -- The uid and the generation of the resource. An older write changes nothing.
+    owner_uid uuid not null,
+    generation bigint not null,
+    -- The version of the tenant after the last write of the owner. Another one means that someone else changed the tenant.
+    tenant_version bigint not null,
+    -- The invite of the first administrator, and its term if the owner got the token.
+    invite_id uuid,
+    invite_expires_at timestamptz
+);
+
 -- Deleted users, without personal data. The versions let session apply the deletion in any order with earlier changes.
 create table identity.deleted_users (
     user_id uuid primary key,
@@ -237,6 +250,13 @@ alter table identity.deleted_users force row level security;
 create policy deleted_users_tenant on identity.deleted_users to svc_identity
     using (tenant_id = current_setting('svc.tenant_id', true));
 create policy deleted_users_migrator on identity.deleted_users to svc_identity_migrator using (true);
+
+alter table identity.managed_tenants enable row level security;
+alter table identity.managed_tenants force row level security;
+create policy managed_tenants_tenant on identity.managed_tenants to svc_identity
+    using (tenant_id = current_setting('svc.tenant_id', true));
+create policy managed_tenants_migrator on identity.managed_tenants to svc_identity_migrator using (true);
+
 -- Revoking an invite deletes its user. Any other user can be deleted only after it is recorded as deleted.
 create policy users_delete on identity.users as restrictive for delete to svc_identity using (
     status = 'invited'
@@ -264,6 +284,7 @@ create policy outbox_migrator on identity.outbox to svc_identity_migrator using 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
+grant select, insert, update, delete on identity.managed_tenants to svc_identity;
 grant insert, delete, select (kind, fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
     identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
@@ -353,6 +374,33 @@ language sql stable security definer set search_path = '' as $$
     select * from identity.tenants
     where tenant_id > in_after and status <> 'deleted'
     order by tenant_id
+    limit in_limit
+$$;
+
+-- The operator compares the managed tenants with its resources. The status of an invite is as stored: a pending one can be expired.
+create function identity.list_managed_tenants(in_after text, in_limit integer)
+returns table (
+    tenant_id text,
+    owner_uid uuid,
+    generation bigint,
+    is_drifted boolean,
+    invite_status text,
+    invite_expires_at timestamptz
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        managed.tenant_id, managed.owner_uid, managed.generation, managed.tenant_version <> tenants.version,
+        case
+            when invites.invite_id is null then 'accepted'
+            when invites.status = 'pending' and invites.expires_at <> managed.invite_expires_at then 'revoked'
+            else invites.status
+        end,
+        managed.invite_expires_at
+    from identity.managed_tenants as managed
+    join identity.tenants on tenants.tenant_id = managed.tenant_id
+    left join identity.invites on invites.invite_id = managed.invite_id
+    where managed.tenant_id > in_after and tenants.status <> 'deleted'
+    order by managed.tenant_id
     limit in_limit
 $$;
 

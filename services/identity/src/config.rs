@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
+use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use hashing::{Argon2Settings, PoolSize};
@@ -32,6 +32,8 @@ service::variables! {
         /// Internal API of the session service.
         pub session_url: Url = SESSION_URL.required(),
         pub(crate) service_secret: ServiceSecret,
+        /// Access of the Kubernetes operator to the internal API.
+        pub(crate) operator: OperatorSettings,
         pub(crate) platform_secret: PlatformSecret,
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),

@@ -4,19 +4,22 @@ mod auth_password;
 mod callers;
 mod internal;
 mod invites;
+mod managed_tenants;
 mod pages;
 mod tenants;
 mod users;
 
 use std::sync::Arc;
 
-use authn::{CredentialVerifier, PlatformSecret, ServiceSecret, internal_only};
+use authn::{
+    CredentialVerifier, OperatorAccess, PlatformSecret, ServiceSecret, internal_only, operator_only,
+};
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use contract::internal::API_KEY_NOTICES;
-use contract::{API_PREFIX, routes};
+use contract::{API_PREFIX, managed, routes};
 use service::Clock;
 use service::http::{Api, not_found};
 
@@ -61,8 +64,24 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .layer(Extension(Arc::new(pages)))
 }
 
-/// The internal API. Every request needs the service token.
-pub(crate) fn internal(app: App) -> Router {
+/// The internal API. Every request needs the service token, or a token of the operator.
+pub(crate) fn internal(app: App, operator: Option<OperatorAccess>) -> Router {
+    let router = match operator {
+        Some(access) => Router::new()
+            .route(managed::TENANTS, get(managed_tenants::list))
+            .route(
+                &format!("{}/{{tenant_id}}", managed::TENANTS),
+                put(managed_tenants::put).delete(managed_tenants::release),
+            )
+            .route(&format!("{}/{{tenant_id}}/invite", managed::TENANTS), post(managed_tenants::renew_invite))
+            .layer(from_fn_with_state(access, operator_only))
+            .with_state(app.clone()),
+        None => Router::new(),
+    };
+    router.merge(of_services(app))
+}
+
+fn of_services(app: App) -> Router {
     Router::new()
         .route(&format!("{API_KEY_NOTICES}/{{key_id}}"), put(internal::put_api_key_notice))
         .fallback(not_found)

@@ -3,6 +3,7 @@
 pub(crate) mod erasure;
 pub(crate) mod invite;
 pub(crate) mod login_attempt;
+pub(crate) mod managed_tenant;
 pub(crate) mod recipient;
 pub(crate) mod reset;
 pub(crate) mod tenant;

@@ -33,6 +33,9 @@ use crate::tasks::{self, Delivery};
 pub const MIGRATIONS: Migrations = Migrations { schema: "identity", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
+/// Audience of the tokens that the operator sends.
+const AUDIENCE: &str = "svc-identity";
+
 /// The identity service.
 pub struct Identity;
 
@@ -41,6 +44,7 @@ impl Program for Identity {
     const ABOUT: &'static str = "The identity service: tenants, users, invites and passwords.";
     const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, MIGRATOR_DATABASE_LOGIN];
     type Config = Config;
+    type Api = Routers;
     type Command = Command;
 
     async fn execute(command: Command, environment: &Environment) -> ExitCode {
@@ -87,6 +91,7 @@ pub struct Parts {
 pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks, telemetry } = parts;
     config.mail.set_ehlo_name(&config.public_url);
+    let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     if let Some(MailDelivery::Directory(directory)) = &config.mail.delivery {
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("SVC_MAIL_DIR={}: {error}", directory.display()))?;
@@ -157,7 +162,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;
-    let internal = Some(edge.wrap(http::internal(app.clone())));
+    let internal = Some(edge.wrap(http::internal(app.clone(), operator)));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
 }

@@ -24,6 +24,8 @@ mod limits;
 mod lockout;
 #[path = "http/login.rs"]
 mod login;
+#[path = "http/managed_tenants.rs"]
+mod managed_tenants;
 #[path = "http/openapi.rs"]
 mod openapi;
 #[path = "http/page_session.rs"]

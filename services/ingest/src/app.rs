@@ -142,6 +142,9 @@ impl Submission {
     fn allows_source(&self, source_id: &str) -> bool {
         match &self.caller.subject().credential {
             Credential::Session { .. } => true,
+            Credential::ServiceAccount { source_ids, .. } => {
+                source_ids.iter().any(|allowed| allowed == source_id)
+            }
             Credential::ApiKey { source_ids, .. } => {
                 source_ids.is_empty() || source_ids.iter().any(|allowed| allowed == source_id)
             }

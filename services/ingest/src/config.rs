@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use authn::{PlatformSecret, SESSION_URL, ServiceSecret};
+use authn::{KubernetesApi, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::{Durability, EventStreams, NatsSettings, Profile};
 use contract::identity::{MAX_QUOTA, Quota};
 use ratelimit::Limit;
@@ -36,6 +36,11 @@ service::variables! {
         /// Share of the event stream that one tenant can fill; 100 disables the limit.
         pub(crate) tenant_stream_share: u8 =
             Variable::new("SVC_TENANT_STREAM_SHARE", "percentage, 1 to 100").default("25").between(1, 100),
+        /// Whether Kubernetes pods can send events with the tokens of their service accounts (audience `svc-ingest`).
+        pub(crate) workload_identity: bool = Variable::new("SVC_WORKLOAD_IDENTITY", "`on` or `off`")
+            .default("off")
+            .one_of([("on", true), ("off", false)]),
+        pub(crate) kubernetes: KubernetesApi,
         pub(crate) failed_credentials: Limit = Limit::setting(ratelimit::CREDENTIAL, "credential"),
     }
 }

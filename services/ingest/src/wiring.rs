@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authn::{CredentialCache, Feed, SessionClient};
+use authn::{CredentialCache, CredentialVerifier, Feed, SessionClient, TokenReviewer, WorkloadVerifier};
 use bus::{AuditReader, EventReader, MemoryBudget, PublishLimits, Publisher, Replicas};
 use prometheus_client::metrics::gauge::Gauge;
 use ratelimit::{LimiterMetrics, LocalLimiter};
@@ -27,6 +27,9 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between checks of streams that are missing or wrongly configured.
 const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Audience of the service account tokens of producers.
+const AUDIENCE: &str = "svc-ingest";
+
 /// The ingest service.
 pub struct Ingest;
 
@@ -35,6 +38,7 @@ impl Program for Ingest {
     const ABOUT: &'static str =
         "The ingest service: accepts UDM events and publishes them to the event stream.";
     type Config = Config;
+    type Api = Routers;
     type Command = Command;
 
     async fn execute(command: Command, environment: &Environment) -> ExitCode {
@@ -110,12 +114,18 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         // Boxed because the future is large.
         stop.run_until_cancelled(Box::pin(open_gate)).await;
     });
+    let verifier: Arc<dyn CredentialVerifier> = if config.workload_identity {
+        let reviewer = TokenReviewer::new(&config.kubernetes, AUDIENCE, clock.clone())?;
+        Arc::new(WorkloadVerifier::new(verifier, reviewer))
+    } else {
+        Arc::new(verifier)
+    };
     let edge = Edge::new(config.public_url.as_str(), Ingest::NAME, &telemetry)
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
     let failed_credentials = FailedCredentials::new(limiter);
     let app = App {
-        verifier: Arc::new(verifier),
+        verifier,
         publisher,
         limits,
         clock,

@@ -22,6 +22,8 @@ mod health;
 mod quotas;
 #[path = "http/read_events.rs"]
 mod read_events;
+#[path = "http/service_accounts.rs"]
+mod service_accounts;
 #[path = "http/stream.rs"]
 mod stream;
 #[path = "http/streams.rs"]

@@ -90,6 +90,28 @@ create index api_keys_tenant_idx on session.api_keys (tenant_id, key_id);
 create index api_keys_inactive_from_idx on session.api_keys
     (least(expires_at, coalesce(revoked_at, 'infinity')));
 
+-- Kubernetes service accounts that may send events, as the operator manages them.
+create table session.producers (
+    -- The uid of the Kubernetes resource.
+    producer_id uuid primary key,
+    tenant_id text not null constraint producers_tenant_id_fkey references session.tenants,
+    namespace text not null,
+    service_account text not null,
+    -- Follows from namespace and service account. Introspection finds the producer by it.
+    digest bytea not null,
+    source_ids text[] not null,
+    -- The generation of the resource. An older write changes nothing.
+    generation bigint not null,
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
+    -- A producer without a resource keeps its row for a day, so that a delayed write does not restore it.
+    deleted_at timestamptz,
+    constraint producers_source_ids_check check (cardinality(source_ids) > 0)
+);
+create unique index producers_digest_key on session.producers (digest) where deleted_at is null;
+create index producers_tenant_idx on session.producers (tenant_id);
+create index producers_deleted_at_idx on session.producers (deleted_at);
+
 -- Device login (RFC 8628). There is no foreign key to tenants or users: a device can name a tenant that does not exist. It
 -- gets the same response, and its grant expires like one that no user has decided.
 create table session.device_grants (
@@ -185,7 +207,8 @@ declare
     name text;
 begin
     foreach name in array array[
-        'tenants', 'subjects', 'sessions', 'api_keys', 'device_grants', 'wrong_user_codes', 'outbox', 'expiry_sweep'
+        'tenants', 'subjects', 'sessions', 'api_keys', 'producers', 'device_grants', 'wrong_user_codes', 'outbox',
+        'expiry_sweep'
     ]
     loop
         execute format('alter table session.%I enable row level security', name);
@@ -203,18 +226,19 @@ end
 $$;
 
 grant select, insert, update on
-    session.tenants, session.subjects, session.sessions, session.api_keys
+    session.tenants, session.subjects, session.sessions, session.api_keys, session.producers
 to svc_session;
 grant select, update on session.device_grants to svc_session;
 grant select, insert on session.wrong_user_codes to svc_session;
 grant insert, select (fold_key, attempts, payload), update (payload) on session.outbox to svc_session;
 grant select, insert, update, delete on session.limits to svc_session;
+grant delete on session.producers to svc_session;
 grant select on session.schema_migrations to svc_session;
 
 -- Functions that access rows of all tenants. Each comment gives the reason. Only the runtime role can execute them.
 
 -- Introspection: the digest of a credential determines its tenant. Returns each known credential with the account status
--- that it depends on; the caller decides whether it is active. Columns of the other kind of credential are null. In
+-- that it depends on; the caller decides whether it is active. Columns of other kinds of credentials are null. In
 -- plpgsql, because a function in SQL is planned at every call, which takes three times as long as the lookup.
 create function session.find_credentials(in_digests bytea[])
 returns table (
@@ -241,7 +265,9 @@ returns table (
     idle_expires_at timestamptz,
     key_id uuid,
     scopes text[],
-    source_ids text[]
+    source_ids text[],
+    namespace text,
+    service_account text
 )
 language plpgsql stable security definer set search_path = '' as $$
 begin
@@ -253,7 +279,7 @@ begin
         sessions.session_id, sessions.user_id, subjects.role, subjects.status, subjects.credential_version,
         subjects.kept_session_id, sessions.method, sessions.credential_version, sessions.session_version,
         sessions.idle_seconds, sessions.idle_expires_at,
-        null::uuid, null::text[], null::text[]
+        null::uuid, null::text[], null::text[], null::text, null::text
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.sessions on sessions.digest = requested.digest
     join session.subjects on subjects.user_id = sessions.user_id
@@ -264,10 +290,20 @@ begin
         tenants.events_per_second, tenants.bytes_per_second,
         api_keys.created_at, api_keys.last_used_at, api_keys.expires_at, api_keys.revoked_at,
         null, null, null, null, null, null, null, null, null, null, null,
-        api_keys.key_id, api_keys.scopes, api_keys.source_ids
+        api_keys.key_id, api_keys.scopes, api_keys.source_ids, null, null
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.api_keys on api_keys.digest = requested.digest
-    join session.tenants on tenants.tenant_id = api_keys.tenant_id;
+    join session.tenants on tenants.tenant_id = api_keys.tenant_id
+    union all
+    select
+        requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
+        tenants.events_per_second, tenants.bytes_per_second,
+        producers.created_at, null, timestamptz '9999-12-31', null,
+        null, null, null, null, null, null, null, null, null, null, null,
+        null, null, producers.source_ids, producers.namespace, producers.service_account
+    from unnest(in_digests) with ordinality as requested (digest, "position")
+    join session.producers on producers.digest = requested.digest and producers.deleted_at is null
+    join session.tenants on tenants.tenant_id = producers.tenant_id;
 end
 $$;
 
@@ -403,6 +439,37 @@ language sql volatile security definer set search_path = '' as $$
     select count(*) from purged
 $$;
 
+create function session.purge_producers(in_before timestamptz, in_limit integer)
+returns bigint
+language sql volatile security definer set search_path = '' as $$
+    with purged as (
+        delete from session.producers
+        where producer_id in (
+            select deleted.producer_id from session.producers as deleted
+            where deleted.deleted_at < in_before
+            limit in_limit
+            for update skip locked
+        )
+        returning 1
+    )
+    select count(*) from purged
+$$;
+
+-- The operator compares the producers of all tenants with its resources.
+create function session.list_producers(in_after uuid, in_limit integer)
+returns table (
+    producer_id uuid, tenant_id text, namespace text, service_account text, source_ids text[], generation bigint
+)
+language sql stable security definer set search_path = '' as $$
+    select
+        producers.producer_id, producers.tenant_id, producers.namespace, producers.service_account, producers.source_ids,
+        producers.generation
+    from session.producers
+    where producers.deleted_at is null and producers.producer_id > in_after
+    order by producers.producer_id
+    limit in_limit
+$$;
+
 create function session.purge_device_grants(in_before timestamptz, in_limit integer)
 returns bigint
 language sql volatile security definer set search_path = '' as $$
@@ -461,6 +528,11 @@ begin
             select api_keys.key_id from session.api_keys where api_keys.tenant_id = erased_tenant_id limit in_limit
         ))
         returning 1
+    ), erased_producers as (
+        delete from session.producers where producer_id = any(array(
+            select producers.producer_id from session.producers where producers.tenant_id = erased_tenant_id limit in_limit
+        ))
+        returning 1
     ), erased_grants as (
         delete from session.device_grants where grant_id = any(array(
             select grants.grant_id from session.device_grants as grants
@@ -469,7 +541,8 @@ begin
         ))
         returning 1
     )
-    select (select count(*) from erased_sessions) + (select count(*) from erased_keys) + (select count(*) from erased_grants)
+    select (select count(*) from erased_sessions) + (select count(*) from erased_keys)
+        + (select count(*) from erased_producers) + (select count(*) from erased_grants)
     into erased;
     if erased = 0 then
         update session.tenants set erased_at = in_now where tenant_id = erased_tenant_id;

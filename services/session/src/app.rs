@@ -4,6 +4,7 @@ mod account_status;
 pub(crate) mod api_keys;
 pub(crate) mod device_grants;
 pub(crate) mod introspection;
+mod producers;
 mod sessions;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use audit::{AUDIT_PERSONAL, PiiPolicy};
-use authn::{IDENTITY_URL, ServiceSecret};
+use authn::{IDENTITY_URL, OperatorSettings, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
 use ratelimit::{Limit, Rate};
@@ -27,6 +27,8 @@ service::variables! {
         pub public_url: String = PUBLIC_URL.required_with(parse_origin),
         /// Secret of the internal API.
         pub service_secret: ServiceSecret,
+        /// Access of the Kubernetes operator to the internal API.
+        pub(crate) operator: OperatorSettings,
         /// Internal API of the identity service.
         pub identity_url: Url = IDENTITY_URL.required(),
         pub(crate) nats: NatsSettings,

@@ -7,12 +7,13 @@ mod sessions;
 
 use std::sync::Arc;
 
-use authn::{CredentialVerifier, ServiceSecret, internal_only};
+use authn::{CredentialVerifier, OperatorAccess, ServiceSecret, internal_only, operator_only};
 use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{post, put};
+use axum::routing::{get, post, put};
 use contract::internal::{EXPORT_SUBJECT, INTROSPECT, ISSUE_SESSION, SUBJECTS, TENANTS};
+use contract::managed::PRODUCERS;
 use contract::routes;
 use service::Clock;
 use service::http::{Api, not_found};
@@ -37,8 +38,23 @@ pub(crate) fn public(app: App) -> Router {
         .with_state(app)
 }
 
-/// The internal API. Every request needs the service token.
-pub(crate) fn internal(app: App) -> Router {
+/// The internal API. Every request needs the service token, or a token of the operator.
+pub(crate) fn internal(app: App, operator: Option<OperatorAccess>) -> Router {
+    let router = match operator {
+        Some(access) => Router::new()
+            .route(PRODUCERS, get(internal::list_producers))
+            .route(
+                &format!("{PRODUCERS}/{{uid}}"),
+                put(internal::put_producer).delete(internal::delete_producer),
+            )
+            .layer(from_fn_with_state(access, operator_only))
+            .with_state(app.clone()),
+        None => Router::new(),
+    };
+    router.merge(of_services(app))
+}
+
+fn of_services(app: App) -> Router {
     Router::new()
         .route(ISSUE_SESSION, post(internal::issue))
         .route(INTROSPECT, post(internal::introspect))

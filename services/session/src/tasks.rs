@@ -13,7 +13,7 @@ use tenancy::OutboxId;
 
 use crate::app::App;
 use crate::message::Message;
-use crate::store::{account_status, api_key, device_grant, session};
+use crate::store::{account_status, api_key, device_grant, producer, session};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 /// How long inactive rows are kept, so that an administrator can inspect them.
@@ -35,7 +35,7 @@ impl Deliver for Reports {
     }
 }
 
-/// Deletes sessions, API keys and device grants a day after they became inactive, and those of deleted tenants, until the process
+/// Deletes sessions, API keys, device grants and producers a day after they became inactive, and those of deleted tenants, until the process
 /// stops.
 pub(crate) async fn purge(app: App, tasks: Tasks) {
     while !tasks.stopping().is_cancelled() {
@@ -54,6 +54,7 @@ async fn purge_once(app: &App) -> Result<(), database::Error> {
     while session::delete_before(&app.database, before, limit).await? == i64::from(BATCH) {}
     while device_grant::delete_before(&app.database, before, limit).await? == i64::from(BATCH) {}
     while api_key::delete_before(&app.database, before, limit).await? == i64::from(BATCH) {}
+    while producer::delete_before(&app.database, before, limit).await? == i64::from(BATCH) {}
     while account_status::erase_tenants(&app.database, app.clock.now(), limit).await? > 0 {}
     Ok(())
 }

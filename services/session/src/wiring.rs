@@ -32,6 +32,9 @@ use crate::{http, tasks as periodic};
 pub const MIGRATIONS: Migrations = Migrations { schema: "session", migrator: &MIGRATOR };
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
+/// Audience of the tokens that the operator sends.
+const AUDIENCE: &str = "svc-session";
+
 /// The session service.
 pub struct Session;
 
@@ -40,6 +43,7 @@ impl Program for Session {
     const ABOUT: &'static str = "The session service: sessions, device login, API keys and introspection.";
     const OTHER_VARIABLES: &'static [Variable] = &[MIGRATOR_DATABASE_URL, MIGRATOR_DATABASE_LOGIN];
     type Config = Config;
+    type Api = Routers;
     type Command = Command;
 
     async fn execute(command: Command, environment: &Environment) -> ExitCode {
@@ -86,6 +90,7 @@ pub fn build(
     telemetry: &Telemetry,
 ) -> Result<Routers, Box<dyn Error + Send + Sync>> {
     let Parts { database, clock, entropy, tasks } = parts;
+    let operator = config.operator.clone().access(AUDIENCE, Arc::clone(&clock))?;
     let metrics = telemetry.metrics();
     let database = database.measured(metrics, &tasks);
     let edge = Edge::new(&config.public_url, Session::NAME, telemetry)
@@ -130,7 +135,7 @@ pub fn build(
     tasks.spawn("active sessions", count);
     Ok(Routers {
         public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()))),
-        internal: Some(edge.wrap(http::internal(app))),
+        internal: Some(edge.wrap(http::internal(app, operator))),
         connections: config.connections,
     })
 }

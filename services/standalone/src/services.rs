@@ -51,7 +51,8 @@ pub struct NatsUrls {
     pub ingest: String,
 }
 
-/// Starts all three services. Returns the router of the public API and its settings. It is usable once `readiness` is open.
+/// Starts all three services. Returns the router of the public API with its settings, and the URLs of the internal APIs. They are usable
+/// once `readiness` is open.
 ///
 /// # Errors
 /// If the configuration is invalid, with all its errors, or a service does not start.
@@ -61,7 +62,7 @@ pub async fn start(
     tasks: &Tasks,
     readiness: &Readiness,
     telemetry: &Telemetry,
-) -> anyhow::Result<Routers> {
+) -> anyhow::Result<(Routers, InternalUrls)> {
     let (of_identity, of_session) = (bind_internal().await?, bind_internal().await?);
     let urls = InternalUrls { identity: url(&of_identity)?, session: url(&of_session)? };
     let [for_identity, for_session, for_ingest] = environments(settings, environment, &urls);
@@ -77,7 +78,7 @@ pub async fn start(
     let ingest = start_service::<Ingest>(&for_ingest, tasks, readiness, telemetry).await?;
     let public = route_by_path(identity.public, session.public, ingest.public);
     // All services have the same environment, so their settings are equal.
-    Ok(Routers { public, internal: None, connections: identity.connections })
+    Ok((Routers { public, internal: None, connections: identity.connections }, urls))
 }
 
 /// Checks the configuration of all services.
@@ -98,9 +99,11 @@ pub fn check(settings: &Settings, environment: &Environment) -> Result<(), Confi
 }
 
 /// The URLs of the internal APIs.
-struct InternalUrls {
-    identity: String,
-    session: String,
+pub struct InternalUrls {
+    /// Of identity.
+    pub identity: String,
+    /// Of session.
+    pub session: String,
 }
 
 impl Default for InternalUrls {
@@ -150,7 +153,7 @@ pub fn sends_mails(environment: &Environment) -> bool {
     ["SVC_SMTP_URL", "SVC_SMTP_URL_FILE"].iter().any(|name| environment.get(name).is_some())
 }
 
-async fn start_service<P: Program>(
+async fn start_service<P: Program<Api = Routers>>(
     environment: &Environment,
     tasks: &Tasks,
     readiness: &Readiness,

@@ -77,7 +77,7 @@ pub(crate) async fn start(options: StartOptions<'_>, tasks: &Tasks) -> anyhow::R
     let readiness = Readiness::default();
     telemetry.flush_on_shutdown(tasks);
     let admin_url = serve_admin(&environment, &readiness, telemetry.metrics(), tasks).await?;
-    let Routers { public: router, connections, .. } =
+    let (Routers { public: router, connections, .. }, _) =
         services::start(&settings, &environment, tasks, &readiness, telemetry).await?;
     let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
     tasks.spawn_listener(service::http::serve_public(public, router, connections, tracked, metrics));

@@ -105,7 +105,7 @@ impl Dependencies {
         let tenant = slot_of("tenant", &subject.tenant_id);
         let user = match &subject.credential {
             Credential::Session { user_id, .. } => slot_of("user", user_id),
-            Credential::ApiKey { .. } => own,
+            Credential::ApiKey { .. } | Credential::ServiceAccount { .. } => own,
         };
         Self { slots: [own, user, tenant], active: true }
     }

@@ -143,7 +143,6 @@ impl App {
     ) -> Result<InviteBody, Problem> {
         self.count_invite(scope, actor).await?;
         let mut tx = self.begin(scope, actor).await?;
-        let token = tx.invite_token(delivery)?;
         let found = invite::find_for_update(&mut tx, invite_id).await?.ok_or(ProblemKind::NotFound)?;
         match found.state {
             InviteState::Accepted { .. } => return Err(ProblemKind::UserExists.into()),
@@ -151,20 +150,9 @@ impl App {
             // A caller that cannot grant a role must not get a token that grants it.
             InviteState::Pending(_) => rights.require_grant(found.role)?,
         }
-        let now = tx.now();
-        let digest = token.as_ref().map(RawToken::digest);
-        let resent = found.resend(digest, now + self.invite_ttl, now).ok_or_else(not_pending)?;
-        invite::save(&mut tx, &resent).await?;
-        tx.audit(AuditEvent {
-            about: Some("invite"),
-            invite_id: Some(invite_id),
-            ..AuditEvent::of(EventName::AuthnTokenCreated)
-        });
-        if delivery == Delivery::Email {
-            tx.mail_invite(&resent).await?;
-        }
+        let resent = tx.resend(found, delivery).await?;
         tx.commit().await?;
-        Ok(body(resent, token.as_ref()))
+        Ok(resent)
     }
 
     /// Revokes a pending invite and deletes its user. A repeated call succeeds. An accepted invite cannot be revoked.
@@ -359,6 +347,24 @@ impl Work<'_> {
         });
         self.notify_admins(&admins, AdminChange::Invited, user_id).await?;
         Ok(body(invite, token.as_ref()))
+    }
+
+    /// Gives a pending invite a new term and a new token. The previous token is invalid.
+    pub(super) async fn resend(&mut self, found: Invite, delivery: Delivery) -> Result<InviteBody, Problem> {
+        let token = self.invite_token(delivery)?;
+        let now = self.now();
+        let digest = token.as_ref().map(RawToken::digest);
+        let resent = found.resend(digest, now + self.app.invite_ttl, now).ok_or_else(not_pending)?;
+        invite::save(self, &resent).await?;
+        self.audit(AuditEvent {
+            about: Some("invite"),
+            invite_id: Some(resent.id),
+            ..AuditEvent::of(EventName::AuthnTokenCreated)
+        });
+        if delivery == Delivery::Email {
+            self.mail_invite(&resent).await?;
+        }
+        Ok(body(resent, token.as_ref()))
     }
 
     /// Requires that the tenant can have another user. Requests at the same time can exceed the maximum by their number.

@@ -7,8 +7,8 @@ use service::Problem;
 use service::http::Paging;
 use tenancy::{Actor, TenantId, TenantScope};
 
-use super::App;
 use super::invites::Invitation;
+use super::{App, Work};
 use crate::domain::email::{Email, InvalidEmail};
 use crate::message::Message;
 use crate::store::tenant;
@@ -19,37 +19,9 @@ impl App {
     /// Creates a tenant, and the invite of its first administrator in the same transaction.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn create_tenant(&self, request: &CreateTenant) -> Result<Tenant, Problem> {
-        let name = valid_name(&request.display_name)?;
-        let quota = request.quota.unwrap_or_default();
-        validate_quota(&quota)?;
-        let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose();
-        let admin = admin.map_err(|error: InvalidEmail| invalid("/admin_email", error.to_string()))?;
-
         let scope = TenantScope::of_platform_admin(request.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
-        tenant::insert(&mut tx, name, &quota).await.map_err(|error| {
-            if error.violates(tenant::PRIMARY_KEY) {
-                ProblemKind::TenantExists.into()
-            } else {
-                Problem::from(error)
-            }
-        })?;
-        tx.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
-        let invite = match admin {
-            Some(email) => {
-                let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
-                Some(tx.invite(&invitation).await?)
-            }
-            None => None,
-        };
-        let tenant = Tenant {
-            tenant_id: request.tenant_id.clone(),
-            display_name: name.to_owned(),
-            status: TenantStatus::Active,
-            quota,
-            created_at: tx.now(),
-            invite,
-        };
+        let tenant = tx.create_tenant(request).await?;
         tx.commit().await?;
         Ok(tenant)
     }
@@ -76,12 +48,57 @@ impl App {
         scope: &TenantScope,
         patch: &PatchTenant,
     ) -> Result<Tenant, Problem> {
+        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
+        match tx.change_tenant(patch).await? {
+            Some(changed) => {
+                tx.commit().await?;
+                Ok(changed)
+            }
+            None => Ok(tenant::find(&mut tx).await?.ok_or(ProblemKind::NotFound)?),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Creates the tenant of the transaction, and the invite of its first administrator.
+    pub(super) async fn create_tenant(&mut self, request: &CreateTenant) -> Result<Tenant, Problem> {
+        let name = valid_name(&request.display_name)?;
+        let quota = request.quota.unwrap_or_default();
+        validate_quota(&quota)?;
+        let admin = request.admin_email.as_deref().map(str::parse::<Email>).transpose();
+        let admin = admin.map_err(|error: InvalidEmail| invalid("/admin_email", error.to_string()))?;
+        tenant::insert(self, name, &quota).await.map_err(|error| {
+            if error.violates(tenant::PRIMARY_KEY) {
+                ProblemKind::TenantExists.into()
+            } else {
+                Problem::from(error)
+            }
+        })?;
+        self.audit(AuditEvent { about: Some("tenant_created"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        let invite = match admin {
+            Some(email) => {
+                let invitation = Invitation { email, role: Role::Admin, delivery: request.delivery };
+                Some(self.invite(&invitation).await?)
+            }
+            None => None,
+        };
+        Ok(Tenant {
+            tenant_id: request.tenant_id.clone(),
+            display_name: name.to_owned(),
+            status: TenantStatus::Active,
+            quota,
+            created_at: self.now(),
+            invite,
+        })
+    }
+
+    /// Changes the fields that are present. Returns `None` if the tenant has these values already.
+    pub(super) async fn change_tenant(&mut self, patch: &PatchTenant) -> Result<Option<Tenant>, Problem> {
         let name = patch.display_name.as_deref().map(valid_name).transpose()?;
         if let Some(quota) = &patch.quota {
             validate_quota(quota)?;
         }
-        let mut tx = self.begin(scope, Actor::PlatformAdmin).await?;
-        let found = tenant::find_for_update(&mut tx).await?.ok_or(ProblemKind::NotFound)?;
+        let found = tenant::find_for_update(self).await?.ok_or(ProblemKind::NotFound)?;
         let changed = Tenant {
             display_name: name.map_or_else(|| found.display_name.clone(), str::to_owned),
             status: patch.status.unwrap_or(found.status),
@@ -90,7 +107,7 @@ impl App {
         };
         let values = |tenant: &Tenant| (tenant.display_name.clone(), tenant.status, tenant.quota);
         if values(&changed) == values(&found) {
-            return Ok(found);
+            return Ok(None);
         }
         let suspends = changed.status == TenantStatus::Suspended && found.status == TenantStatus::Active;
         let about = match changed.status {
@@ -98,11 +115,10 @@ impl App {
             TenantStatus::Suspended => "tenant_suspended",
             TenantStatus::Active => "tenant_resumed",
         };
-        tenant::update(&mut tx, &changed, suspends).await?;
-        tx.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
-        tx.send(&Message::PushTenantStatus);
-        tx.commit().await?;
-        Ok(changed)
+        tenant::update(self, &changed, suspends).await?;
+        self.audit(AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin) });
+        self.send(&Message::PushTenantStatus);
+        Ok(Some(changed))
     }
 }
 

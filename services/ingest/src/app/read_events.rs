@@ -87,7 +87,7 @@ impl App {
 /// Returns the sources to read: the requested one, or all that the caller may read. Empty: every source.
 fn source_ids(caller: &Caller, requested: Option<String>) -> Result<Vec<String>, ProblemKind> {
     let allowed: &[String] = match &caller.subject().credential {
-        Credential::ApiKey { source_ids, .. } => source_ids,
+        Credential::ApiKey { source_ids, .. } | Credential::ServiceAccount { source_ids, .. } => source_ids,
         Credential::Session { .. } => &[],
     };
     match requested {

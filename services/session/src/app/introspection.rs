@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use authn::{Introspection, Introspector, Unavailable};
 use chrono::{DateTime, Utc};
+use contract::TenantStatus;
 use database::Database;
 use hashing::TokenDigest;
 use service::Clock;
@@ -46,6 +47,7 @@ fn is_active(state: &CredentialState, now: DateTime<Utc>) -> bool {
     match state {
         CredentialState::Session { session, account } => session.is_active(account, now),
         CredentialState::ApiKey { lifecycle, .. } => lifecycle.is_active(now),
+        CredentialState::Producer { tenant_status } => *tenant_status == TenantStatus::Active,
     }
 }
 
@@ -60,6 +62,6 @@ fn add_use(uses: &mut Uses, state: &CredentialState, now: DateTime<Utc>) {
         CredentialState::ApiKey { key_id, last_used_at, .. } if is_use_due(*last_used_at, now) => {
             uses.add_key(*key_id);
         }
-        CredentialState::ApiKey { .. } => {}
+        CredentialState::ApiKey { .. } | CredentialState::Producer { .. } => {}
     }
 }

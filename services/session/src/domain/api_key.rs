@@ -6,7 +6,7 @@ use contract::{Scope, TenantStatus};
 
 const MAX_NAME_CHARS: usize = 100;
 /// Every introspection result of a key contains its sources, so the list must be short.
-const MAX_SOURCES: usize = 100;
+pub(crate) const MAX_SOURCES: usize = 100;
 const DEFAULT_LIFETIME: TimeDelta = TimeDelta::days(90);
 const MAX_LIFETIME: TimeDelta = TimeDelta::days(365);
 

@@ -10,12 +10,16 @@ use contract::ProblemKind;
 use contract::internal::{
     ExportSubject, Introspect, Introspected, IssueSession, SubjectExport, SubjectRecord, TenantRecord,
 };
+use contract::managed::{Producer, ProducerDeletion, StoredProducer};
 use hashing::TokenDigest;
 use http::StatusCode;
+use serde::Deserialize;
 use service::Problem;
 use service::http::Id;
 use service::http::JsonBody;
+use service::http::QueryParameters;
 use tenancy::{TenantId, UserId};
+use uuid::Uuid;
 
 use crate::app::App;
 
@@ -76,5 +80,42 @@ pub(super) async fn put_tenant(
         return Err(ProblemKind::ValidationFailed.into());
     }
     app.apply_tenant_status(&record).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The position in a list.
+#[derive(Deserialize)]
+pub(super) struct After {
+    #[serde(default)]
+    after: Uuid,
+}
+
+/// `GET /internal/v1/producers?after=<uid>`: at most 1,000 producers in the order of their uids.
+pub(super) async fn list_producers(
+    State(app): State<App>,
+    QueryParameters(After { after }): QueryParameters<After>,
+) -> Result<Json<Vec<StoredProducer>>, Problem> {
+    Ok(Json(app.list_producers(after).await?))
+}
+
+/// `PUT /internal/v1/producers/{uid}`: 204, or 409 with a `Conflict`.
+pub(super) async fn put_producer(
+    State(app): State<App>,
+    Id(uid): Id<Uuid>,
+    JsonBody(producer): JsonBody<Producer, 65_536>,
+) -> Result<Response, Problem> {
+    Ok(match app.put_producer(uid, &producer).await? {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(conflict) => (StatusCode::CONFLICT, Json(conflict)).into_response(),
+    })
+}
+
+/// `DELETE /internal/v1/producers/{uid}?tenant_id=<id>&is_final=<bool>`: 204, also if there is no such producer.
+pub(super) async fn delete_producer(
+    State(app): State<App>,
+    Id(uid): Id<Uuid>,
+    QueryParameters(deletion): QueryParameters<ProducerDeletion>,
+) -> Result<StatusCode, Problem> {
+    app.delete_producer(uid, deletion).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use authn::{Caller, CredentialVerifier};
 use axum::Json;
 use axum::extract::{FromRef, FromRequestParts, State};
-use contract::Page;
 use contract::internal::Credential;
 use contract::session::{RevokeSessions, Session, SubjectType, Whoami};
+use contract::{Page, ProblemKind};
 use http::StatusCode;
 use http::request::Parts;
 use service::Problem;
@@ -20,11 +20,11 @@ use tenancy::SessionId;
 use crate::app::App;
 
 /// `GET /auth/session`: the owner, scopes and expiry of the caller's credential.
-pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
+pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     let scopes = caller.scopes().to_vec();
     let subject = caller.subject();
     let (tenant_id, expires_at) = (subject.tenant_id.clone(), subject.expires_at);
-    Json(match &subject.credential {
+    Ok(Json(match &subject.credential {
         Credential::Session { user_id, role, method, idle_expires_at, .. } => Whoami {
             subject_type: SubjectType::User,
             user_id: Some(*user_id),
@@ -36,6 +36,8 @@ pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
             expires_at,
             idle_expires_at: Some(*idle_expires_at),
         },
+        // Only ingest accepts tokens of service accounts.
+        Credential::ServiceAccount { .. } => return Err(ProblemKind::CredentialInvalid.into()),
         Credential::ApiKey { key_id, .. } => Whoami {
             subject_type: SubjectType::ApiKey,
             user_id: None,
@@ -47,7 +49,7 @@ pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
             expires_at,
             idle_expires_at: None,
         },
-    })
+    }))
 }
 
 /// A caller with a bearer credential or with the cookie of the page of own sessions.

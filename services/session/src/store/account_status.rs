@@ -133,6 +133,18 @@ pub(crate) async fn lock_tenant(tx: &mut TenantTx) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns whether the tenant of the transaction exists and is not deleted.
+pub(crate) async fn has_tenant(tx: &mut TenantTx) -> Result<bool, Error> {
+    let exists = sqlx::query_scalar!(
+        r#"-- account_status.has_tenant
+        select exists (select from session.tenants where tenant_id = $1 and not is_deleted) as "exists!""#,
+        tx.tenant_id().as_str()
+    )
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(exists)
+}
+
 /// Returns whether the tenant has a record of this user, who is not deleted.
 pub(crate) async fn has_subject(tx: &mut TenantTx, user_id: UserId) -> Result<bool, Error> {
     let exists = sqlx::query_scalar!(

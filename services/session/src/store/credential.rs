@@ -1,8 +1,9 @@
-//! Lookup of sessions and API keys by digest, and the times of their last use.
+//! Lookup of sessions, API keys and producers by digest, and the times of their last use.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
+use contract::managed::ServiceAccount;
 use contract::{Role, TenantStatus, UserStatus};
 use database::{Database, Error};
 use hashing::TokenDigest;
@@ -28,9 +29,10 @@ pub(crate) struct StoredCredential {
 pub(crate) enum CredentialState {
     Session { session: Session, account: AccountStatus },
     ApiKey { key_id: KeyId, lifecycle: KeyLifecycle, last_used_at: Option<DateTime<Utc>> },
+    Producer { tenant_status: TenantStatus },
 }
 
-/// A row of `session.find_credentials`. Columns of the other kind of credential are null.
+/// A row of `session.find_credentials`. Columns of other kinds of credentials are null.
 struct Row {
     position: i64,
     tenant_id: TenantId,
@@ -56,6 +58,8 @@ struct Row {
     key_id: Option<KeyId>,
     scopes: Option<Vec<String>>,
     source_ids: Option<Vec<String>>,
+    namespace: Option<String>,
+    service_account: Option<String>,
 }
 
 /// Returns the credentials with these digests.
@@ -91,7 +95,9 @@ pub(crate) async fn find(
             idle_expires_at,
             key_id as "key_id: KeyId",
             scopes,
-            source_ids
+            source_ids,
+            namespace,
+            service_account
         from session.find_credentials($1)"#,
         &digests
     )
@@ -108,9 +114,10 @@ impl Row {
             bytes_per_second: self.bytes_per_second.map(i32::cast_unsigned),
         };
         let (tenant_id, expires_at) = (self.tenant_id.clone(), self.expires_at);
-        let (credential, state) = match self.key_id {
-            Some(key_id) => self.decode_key(key_id)?,
-            None => self.decode_session()?,
+        let (credential, state) = match (self.key_id, self.namespace.is_some()) {
+            (Some(key_id), _) => self.decode_key(key_id)?,
+            (None, true) => self.decode_producer()?,
+            (None, false) => self.decode_session()?,
         };
         let subject = Subject { credential, tenant_id, quota, expires_at };
         Ok(StoredCredential { index, subject, state })
@@ -167,6 +174,16 @@ impl Row {
         };
         let state = CredentialState::ApiKey { key_id, lifecycle, last_used_at: self.last_used_at };
         Ok((Credential::ApiKey { key_id, scopes, source_ids }, state))
+    }
+
+    fn decode_producer(self) -> Result<(Credential, CredentialState), Error> {
+        let service_account = ServiceAccount {
+            namespace: required("namespace", self.namespace)?,
+            name: required("service_account", self.service_account)?,
+        };
+        let source_ids = required("source_ids", self.source_ids)?;
+        let state = CredentialState::Producer { tenant_status: self.tenant_status.0 };
+        Ok((Credential::ServiceAccount { service_account, source_ids }, state))
     }
 }
 

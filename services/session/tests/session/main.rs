@@ -10,4 +10,5 @@ mod api_keys;
 mod context;
 mod device_login;
 mod invalidations;
+mod producers;
 mod sessions;

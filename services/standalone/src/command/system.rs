@@ -13,6 +13,7 @@ use contract::paths::PREFIXES;
 use devservers::{DataDir, Lock, LockAttempt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
+use service::config::Variable;
 
 use super::up::Up;
 use crate::{run_file, wiring};
@@ -135,9 +136,16 @@ reports all configuration errors at once and exits with code 64; an unknown `SVC
 
 ";
 
+/// The variables of the services in this process and of the operator.
+fn documented_variables() -> Vec<(&'static str, Vec<Variable>)> {
+    let mut services = wiring::variables().to_vec();
+    services.push((operatorconfig::NAME, operatorconfig::variables()));
+    services
+}
+
 /// Returns the reference of all variables (`docs/configuration.md`).
 fn configuration() -> String {
-    let variables = wiring::variables();
+    let variables = documented_variables();
     let tables: Vec<_> = variables.iter().map(|(service, table)| (*service, table.as_slice())).collect();
     format!("{CONFIGURATION_HEAD}{}", service::config::markdown(&tables))
 }
@@ -152,7 +160,7 @@ fn routes() -> String {
 
 /// Returns the variables of each service, plain ones and secrets (`helm/svc/files/variables.json`).
 fn variables() -> String {
-    let services = wiring::variables().into_iter().map(|(service, mut variables)| {
+    let services = documented_variables().into_iter().map(|(service, mut variables)| {
         variables.sort_by_key(|variable| variable.name);
         let names = |secret: bool| -> Vec<_> {
             variables

@@ -1,0 +1,78 @@
+//! Access of the Kubernetes operator to the internal APIs: the token of its service account instead of the service token.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use contract::ProblemKind;
+use contract::managed::ServiceAccount;
+use service::config::{Reader, Variable, Variables};
+use service::{Clock, Problem};
+
+use crate::token_review::{KubernetesApi, TokenReviewer};
+use crate::{Bearer, bearer};
+
+/// The service account of the operator.
+const OPERATOR: Variable = Variable {
+    name: "SVC_OPERATOR",
+    form: "NAMESPACE/NAME",
+    default: None,
+    secret: false,
+    meaning: "Kubernetes service account of the operator, which manages tenants and producers. If it is unset, the internal API has no routes for it.",
+};
+
+/// Who may use the routes of the operator; `None` without an operator.
+#[derive(Clone, Debug)]
+pub struct OperatorSettings(Option<(ServiceAccount, KubernetesApi)>);
+
+impl Variables for OperatorSettings {
+    fn variables() -> Vec<Variable> {
+        let mut variables = vec![OPERATOR];
+        variables.extend(KubernetesApi::variables());
+        variables
+    }
+
+    fn read(read: &mut Reader<'_>) -> Option<Self> {
+        let (account, api) = (read.optional(&OPERATOR), KubernetesApi::read(read));
+        let (account, api) = (account?, api?);
+        Some(Self(account.map(|account| (account, api))))
+    }
+}
+
+/// Accepts the tokens of the operator.
+#[derive(Clone)]
+pub struct OperatorAccess {
+    account: ServiceAccount,
+    reviewer: TokenReviewer,
+}
+
+impl OperatorSettings {
+    /// Returns the access for tokens with this audience; `None` without an operator.
+    ///
+    /// # Errors
+    /// The CA certificates of the API server cannot be read.
+    pub fn access(
+        self,
+        audience: &'static str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<OperatorAccess>, Box<dyn std::error::Error + Send + Sync>> {
+        let Some((account, api)) = self.0 else { return Ok(None) };
+        Ok(Some(OperatorAccess { account, reviewer: TokenReviewer::new(&api, audience, clock)? }))
+    }
+}
+
+/// Middleware of the internal listener that requires a token of the operator.
+pub async fn operator_only(State(access): State<OperatorAccess>, request: Request, next: Next) -> Response {
+    let rejection = match bearer(request.headers(), &[]) {
+        Bearer::ServiceAccountToken(token) => match access.reviewer.review(&token).await {
+            Ok(Some(account)) if account == access.account => return next.run(request).await,
+            Ok(Some(_)) => ProblemKind::Forbidden.into(),
+            Ok(None) => ProblemKind::CredentialInvalid.into(),
+            Err(error) => Problem::from(error),
+        },
+        Bearer::Missing => ProblemKind::Unauthenticated.into(),
+        Bearer::Malformed | Bearer::Token(_) => ProblemKind::CredentialInvalid.into(),
+    };
+    rejection.into_response()
+}

@@ -1,0 +1,122 @@
+use chrono::TimeDelta;
+use service::clock::ManualClock;
+use testkit::{TokenReviews, service_account_token};
+
+use super::*;
+
+const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+struct Setup {
+    api: TokenReviews,
+    reviewer: TokenReviewer,
+}
+
+impl Setup {
+    async fn start() -> Self {
+        let api = TokenReviews::start().await;
+        let settings = KubernetesApi {
+            url: api.url.parse().unwrap(),
+            ca_file: "missing".into(),
+            token_file: api.token_file().into(),
+        };
+        let clock = Arc::new(ManualClock::at(NOW));
+        let reviewer = TokenReviewer::new(&settings, "svc-ingest", clock).unwrap();
+        Self { api, reviewer }
+    }
+
+    /// Returns a token that the API server knows.
+    fn token(&self, lifetime: TimeDelta, audience: &str, pod: Option<&str>) -> String {
+        let token = service_account_token(NOW + lifetime);
+        self.api.issue(&token, "system:serviceaccount:apps:collector", audience, pod);
+        token
+    }
+}
+
+async fn name(reviewer: &TokenReviewer, token: &str) -> Option<String> {
+    reviewer.review(token).await.unwrap().map(|account| account.to_string())
+}
+
+/// Advances the time. It is paused only here, because a runtime that waits for a response would advance it to the next timeout.
+async fn pass(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_token_of_a_pod_for_the_audience_is_valid() {
+    let setup = Setup::start().await;
+    let hour = TimeDelta::hours(1);
+    let valid = setup.token(hour, "svc-ingest", Some("collector-1"));
+    assert_eq!(name(&setup.reviewer, &valid).await.as_deref(), Some("apps/collector"));
+    for invalid in [
+        setup.token(hour, "svc-session", Some("collector-1")),
+        setup.token(hour, "svc-ingest", None),
+        service_account_token(NOW + hour),
+    ] {
+        assert_eq!(name(&setup.reviewer, &invalid).await, None);
+    }
+    let person = service_account_token(NOW + hour);
+    setup.api.issue(&person, "ada", "svc-ingest", Some("collector-1"));
+    assert_eq!(name(&setup.reviewer, &person).await, None);
+}
+
+#[tokio::test]
+async fn only_json_web_tokens_of_at_most_8_kib_are_sent_to_the_api_server() {
+    let setup = Setup::start().await;
+    let long = format!("eyJ{}.a.b", "a".repeat(MAX_TOKEN_BYTES));
+    for text in ["", "eyJ", "eyJ.a", "eyJ.a.b.c", "svc_st_a.b.c", "eyJ.a.b c", "eyJ.ä.b", &long] {
+        assert_eq!(name(&setup.reviewer, text).await, None, "{text}");
+    }
+    assert_eq!(setup.api.reviews(), 0);
+}
+
+#[tokio::test]
+async fn a_valid_token_is_reviewed_again_after_60_s_and_a_rejected_one_after_10_s() {
+    let setup = Setup::start().await;
+    let valid = setup.token(TimeDelta::hours(1), "svc-ingest", Some("pod"));
+    let rejected = service_account_token(NOW);
+    for (token, seconds) in [(&valid, 60), (&rejected, 10)] {
+        let before = setup.api.reviews();
+        name(&setup.reviewer, token).await;
+        pass(seconds - 1).await;
+        name(&setup.reviewer, token).await;
+        assert_eq!(setup.api.reviews(), before + 1);
+        pass(1).await;
+        name(&setup.reviewer, token).await;
+        assert_eq!(setup.api.reviews(), before + 2);
+    }
+}
+
+#[tokio::test]
+async fn a_review_is_not_used_after_the_expiry_of_the_token() {
+    let setup = Setup::start().await;
+    let token = setup.token(TimeDelta::seconds(20), "svc-ingest", Some("pod"));
+    assert!(name(&setup.reviewer, &token).await.is_some());
+    setup.api.revoke(&token);
+    pass(19).await;
+    assert!(name(&setup.reviewer, &token).await.is_some());
+    pass(1).await;
+    assert!(name(&setup.reviewer, &token).await.is_none());
+}
+
+#[tokio::test]
+async fn concurrent_reviews_of_a_token_are_one_request() {
+    let setup = Setup::start().await;
+    let token = setup.token(TimeDelta::hours(1), "svc-ingest", Some("pod"));
+    let reviews = (0..20).map(|_| name(&setup.reviewer, &token));
+    assert!(futures::future::join_all(reviews).await.iter().all(Option::is_some));
+    assert_eq!(setup.api.reviews(), 1);
+}
+
+#[tokio::test]
+async fn without_the_api_server_a_token_is_neither_valid_nor_invalid() {
+    let setup = Setup::start().await;
+    let token = setup.token(TimeDelta::hours(1), "svc-ingest", Some("pod"));
+    for status in [401, 403, 500] {
+        setup.api.respond_with(status);
+        assert!(setup.reviewer.review(&token).await.is_err());
+    }
+    setup.api.respond_with(201);
+    assert!(name(&setup.reviewer, &token).await.is_some());
+}

@@ -1,0 +1,225 @@
+//! The internal APIs of identity and session for the Kubernetes operator, which manages tenants and producers. They require the
+//! token of the operator's service account.
+//!
+//! Every write contains the uid and the generation of the Kubernetes resource. A service rejects a write of an older generation, so
+//! that a delayed write of a former leader changes nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use tenancy::TenantId;
+use uuid::Uuid;
+
+use crate::identity::{Delivery, InviteStatus, Quota};
+use crate::{Secret, TenantStatus};
+
+/// Path of session that lists producers: [`StoredProducers`]. Path prefix of [`producer_path`].
+pub const PRODUCERS: &str = "/internal/v1/producers";
+
+/// Path of session that stores and deletes a producer: [`Producer`].
+pub fn producer_path(uid: Uuid) -> String {
+    format!("{PRODUCERS}/{uid}")
+}
+
+/// Path of identity that lists managed tenants: [`StoredTenant`]. Path prefix of [`tenant_path`].
+pub const TENANTS: &str = "/internal/v1/managed-tenants";
+
+/// Path of identity that creates, changes and releases a managed tenant: [`ManagedTenant`].
+pub fn tenant_path(tenant_id: &TenantId) -> String {
+    format!("{TENANTS}/{tenant_id}")
+}
+
+/// Path of identity that renews the invite of the first administrator: [`Owner`].
+pub fn invite_path(tenant_id: &TenantId) -> String {
+    format!("{TENANTS}/{tenant_id}/invite")
+}
+
+/// The Kubernetes resource that a write comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// `metadata.uid`.
+    pub uid: Uuid,
+    /// `metadata.generation`.
+    pub generation: i64,
+}
+
+/// The desired state of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedTenant {
+    /// The resource. It becomes the owner of a new tenant.
+    pub owner: Owner,
+    /// Whether it also becomes the owner of an existing tenant without one.
+    pub adopt: bool,
+    /// Display name, 1 to 200 characters.
+    pub display_name: String,
+    /// Status.
+    pub status: TenantStatus,
+    /// Ingestion limits.
+    pub quota: Quota,
+    /// The first administrator, who is invited once.
+    pub admin: Option<FirstAdmin>,
+}
+
+/// The first administrator of a managed tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstAdmin {
+    /// E-mail address.
+    pub email: String,
+    /// Whether the token is mailed or returned.
+    pub delivery: Delivery,
+}
+
+/// The result of a write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WrittenTenant {
+    /// Whether an existing tenant had other values.
+    pub changed: bool,
+    /// The invite of a new tenant with delivery `response`.
+    pub invite: Option<IssuedInvite>,
+}
+
+/// A managed tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredTenant {
+    /// Id of the tenant.
+    pub tenant_id: TenantId,
+    /// The resource of the last write.
+    pub owner: Owner,
+    /// Whether the tenant was changed by someone else since the last write.
+    pub is_drifted: bool,
+    /// The invite, if the operator got its token. `None` if there was no invite, or if it was mailed.
+    pub invite: Option<StoredInvite>,
+}
+
+/// An invite of the first administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredInvite {
+    /// Status. `Revoked` also if someone else sent it again with another token, `Accepted` also if it is deleted.
+    pub status: InviteStatus,
+    /// End of its term, which identifies the token.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// The token of an invite.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IssuedInvite {
+    /// E-mail address.
+    pub email: String,
+    /// The token.
+    pub token: Secret,
+    /// End of its term.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// A Kubernetes service account. Its text form is `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ServiceAccount {
+    /// Namespace.
+    pub namespace: String,
+    /// Name in the namespace.
+    pub name: String,
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for ServiceAccount {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_name(namespace) && is_dns_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("must be NAMESPACE/NAME"),
+        }
+    }
+}
+
+/// Returns whether a text can be the name of a namespace or a service account: a DNS subdomain (RFC 1123).
+pub fn is_dns_name(text: &str) -> bool {
+    let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    (1..=253).contains(&text.len())
+        && text.bytes().all(is_inner)
+        && !text.starts_with(['-', '.'])
+        && !text.ends_with(['-', '.'])
+}
+
+/// A Kubernetes service account that may send events for a tenant. The path contains the uid of the resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    /// The tenant of the events.
+    pub tenant_id: TenantId,
+    /// The service account. Its tokens are accepted.
+    pub service_account: ServiceAccount,
+    /// Allowed `source_id` values, 1 to 100.
+    pub source_ids: Vec<String>,
+    /// Generation of the resource.
+    pub generation: i64,
+}
+
+/// Query parameters of the deletion of a producer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProducerDeletion {
+    /// The tenant of the producer.
+    pub tenant_id: TenantId,
+    /// Whether the resource does not exist any more. Then it is never stored again, also not by a delayed write.
+    #[serde(default)]
+    pub is_final: bool,
+}
+
+/// A stored producer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredProducer {
+    /// The uid of the resource.
+    pub uid: Uuid,
+    /// The producer.
+    #[serde(flatten)]
+    pub producer: Producer,
+}
+
+/// Why a write changed nothing: the body of a 409 response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "conflict", rename_all = "snake_case")]
+pub enum Conflict {
+    /// A newer generation is stored, or the resource was deleted.
+    #[error("a newer generation of the resource is stored, or it was deleted")]
+    Stale,
+    /// The tenant does not exist, or session has not received it yet.
+    #[error("the tenant does not exist")]
+    TenantNotFound,
+    /// The tenant exists without an owner, and the resource does not adopt it.
+    #[error("a tenant with this id exists and has no owner")]
+    TenantExists,
+    /// Another resource owns the tenant.
+    #[error("another resource owns the tenant")]
+    ManagedElsewhere,
+    /// The tenant is deleted. Its id is not used again.
+    #[error("the tenant was deleted, and its id is not used again")]
+    TenantDeleted,
+    /// The invite is accepted, revoked, or sent by someone else.
+    #[error("the invite of the first administrator is settled")]
+    InviteSettled,
+    /// Another producer has the service account.
+    #[error("another producer has the service account")]
+    ServiceAccountTaken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_account_is_a_namespace_and_a_name() {
+        let account: ServiceAccount = "apps/firewall.collector".parse().unwrap();
+        assert_eq!(account.to_string(), "apps/firewall.collector");
+        for invalid in ["", "apps", "/a", "a/", "a/b/c", "A/b", "a/b_c", "a b/c", "-a/b", "a/b-", "a\nb/c"] {
+            assert!(invalid.parse::<ServiceAccount>().is_err(), "{invalid}");
+        }
+    }
+}

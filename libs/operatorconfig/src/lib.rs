@@ -1,0 +1,49 @@
+//! Configuration of the Kubernetes operator (`services/operator`), in a separate crate, so that `svc-standalone` documents the variables without
+//! compiling a Kubernetes client.
+
+use std::path::PathBuf;
+
+use service::config::{Variable, Variables as _};
+use service::process::{PUBLIC_URL, parse_origin};
+use url::Url;
+
+service::variables! {
+    /// Configuration of the operator.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// Origin of the public API, for the instructions in the Secret of an invite.
+        pub public_url: Url = PUBLIC_URL.required_with(parse_origin),
+        /// Internal API of identity.
+        pub identity_url: Url = Variable::new("SVC_IDENTITY_URL", "URL")
+            .default("http://identity:8081")
+            .meaning("URL of the internal API of identity.")
+            .required(),
+        /// Internal API of session.
+        pub session_url: Url = Variable::new("SVC_SESSION_URL", "URL")
+            .default("http://session:8081")
+            .meaning("URL of the internal API of session.")
+            .required(),
+        /// Token of the operator's service account for identity (audience `svc-identity`). The file is read for each request.
+        pub identity_token: PathBuf = Variable::new("SVC_IDENTITY_TOKEN_FILE", "file")
+            .default("/var/run/secrets/svc/identity-token")
+            .required(),
+        /// Token of the operator's service account for session (audience `svc-session`). The file is read for each request.
+        pub session_token: PathBuf = Variable::new("SVC_SESSION_TOKEN_FILE", "file")
+            .default("/var/run/secrets/svc/session-token")
+            .required(),
+        /// Namespace of the operator: of its lease and of the Secrets with invites.
+        pub namespace: String = Variable::new("SVC_NAMESPACE", "name").required(),
+        /// Name of the pod, which identifies the holder of the lease.
+        pub pod_name: String = Variable::new("SVC_POD_NAME", "name").required(),
+        /// Name of the lease. All replicas of an installation have the same.
+        pub lease: String = Variable::new("SVC_LEASE", "name").default("svc-operator").required(),
+    }
+}
+
+/// Name of the process.
+pub const NAME: &str = "operator";
+
+/// Lists every variable of the process.
+pub fn variables() -> Vec<Variable> {
+    service::process::variables(false, Config::variables())
+}

@@ -1,0 +1,183 @@
+//! Tenants that a Kubernetes resource owns. The operator writes their desired state.
+
+use audit::{AuditEvent, EventName};
+use contract::Role;
+use contract::identity::{CreateTenant, Delivery, Invite as InviteBody, PatchTenant};
+use contract::managed::{Conflict, IssuedInvite, ManagedTenant, Owner, StoredTenant, WrittenTenant};
+use service::Problem;
+use tenancy::{Actor, TenantId, TenantScope};
+
+use super::App;
+use super::invites::Invitation;
+use crate::domain::email::Email;
+use crate::domain::invite::InviteState;
+use crate::message::Message;
+use crate::store::managed_tenant::{self, Ownership};
+use crate::store::{invite, tenant};
+
+/// Tenants in one response of the list.
+const PAGE: i32 = 1000;
+
+/// Why a write changed nothing.
+pub(crate) enum WriteError {
+    /// It contradicts the stored state.
+    Conflict(Conflict),
+    /// It failed for another reason.
+    Problem(Problem),
+}
+
+impl From<Conflict> for WriteError {
+    fn from(conflict: Conflict) -> Self {
+        Self::Conflict(conflict)
+    }
+}
+
+impl From<Problem> for WriteError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<database::Error> for WriteError {
+    fn from(error: database::Error) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+impl Ownership {
+    /// Requires that the owner has not changed, and that no newer write of it is stored.
+    fn require(&self, owner: Owner) -> Result<(), Conflict> {
+        if self.owner.uid != owner.uid {
+            Err(Conflict::ManagedElsewhere)
+        } else if self.owner.generation > owner.generation {
+            Err(Conflict::Stale)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl App {
+    /// Creates a tenant and invites its first administrator, or changes a tenant. An equal state is not written again.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn put_managed_tenant(
+        &self,
+        tenant_id: &TenantId,
+        desired: &ManagedTenant,
+    ) -> Result<WrittenTenant, WriteError> {
+        let scope = TenantScope::of_platform_admin(tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        if tenant::find_record(&mut tx).await?.is_some_and(|record| record.is_deleted) {
+            return Err(Conflict::TenantDeleted.into());
+        }
+        let patch = PatchTenant {
+            display_name: Some(desired.display_name.clone()),
+            status: Some(desired.status),
+            quota: Some(desired.quota),
+        };
+        let mut written = WrittenTenant { changed: false, invite: None };
+        let mut ownership = Ownership { owner: desired.owner, invite_id: None, invite_expires_at: None };
+        if tenant::find_for_update(&mut tx).await?.is_some() {
+            let stored = managed_tenant::find(&mut tx).await?;
+            match stored {
+                Some(stored) => {
+                    stored.require(desired.owner)?;
+                    ownership = Ownership { owner: desired.owner, ..stored };
+                }
+                None if desired.adopt => {}
+                None => return Err(Conflict::TenantExists.into()),
+            }
+            written.changed = tx.change_tenant(&patch).await?.is_some();
+            if !written.changed && stored.is_some_and(|stored| stored.owner == desired.owner) {
+                return Ok(written);
+            }
+        } else {
+            let invite = tx.create_tenant(&creation(tenant_id, desired)).await?.invite;
+            tx.change_tenant(&patch).await?;
+            ownership.invite_id = invite.as_ref().map(|invite| invite.invite_id);
+            written.invite = invite.and_then(issued);
+            ownership.invite_expires_at = written.invite.as_ref().map(|invite| invite.expires_at);
+        }
+        managed_tenant::save(&mut tx, &ownership).await?;
+        // session knows only tenants that it has received. A producer can send events before the first login.
+        tx.send(&Message::PushTenantStatus);
+        tx.commit().await?;
+        Ok(written)
+    }
+
+    /// Issues a new token for the invite of the first administrator, or a new invite if it has expired.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn renew_managed_invite(
+        &self,
+        tenant_id: &TenantId,
+        owner: Owner,
+    ) -> Result<IssuedInvite, WriteError> {
+        let scope = TenantScope::of_platform_admin(tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        tenant::find_for_update(&mut tx).await?.ok_or(Conflict::TenantNotFound)?;
+        let stored = managed_tenant::find(&mut tx).await?.ok_or(Conflict::ManagedElsewhere)?;
+        stored.require(owner)?;
+        let found = match stored.invite_id {
+            Some(invite_id) => invite::find_for_update(&mut tx, invite_id).await?,
+            None => None,
+        };
+        let found = found.ok_or(Conflict::InviteSettled)?.at(tx.now());
+        let renewed = match found.state {
+            InviteState::Pending(_) if stored.invite_expires_at == Some(found.expires_at) => {
+                tx.resend(found, Delivery::Response).await?
+            }
+            InviteState::Expired { .. } => {
+                let email: Email = found.email.parse().map_err(|_| Conflict::InviteSettled)?;
+                tx.invite(&Invitation { email, role: Role::Admin, delivery: Delivery::Response }).await?
+            }
+            InviteState::Pending(_) | InviteState::Accepted { .. } | InviteState::Revoked { .. } => {
+                return Err(Conflict::InviteSettled.into());
+            }
+        };
+        let invite_id = Some(renewed.invite_id);
+        let issued = issued(renewed).ok_or(Conflict::InviteSettled)?;
+        let ownership = Ownership { owner, invite_id, invite_expires_at: Some(issued.expires_at) };
+        managed_tenant::save(&mut tx, &ownership).await?;
+        tx.commit().await?;
+        Ok(issued)
+    }
+
+    /// Ends the ownership. The tenant remains as it is. A repeated call succeeds.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn release_managed_tenant(
+        &self,
+        tenant_id: &TenantId,
+        owner: Owner,
+    ) -> Result<(), WriteError> {
+        let scope = TenantScope::of_platform_admin(tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
+        tenant::find_for_update(&mut tx).await?;
+        let Some(stored) = managed_tenant::find(&mut tx).await? else { return Ok(()) };
+        stored.require(owner)?;
+        managed_tenant::delete(&mut tx).await?;
+        tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::of(EventName::AuthzAdmin) });
+        Ok(tx.commit().await?)
+    }
+
+    /// Lists the managed tenants after a given one, in the order of their ids.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn list_managed_tenants(&self, after: &str) -> Result<Vec<StoredTenant>, Problem> {
+        Ok(managed_tenant::list(&self.database, after, PAGE, self.clock.now()).await?)
+    }
+}
+
+/// The request that creates the tenant.
+fn creation(tenant_id: &TenantId, desired: &ManagedTenant) -> CreateTenant {
+    CreateTenant {
+        tenant_id: tenant_id.clone(),
+        display_name: desired.display_name.clone(),
+        admin_email: desired.admin.as_ref().map(|admin| admin.email.clone()),
+        delivery: desired.admin.as_ref().map(|admin| admin.delivery).unwrap_or_default(),
+        quota: Some(desired.quota),
+    }
+}
+
+/// The token of an invite with delivery `response`.
+fn issued(invite: InviteBody) -> Option<IssuedInvite> {
+    Some(IssuedInvite { email: invite.email, token: invite.token?, expires_at: invite.expires_at })
+}

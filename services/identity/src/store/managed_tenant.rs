@@ -1,0 +1,126 @@
+//! Tenants that a Kubernetes resource owns.
+
+use chrono::{DateTime, Utc};
+use contract::identity::InviteStatus;
+use contract::managed::{Owner, StoredInvite, StoredTenant};
+use database::{Database, Error, TenantTx};
+use sqlx::types::Text;
+use tenancy::{InviteId, TenantId};
+use uuid::Uuid;
+
+/// The ownership of a tenant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ownership {
+    pub(crate) owner: Owner,
+    /// The invite of the first administrator.
+    pub(crate) invite_id: Option<InviteId>,
+    /// The term of the invite, if the owner got its token.
+    pub(crate) invite_expires_at: Option<DateTime<Utc>>,
+}
+
+/// A row of `identity.list_managed_tenants`.
+struct Row {
+    tenant_id: TenantId,
+    owner_uid: Uuid,
+    generation: i64,
+    is_drifted: bool,
+    invite_status: Text<InviteStatus>,
+    invite_expires_at: Option<DateTime<Utc>>,
+}
+
+impl Row {
+    fn stored(self, now: DateTime<Utc>) -> StoredTenant {
+        let invite = self.invite_expires_at.map(|expires_at| {
+            let status = match self.invite_status.0 {
+                InviteStatus::Pending if expires_at <= now => InviteStatus::Expired,
+                status => status,
+            };
+            StoredInvite { status, expires_at }
+        });
+        StoredTenant {
+            tenant_id: self.tenant_id,
+            owner: Owner { uid: self.owner_uid, generation: self.generation },
+            is_drifted: self.is_drifted,
+            invite,
+        }
+    }
+}
+
+/// Finds the ownership of the tenant of the transaction.
+pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> {
+    let row = sqlx::query!(
+        r#"-- managed_tenant.find
+        select owner_uid, generation, invite_id as "invite_id: InviteId", invite_expires_at
+        from identity.managed_tenants
+        where tenant_id = $1"#,
+        tx.tenant_id().as_str()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| Ownership {
+        owner: Owner { uid: row.owner_uid, generation: row.generation },
+        invite_id: row.invite_id,
+        invite_expires_at: row.invite_expires_at,
+    }))
+}
+
+/// Saves the ownership of the tenant of the transaction, with the present version of the tenant.
+pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(), Error> {
+    sqlx::query!(
+        "-- managed_tenant.save
+        insert into identity.managed_tenants
+            (tenant_id, owner_uid, generation, tenant_version, invite_id, invite_expires_at)
+        select tenant_id, $2, $3, version, $4, $5
+        from identity.tenants
+        where tenant_id = $1
+        on conflict (tenant_id) do update set
+            owner_uid = excluded.owner_uid,
+            generation = excluded.generation,
+            tenant_version = excluded.tenant_version,
+            invite_id = excluded.invite_id,
+            invite_expires_at = excluded.invite_expires_at",
+        tx.tenant_id().as_str(),
+        ownership.owner.uid,
+        ownership.owner.generation,
+        ownership.invite_id.map(|id| id.0),
+        ownership.invite_expires_at
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes the ownership of the tenant of the transaction.
+pub(crate) async fn delete(tx: &mut TenantTx) -> Result<(), Error> {
+    let tenant_id = tx.tenant_id().clone();
+    sqlx::query!(
+        "-- managed_tenant.delete
+        delete from identity.managed_tenants where tenant_id = $1",
+        tenant_id.as_str()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Lists the managed tenants after a given one, for the operator.
+pub(crate) async fn list(
+    database: &Database,
+    after: &str,
+    limit: i32,
+    now: DateTime<Utc>,
+) -> Result<Vec<StoredTenant>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"-- managed_tenant.list
+        select
+            tenant_id as "tenant_id!: TenantId", owner_uid as "owner_uid!", generation as "generation!",
+            is_drifted as "is_drifted!", invite_status as "invite_status!: Text<InviteStatus>", invite_expires_at
+        from identity.list_managed_tenants($1, $2)"#,
+        after,
+        limit
+    )
+    .fetch_all(database.pool())
+    .await?;
+    Ok(rows.into_iter().map(|row| row.stored(now)).collect())
+}

@@ -1,0 +1,225 @@
+//! Tenants that the operator manages.
+
+use contract::TenantStatus;
+use contract::identity::{Delivery, InspectedInvite, Quota, Tenant};
+use contract::managed::{
+    FirstAdmin, IssuedInvite, ManagedTenant, Owner, StoredTenant, TENANTS, WrittenTenant, invite_path,
+    tenant_path,
+};
+use serde_json::{Value, json};
+use tenancy::TenantId;
+use testkit::Client;
+use testsystem::SystemWithOperator;
+use uuid::Uuid;
+
+fn acme() -> TenantId {
+    "acme".parse().unwrap()
+}
+
+fn owner(generation: i64) -> Owner {
+    Owner { uid: Uuid::from_u128(1), generation }
+}
+
+fn desired(generation: i64) -> ManagedTenant {
+    ManagedTenant {
+        owner: owner(generation),
+        adopt: false,
+        display_name: "Acme".to_owned(),
+        status: TenantStatus::Active,
+        quota: Quota { events_per_second: Some(100), bytes_per_second: None },
+        admin: Some(FirstAdmin { email: "ada@acme.example".to_owned(), delivery: Delivery::Response }),
+    }
+}
+
+async fn put(operator: &Client, desired: &ManagedTenant) -> WrittenTenant {
+    operator.put(&tenant_path(&acme()), desired).await.expect(200)
+}
+
+#[track_caller]
+fn conflict(response: &testkit::TestResponse) -> String {
+    response.expect::<Value>(409)["conflict"].as_str().unwrap().to_owned()
+}
+
+async fn stored(operator: &Client) -> StoredTenant {
+    operator.get(TENANTS).await.expect::<Vec<StoredTenant>>(200).remove(0)
+}
+
+async fn read(running: &SystemWithOperator) -> Tenant {
+    running.system.platform_admin().get("/tenants/acme").await.expect(200)
+}
+
+/// Accepts the invite. Returns the status of the response.
+async fn accept(running: &SystemWithOperator, invite: &IssuedInvite) -> u16 {
+    let body = json!({ "token": invite.token.expose(), "password": testkit::PASSWORD });
+    running.system.client().post("/users/accept-invite", &body).await.status
+}
+
+#[tokio::test]
+async fn the_operator_creates_a_tenant_and_its_administrator_accepts_the_invite() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    let written = put(&operator, &desired(1)).await;
+    assert!(!written.changed);
+    let invite = written.invite.unwrap();
+    assert_eq!(invite.email, "ada@acme.example");
+    let tenant = read(&running).await;
+    assert_eq!((tenant.display_name.as_str(), tenant.quota.events_per_second), ("Acme", Some(100)));
+    let body = json!({ "token": invite.token.expose() });
+    let inspected: InspectedInvite =
+        running.system.client().post("/users/accept-invite/inspect", &body).await.expect(200);
+    assert_eq!((inspected.tenant_id, inspected.role), (acme(), contract::Role::Admin));
+
+    let now = stored(&operator).await;
+    assert_eq!((now.owner, now.is_drifted), (owner(1), false));
+    assert_eq!(now.invite.unwrap().status, contract::identity::InviteStatus::Pending);
+    assert_eq!(accept(&running, &invite).await, 201);
+    let status = stored(&operator).await.invite.unwrap().status;
+    assert_eq!(status, contract::identity::InviteStatus::Accepted);
+    assert_eq!(conflict(&operator.post(&invite_path(&acme()), &owner(1)).await), "invite_settled");
+}
+
+#[tokio::test]
+async fn an_equal_tenant_is_not_written_again() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    let rows = running.system.dump_database().await;
+    let written = put(&operator, &desired(1)).await;
+    assert!(!written.changed && written.invite.is_none());
+    assert_eq!(running.system.dump_database().await, rows);
+    let changed = put(&operator, &ManagedTenant { display_name: "Acme Inc.".to_owned(), ..desired(2) }).await;
+    assert!(changed.changed && changed.invite.is_none());
+    assert_eq!(read(&running).await.display_name, "Acme Inc.");
+}
+
+#[tokio::test]
+async fn a_write_of_an_older_generation_or_of_another_owner_changes_nothing() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &ManagedTenant { display_name: "New".to_owned(), ..desired(2) }).await;
+    let path = tenant_path(&acme());
+    let other = Owner { uid: Uuid::from_u128(2), generation: 9 };
+    for (owner, reason) in [(owner(1), "stale"), (other, "managed_elsewhere")] {
+        let written = operator.put(&path, &ManagedTenant { owner, adopt: true, ..desired(1) }).await;
+        assert_eq!(conflict(&written), reason);
+        assert_eq!(conflict(&operator.post(&invite_path(&acme()), &owner).await), reason);
+        let query = format!("{path}?uid={}&generation={}", owner.uid, owner.generation);
+        assert_eq!(conflict(&operator.delete(&query).await), reason);
+    }
+    assert_eq!(read(&running).await.display_name, "New");
+}
+
+#[tokio::test]
+async fn an_existing_tenant_is_only_taken_over_by_adoption() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    running.system.create_tenant("acme").await;
+    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &desired(1)).await), "tenant_exists");
+    assert_eq!(read(&running).await.display_name, "acme");
+    let adopted = put(&operator, &ManagedTenant { adopt: true, ..desired(1) }).await;
+    assert!(adopted.changed && adopted.invite.is_none(), "an adopted tenant gets no invite");
+    assert_eq!(read(&running).await.display_name, "Acme");
+}
+
+#[tokio::test]
+async fn a_released_tenant_remains_and_can_be_adopted() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    let release = format!("{}?uid={}&generation=1", tenant_path(&acme()), owner(1).uid);
+    operator.delete(&release).await.expect_empty(204);
+    operator.delete(&release).await.expect_empty(204);
+    assert_eq!(operator.get(TENANTS).await.expect::<Vec<Value>>(200).len(), 0);
+    assert_eq!(read(&running).await.status, TenantStatus::Active);
+    let other = Owner { uid: Uuid::from_u128(2), generation: 1 };
+    put(&operator, &ManagedTenant { owner: other, adopt: true, ..desired(1) }).await;
+    assert_eq!(stored(&operator).await.owner, other);
+}
+
+#[tokio::test]
+async fn a_change_by_someone_else_is_drift_until_the_next_write() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    let suspended = json!({ "status": "suspended" });
+    running.system.platform_admin().patch("/tenants/acme", &suspended).await.expect::<Value>(200);
+    assert!(stored(&operator).await.is_drifted);
+    assert!(put(&operator, &desired(1)).await.changed);
+    assert!(!stored(&operator).await.is_drifted);
+    assert_eq!(read(&running).await.status, TenantStatus::Active);
+}
+
+#[tokio::test]
+async fn a_renewed_invite_replaces_the_token_also_after_its_expiry() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    let first = put(&operator, &desired(1)).await.invite.unwrap();
+    let renew = async || operator.post(&invite_path(&acme()), &owner(1)).await.expect::<IssuedInvite>(200);
+    let second = renew().await;
+    let expire = "update identity.invites set expires_at = now() - interval '1 minute';
+        update identity.managed_tenants set invite_expires_at = (select expires_at from identity.invites)";
+    running.system.run_sql(expire).await;
+    let expired = stored(&operator).await.invite.unwrap();
+    assert_eq!(expired.status, contract::identity::InviteStatus::Expired);
+    let third = renew().await;
+    assert_eq!(stored(&operator).await.invite.unwrap().expires_at, third.expires_at);
+    assert_eq!(accept(&running, &first).await, 400);
+    assert_eq!(accept(&running, &second).await, 400);
+    assert_eq!(accept(&running, &third).await, 201);
+}
+
+#[tokio::test]
+async fn an_invite_that_someone_else_sent_again_is_not_replaced() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    let admin = running.system.platform_admin().header("X-Tenant-ID", "acme");
+    let invites: Value = admin.get("/users/invites").await.expect(200);
+    let path = format!("/users/invites/{}/resend", invites["items"][0]["invite_id"].as_str().unwrap());
+    let resent: Value = admin.post(&path, &json!({ "delivery": "response" })).await.expect(200);
+    let invite = stored(&operator).await.invite.unwrap();
+    assert_eq!(invite.status, contract::identity::InviteStatus::Revoked);
+    assert_eq!(conflict(&operator.post(&invite_path(&acme()), &owner(1)).await), "invite_settled");
+    let body = json!({ "token": resent["token"], "password": testkit::PASSWORD });
+    assert_eq!(running.system.client().post("/users/accept-invite", &body).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_mailed_invite_is_mailed_once_and_not_returned() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    let admin = FirstAdmin { email: "ada@acme.example".to_owned(), delivery: Delivery::Email };
+    let mailed = ManagedTenant { admin: Some(admin), ..desired(1) };
+    for _ in 0..2 {
+        assert!(put(&operator, &mailed).await.invite.is_none());
+    }
+    running.system.wait_for_empty_outbox().await;
+    assert_eq!(running.system.wait_for_mails(1).await.len(), 1);
+    assert_eq!(stored(&operator).await.invite, None);
+}
+
+#[tokio::test]
+async fn a_deleted_tenant_is_not_created_again() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    put(&operator, &ManagedTenant { status: TenantStatus::Suspended, ..desired(2) }).await;
+    running.system.platform_admin().delete("/tenants/acme").await.expect_empty(204);
+    assert_eq!(operator.get(TENANTS).await.expect::<Vec<Value>>(200).len(), 0);
+    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &desired(3)).await), "tenant_deleted");
+}
+
+#[tokio::test]
+async fn only_tokens_of_the_operator_for_identity_are_accepted() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let put =
+        async |token: &str| running.identity().bearer(token).put(&tenant_path(&acme()), &desired(1)).await;
+    put(&running.system.service_token).await.expect_problem(401, "credential_invalid");
+    put(&running.system.platform_token).await.expect_problem(401, "credential_invalid");
+    put(&running.token("svc/operator", "svc-session")).await.expect_problem(401, "credential_invalid");
+    put(&running.token("apps/collector", "svc-identity")).await.expect_problem(403, "forbidden");
+    let without_operator = testsystem::TestSystem::start().await.unwrap();
+    let internal =
+        Client::at(&without_operator.internal_urls.identity).bearer(&without_operator.service_token);
+    internal.put(&tenant_path(&acme()), &desired(1)).await.expect_problem(404, "not_found");
+}

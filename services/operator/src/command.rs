@@ -1,0 +1,45 @@
+//! Subcommands of `svc-operator`.
+
+use std::process::ExitCode;
+
+use kube::CustomResourceExt as _;
+
+use crate::resources::{Producer, Tenant};
+
+/// Subcommands of `svc-operator`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Print the custom resource definitions as a JSON array
+    Crds,
+}
+
+impl Command {
+    pub(crate) fn execute(self) -> ExitCode {
+        let Self::Crds = self;
+        match definitions() {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("svc-operator: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Returns the custom resource definitions (`helm/svc/files/crds.json`).
+fn definitions() -> serde_json::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(&[Tenant::crd(), Producer::crd()])?))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_definitions_of_the_chart_are_up_to_date() {
+        let text = super::definitions().unwrap();
+        let file = include_str!("../../../helm/svc/files/crds.json");
+        assert!(file == text, "helm/svc/files is out of date; run `make gen`:\n{text}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Requests to the API server, and the cached resources.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use contract::managed::IssuedInvite;
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::{self, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use service::Tasks;
+use tokio::sync::Notify;
+use url::Url;
+
+use crate::resources::{FINALIZER, GROUP, Producer, ResourceStatus, Tenant};
+use crate::status::{Progress, State};
+
+/// The manager of the fields that the operator applies.
+const MANAGER: &str = "svc-operator";
+/// Label of the Secrets with invites.
+const INVITE_LABEL: &str = "svc.internal/invite";
+/// Annotation with the term of an invite.
+const EXPIRES_AT: &str = "svc.internal/expires-at";
+
+/// The cached resources. A change wakes the controller.
+#[derive(Clone)]
+pub(crate) struct Caches {
+    tenants: Store<Tenant>,
+    producers: Store<Producer>,
+    namespaces: Store<PartialObjectMeta<Namespace>>,
+    secrets: Store<PartialObjectMeta<Secret>>,
+    changed: Arc<Notify>,
+    ready: Shared<BoxFuture<'static, ()>>,
+}
+
+impl Caches {
+    /// Starts the watches.
+    pub(crate) fn start(client: &Client, namespace: &str, tasks: &Tasks) -> Self {
+        let changed = Arc::new(Notify::new());
+        let labelled = watcher::Config::default().labels(INVITE_LABEL);
+        let all = watcher::Config::default;
+        let tenants = Api::<Tenant>::all(client.clone());
+        let producers = Api::<Producer>::all(client.clone());
+        let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
+        let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), namespace);
+        let tenants = cache("tenants", watcher(tenants, all()), &changed, tasks);
+        let producers = cache("producers", watcher(producers, all()), &changed, tasks);
+        let namespaces = cache("namespaces", watcher(namespaces, all()), &changed, tasks);
+        let secrets = cache("secrets", watcher(secrets, labelled), &changed, tasks);
+        let lists = (tenants.clone(), producers.clone(), namespaces.clone(), secrets.clone());
+        // Shared, because a list wakes only one of the tasks that wait for it.
+        let ready = async move {
+            // A writer is dropped only when the process stops.
+            let _ = tokio::join!(
+                lists.0.wait_until_ready(),
+                lists.1.wait_until_ready(),
+                lists.2.wait_until_ready(),
+                lists.3.wait_until_ready(),
+            );
+        };
+        Self { tenants, producers, namespaces, secrets, changed, ready: ready.boxed().shared() }
+    }
+
+    /// Waits until all lists are complete.
+    pub(crate) async fn ready(&self) {
+        self.ready.clone().await;
+    }
+
+    /// Waits until a resource changes.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<Arc<Tenant>> {
+        self.tenants.state()
+    }
+
+    pub(crate) fn producers(&self) -> Vec<Arc<Producer>> {
+        self.producers.state()
+    }
+
+    /// The labels of each namespace.
+    pub(crate) fn namespaces(&self) -> HashMap<String, BTreeMap<String, String>> {
+        self.namespaces
+            .state()
+            .iter()
+            .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
+            .collect()
+    }
+
+    /// The terms of the invites in Secrets, by tenant.
+    pub(crate) fn secrets(&self) -> HashMap<String, DateTime<Utc>> {
+        let secrets = self.secrets.state();
+        let terms = secrets.iter().filter_map(|secret| {
+            let tenant = secret.labels().get(INVITE_LABEL)?.clone();
+            // A Secret with another value is replaced.
+            let term = secret.annotations().get(EXPIRES_AT).and_then(|text| text.parse().ok());
+            Some((tenant, term.unwrap_or_default()))
+        });
+        terms.collect()
+    }
+}
+
+/// Follows a watch. A watch that fails is started again with back-off; meanwhile the cache keeps its content.
+fn cache<K>(
+    name: &'static str,
+    watch: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    changed: &Arc<Notify>,
+    tasks: &Tasks,
+) -> Store<K>
+where
+    K: reflector::Lookup + Resource + Clone + DeserializeOwned + Send + Sync + std::fmt::Debug + 'static,
+    <K as reflector::Lookup>::DynamicType: Eq + std::hash::Hash + Clone + Default + Send + Sync,
+{
+    let (reader, writer) = store();
+    let (changed, stop) = (Arc::clone(changed), tasks.stopping().clone());
+    tasks.spawn(name, async move {
+        let events = reflector::reflector(writer, watch.default_backoff());
+        let follow = events.for_each(|event| {
+            match event {
+                Ok(_) => changed.notify_one(),
+                Err(error) => tracing::warn!(error = service::chain(&error), watch = name, "a watch failed"),
+            }
+            std::future::ready(())
+        });
+        stop.run_until_cancelled(follow).await;
+    });
+    reader
+}
+
+/// Writes to the API server. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct Kubernetes {
+    client: Client,
+    namespace: String,
+    public_url: Url,
+    recorder: Recorder,
+}
+
+impl Kubernetes {
+    pub(crate) fn new(client: Client, namespace: &str, public_url: &Url, pod: &str) -> Self {
+        let reporter = Reporter { controller: format!("{GROUP}/operator"), instance: Some(pod.to_owned()) };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { client, namespace: namespace.to_owned(), public_url: public_url.clone(), recorder }
+    }
+
+    /// Writes the status of a tenant.
+    pub(crate) async fn write_tenant_status(
+        &self,
+        tenant: &Tenant,
+        status: &ResourceStatus,
+    ) -> Result<(), kube::Error> {
+        let name = tenant.name_any();
+        let api = Api::<Tenant>::all(self.client.clone());
+        let applied = applied("Tenant", &json!({ "name": name, "uid": tenant.uid() }), status);
+        api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
+    }
+
+    /// Writes the status of a producer.
+    pub(crate) async fn write_producer_status(
+        &self,
+        producer: &Producer,
+        status: &ResourceStatus,
+    ) -> Result<(), kube::Error> {
+        let (name, namespace) = (producer.name_any(), producer.namespace().unwrap_or_default());
+        let api = Api::<Producer>::namespaced(self.client.clone(), &namespace);
+        let metadata = json!({ "name": name, "namespace": namespace, "uid": producer.uid() });
+        let applied = applied("Producer", &metadata, status);
+        api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
+    }
+
+    /// Adds or removes the finalizer of a tenant.
+    pub(crate) async fn set_finalizer(&self, tenant: &Tenant, present: bool) -> Result<(), kube::Error> {
+        let mut finalizers = tenant.finalizers().to_vec();
+        finalizers.retain(|name| name != FINALIZER);
+        if present {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        // The resource version makes the patch fail if someone else changed the list.
+        let metadata = json!({ "finalizers": finalizers, "resourceVersion": tenant.resource_version() });
+        let api = Api::<Tenant>::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        match api.patch_metadata(&tenant.name_any(), &PatchParams::default(), &patch).await {
+            // The tenant is gone already.
+            Err(kube::Error::Api(status)) if status.code == 404 && !present => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Writes the Secret with the invite of the first administrator. It is deleted with the resource.
+    pub(crate) async fn write_invite(
+        &self,
+        tenant: &Tenant,
+        invite: &IssuedInvite,
+    ) -> Result<(), kube::Error> {
+        let (tenant_id, name) = (tenant.name_any(), secret_name(&tenant.name_any()));
+        let url = self.public_url.as_str().trim_end_matches('/');
+        let text = |text: &str| ByteString(text.as_bytes().to_vec());
+        let mut metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        metadata.labels = Some([(INVITE_LABEL.to_owned(), tenant_id.clone())].into());
+        metadata.annotations = Some([(EXPIRES_AT.to_owned(), invite.expires_at.to_rfc3339())].into());
+        metadata.owner_references = Some(tenant.owner_ref(&()).into_iter().collect());
+        let data = [
+            ("tenant", text(&tenant_id)),
+            ("email", text(&invite.email)),
+            ("url", text(url)),
+            ("token", text(invite.token.expose())),
+        ];
+        let secret = Secret {
+            metadata,
+            data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            ..Secret::default()
+        };
+        let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await.map(drop)
+    }
+
+    /// Deletes the Secret with the invite of a tenant.
+    pub(crate) async fn delete_invite(&self, tenant: &str) -> Result<(), kube::Error> {
+        let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        match api.delete(&secret_name(tenant), &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Publishes an event about a resource. A failure is only logged: the status has the same content.
+    pub(crate) async fn publish<K: Resource<DynamicType = ()>>(
+        &self,
+        resource: &K,
+        reason: &str,
+        state: Option<&State>,
+        note: &str,
+    ) {
+        let is_warning = state.is_some_and(|state| state.progress == Progress::Stalled);
+        let event = Event {
+            type_: if is_warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.to_owned(),
+            note: Some(note.to_owned()),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &resource.object_ref(&())).await {
+            tracing::warn!(error = service::chain(&error), "failed to publish an event");
+        }
+    }
+}
+
+fn applied(kind: &str, metadata: &serde_json::Value, status: &ResourceStatus) -> serde_json::Value {
+    json!({ "apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind, "metadata": metadata, "status": status })
+}
+
+fn secret_name(tenant: &str) -> String {
+    format!("svc-invite-{tenant}")
+}

@@ -1,0 +1,14 @@
+//! `svc-operator`: the Kubernetes operator.
+
+use std::process::ExitCode;
+
+use operator::Operator;
+use service::process::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    service::process::main::<Operator>().await
+}

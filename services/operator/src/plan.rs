@@ -1,0 +1,337 @@
+//! Decides what to write. A pure function of the observed state, so that it converges after a crash at any point: nothing that it needs
+//! is only in memory.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use contract::TenantStatus;
+use contract::identity::{Delivery, InviteStatus, Quota};
+use contract::managed::{self, FirstAdmin, ManagedTenant, Owner, StoredProducer, StoredTenant};
+use kube::ResourceExt as _;
+use tenancy::TenantId;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::resources::{Adoption, DeletionPolicy, FINALIZER, InviteDelivery, Producer, Tenant, TenantState};
+use crate::status::{Progress, Reason, State};
+
+/// What the operator observed. All lists of resources are complete.
+#[derive(Default)]
+pub(crate) struct Observed {
+    pub(crate) tenants: Vec<Arc<Tenant>>,
+    pub(crate) producers: Vec<Arc<Producer>>,
+    /// The labels of each namespace.
+    pub(crate) namespaces: HashMap<String, BTreeMap<String, String>>,
+    /// The terms of the invites in Secrets, by tenant.
+    pub(crate) secrets: HashMap<String, DateTime<Utc>>,
+    /// What identity stores; `None` until it was read once. Until then, nothing is written.
+    pub(crate) stored_tenants: Option<HashMap<TenantId, StoredTenant>>,
+    /// What session stores; `None` until it was read once. Until then, no producer is written.
+    pub(crate) stored_producers: Option<HashMap<Uuid, StoredProducer>>,
+    /// The writes that failed, by the uid of the resource.
+    pub(crate) failures: HashMap<Uuid, Failure>,
+    /// The versions of resources with finalizers that were just changed. The watch reports the change later.
+    pub(crate) outdated: HashMap<Uuid, Option<String>>,
+}
+
+/// A write that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// The generation of the resource; [`DELETION`] for a deletion.
+    pub(crate) generation: i64,
+    pub(crate) state: State,
+    pub(crate) attempts: u32,
+    pub(crate) retry_at: Instant,
+}
+
+/// The generation of a [`Failure`] to delete or to release.
+pub(crate) const DELETION: i64 = -1;
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Write {
+    /// Adds or removes the finalizer.
+    SetFinalizer { resource: Arc<Tenant>, present: bool },
+    /// Creates or changes a tenant.
+    PutTenant { resource: Arc<Tenant>, tenant_id: TenantId, desired: ManagedTenant },
+    /// Gets a new token for the invite of the first administrator, and writes it to a Secret.
+    RenewInvite { resource: Arc<Tenant>, tenant_id: TenantId, owner: Owner },
+    /// Deletes the Secret of an invite that cannot be accepted any more.
+    DeleteSecret { resource: Arc<Tenant> },
+    /// Suspends a tenant when its resource is being deleted, releases it, and removes the finalizer.
+    Suspend { resource: Arc<Tenant>, tenant_id: TenantId, desired: ManagedTenant },
+    /// Ends the ownership of a resource that does not exist any more.
+    Release { tenant_id: TenantId, owner: Owner },
+    /// Stores a producer.
+    PutProducer { resource: Arc<Producer>, uid: Uuid, producer: managed::Producer },
+    /// Deletes a producer that does not exist any more, or is not allowed.
+    DeleteProducer { uid: Uuid, tenant_id: TenantId, is_final: bool },
+}
+
+impl Write {
+    /// The uid of the resource, and its generation.
+    pub(crate) fn subject(&self) -> Option<(Uuid, i64)> {
+        match self {
+            Self::SetFinalizer { resource, .. }
+            | Self::PutTenant { resource, .. }
+            | Self::RenewInvite { resource, .. }
+            | Self::DeleteSecret { resource }
+            | Self::Suspend { resource, .. } => Some((uid(&**resource)?, generation(&**resource))),
+            Self::PutProducer { resource, uid, .. } => Some((*uid, generation(&**resource))),
+            Self::DeleteProducer { uid, .. } => Some((*uid, DELETION)),
+            Self::Release { owner, .. } => Some((owner.uid, DELETION)),
+        }
+    }
+}
+
+/// The writes, and the state of each resource.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) tenants: Vec<(Arc<Tenant>, State)>,
+    pub(crate) producers: Vec<(Arc<Producer>, State)>,
+}
+
+/// `metadata.uid`.
+pub(crate) fn uid(resource: &impl kube::ResourceExt) -> Option<Uuid> {
+    resource.uid()?.parse().ok()
+}
+
+/// `metadata.generation`.
+pub(crate) fn generation(resource: &impl kube::ResourceExt) -> i64 {
+    resource.meta().generation.unwrap_or_default()
+}
+
+impl Observed {
+    /// Plans the writes at a time.
+    pub(crate) fn plan(&self, now: Instant) -> Plan {
+        let mut plan = Plan::default();
+        for resource in &self.tenants {
+            self.plan_tenant(resource, now, &mut plan);
+        }
+        let tenants: HashMap<String, &Tenant> =
+            self.tenants.iter().map(|tenant| (tenant.name_any(), &**tenant)).collect();
+        for resource in &self.producers {
+            self.plan_producer(resource, &tenants, now, &mut plan);
+        }
+        self.plan_orphans(now, &mut plan);
+        plan
+    }
+
+    fn failure(&self, uid: Uuid, generation: i64) -> Option<&Failure> {
+        self.failures.get(&uid).filter(|failure| failure.generation == generation)
+    }
+
+    /// Returns whether a deletion may be tried now.
+    fn may_delete(&self, uid: Uuid, now: Instant) -> bool {
+        self.failure(uid, DELETION).is_none_or(|failure| failure.retry_at <= now)
+    }
+
+    fn plan_tenant(&self, resource: &Arc<Tenant>, now: Instant, plan: &mut Plan) {
+        let (Some(uid), generation, name) = (uid(&**resource), generation(&**resource), resource.name_any())
+        else {
+            return;
+        };
+        // The API server admits only valid ids.
+        let Ok(tenant_id) = name.parse::<TenantId>() else { return };
+        let owner = Owner { uid, generation };
+        let failure = self.failure(uid, generation);
+        let may_write = failure.is_none_or(|failure| failure.retry_at <= now);
+        let has_finalizer = resource.finalizers().iter().any(|name| name == FINALIZER);
+        let is_outdated =
+            self.outdated.get(&uid).is_some_and(|version| *version == resource.resource_version());
+        if resource.metadata.deletion_timestamp.is_some() {
+            if has_finalizer && may_write && !is_outdated {
+                let desired = ManagedTenant { status: TenantStatus::Suspended, ..desired(resource, owner) };
+                plan.writes.push(Write::Suspend { resource: Arc::clone(resource), tenant_id, desired });
+            }
+            return;
+        }
+        let Some(stored_tenants) = &self.stored_tenants else {
+            let message = "The tenants were not read from identity yet.";
+            let state = State::new(Progress::Reconciling, Reason::IdentityUnavailable, message);
+            plan.tenants.push((Arc::clone(resource), state));
+            return;
+        };
+        let mut writes = Vec::new();
+        let needs_finalizer = resource.spec.deletion_policy == DeletionPolicy::Suspend;
+        if needs_finalizer != has_finalizer && !is_outdated {
+            writes.push(Write::SetFinalizer { resource: Arc::clone(resource), present: needs_finalizer });
+        }
+        let stored = stored_tenants.get(&tenant_id);
+        let is_stored = stored.is_some_and(|stored| stored.owner == owner && !stored.is_drifted);
+        if let Some(stored) = stored.filter(|_| is_stored) {
+            writes.extend(self.plan_secret(resource, stored));
+        } else {
+            let desired = desired(resource, owner);
+            writes.push(Write::PutTenant { resource: Arc::clone(resource), tenant_id, desired });
+        }
+        let state = match failure {
+            Some(failure) if !writes.is_empty() => failure.state.clone(),
+            _ if is_stored => {
+                State::new(Progress::Ready, Reason::Provisioned, "The tenant has the desired state.")
+            }
+            _ => State::new(Progress::Reconciling, Reason::Pending, "The tenant is being written."),
+        };
+        plan.tenants.push((Arc::clone(resource), state));
+        if may_write {
+            plan.writes.extend(writes);
+        }
+    }
+
+    /// The Secret exists with the present token while the invite can be accepted.
+    fn plan_secret(&self, resource: &Arc<Tenant>, stored: &StoredTenant) -> Option<Write> {
+        let in_secret = self.secrets.get(stored.tenant_id.as_str());
+        let (resource, tenant_id) = (Arc::clone(resource), stored.tenant_id.clone());
+        match &stored.invite {
+            Some(invite)
+                if invite.status == InviteStatus::Pending && in_secret == Some(&invite.expires_at) =>
+            {
+                None
+            }
+            Some(invite) if matches!(invite.status, InviteStatus::Pending | InviteStatus::Expired) => {
+                Some(Write::RenewInvite { resource, tenant_id, owner: stored.owner })
+            }
+            _ => in_secret.map(|_| Write::DeleteSecret { resource }),
+        }
+    }
+
+    fn plan_producer(
+        &self,
+        resource: &Arc<Producer>,
+        tenants: &HashMap<String, &Tenant>,
+        now: Instant,
+        plan: &mut Plan,
+    ) {
+        let (Some(uid), generation) = (uid(&**resource), generation(&**resource)) else { return };
+        if resource.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let (Some(stored_tenants), Some(stored_producers)) = (&self.stored_tenants, &self.stored_producers)
+        else {
+            let reason = if self.stored_tenants.is_none() {
+                Reason::IdentityUnavailable
+            } else {
+                Reason::SessionUnavailable
+            };
+            let state = State::new(Progress::Reconciling, reason, "The stored state was not read yet.");
+            plan.producers.push((Arc::clone(resource), state));
+            return;
+        };
+        let stored = stored_producers.get(&uid).map(|stored| &stored.producer);
+        let tenant_id = match self.allowed_tenant(resource, tenants, stored_tenants) {
+            Ok(tenant_id) => tenant_id,
+            Err(state) => {
+                if let Some(stored) = stored.filter(|_| self.may_delete(uid, now)) {
+                    let tenant_id = stored.tenant_id.clone();
+                    plan.writes.push(Write::DeleteProducer { uid, tenant_id, is_final: false });
+                }
+                plan.producers.push((Arc::clone(resource), state));
+                return;
+            }
+        };
+        let desired = managed::Producer {
+            tenant_id,
+            service_account: managed::ServiceAccount {
+                namespace: resource.namespace().unwrap_or_default(),
+                name: resource.spec.service_account.clone(),
+            },
+            source_ids: resource.spec.source_ids.clone(),
+            generation,
+        };
+        let failure = self.failure(uid, generation);
+        let state = if stored == Some(&desired) {
+            let message = "The service account can send events of these sources.";
+            State::new(Progress::Ready, Reason::Provisioned, message)
+        } else {
+            if failure.is_none_or(|failure| failure.retry_at <= now) {
+                plan.writes.push(Write::PutProducer {
+                    resource: Arc::clone(resource),
+                    uid,
+                    producer: desired,
+                });
+            }
+            let pending =
+                || State::new(Progress::Reconciling, Reason::Pending, "The producer is being written.");
+            failure.map_or_else(pending, |failure| failure.state.clone())
+        };
+        plan.producers.push((Arc::clone(resource), state));
+    }
+
+    /// Returns the tenant of a producer, if the tenant allows its namespace.
+    fn allowed_tenant(
+        &self,
+        resource: &Producer,
+        tenants: &HashMap<String, &Tenant>,
+        stored_tenants: &HashMap<TenantId, StoredTenant>,
+    ) -> Result<TenantId, State> {
+        let (name, namespace) = (&resource.spec.tenant, resource.namespace().unwrap_or_default());
+        let Some(tenant) = tenants.get(name) else {
+            let message = format!("There is no Tenant {name}.");
+            return Err(State::new(Progress::Stalled, Reason::TenantNotFound, message));
+        };
+        let selector = tenant.spec.allowed_namespaces.as_ref();
+        let labels = self.namespaces.get(&namespace);
+        if !selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels)) {
+            let message =
+                format!("allowedNamespaces of the Tenant {name} does not select the namespace {namespace}.");
+            return Err(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message));
+        }
+        let stored = name.parse().ok().and_then(|tenant_id: TenantId| stored_tenants.get(&tenant_id));
+        match stored {
+            Some(stored) if uid(*tenant) == Some(stored.owner.uid) => Ok(stored.tenant_id.clone()),
+            _ => {
+                let message = format!("The Tenant {name} is not ready.");
+                Err(State::new(Progress::Reconciling, Reason::TenantNotReady, message))
+            }
+        }
+    }
+
+    /// Releases tenants and deletes producers without a resource.
+    fn plan_orphans(&self, now: Instant, plan: &mut Plan) {
+        let tenants: HashSet<Uuid> = self.tenants.iter().filter_map(|tenant| uid(&**tenant)).collect();
+        let producers: HashSet<Uuid> =
+            self.producers.iter().filter_map(|producer| uid(&**producer)).collect();
+        for stored in self.stored_tenants.iter().flat_map(HashMap::values) {
+            if !tenants.contains(&stored.owner.uid) && self.may_delete(stored.owner.uid, now) {
+                let (tenant_id, owner) = (stored.tenant_id.clone(), stored.owner);
+                plan.writes.push(Write::Release { tenant_id, owner });
+            }
+        }
+        for (uid, stored) in self.stored_producers.iter().flatten() {
+            if !producers.contains(uid) && self.may_delete(*uid, now) {
+                let tenant_id = stored.producer.tenant_id.clone();
+                plan.writes.push(Write::DeleteProducer { uid: *uid, tenant_id, is_final: true });
+            }
+        }
+    }
+}
+
+/// The desired state of a tenant.
+fn desired(resource: &Tenant, owner: Owner) -> ManagedTenant {
+    let spec = &resource.spec;
+    ManagedTenant {
+        owner,
+        adopt: spec.adoption == Adoption::IfUnowned,
+        display_name: spec.display_name.clone(),
+        status: match spec.state {
+            TenantState::Active => TenantStatus::Active,
+            TenantState::Suspended => TenantStatus::Suspended,
+        },
+        quota: Quota {
+            events_per_second: spec.quota.events_per_second,
+            bytes_per_second: spec.quota.bytes_per_second,
+        },
+        admin: spec.admin_email.clone().map(|email| FirstAdmin {
+            email,
+            delivery: match spec.invite_delivery {
+                InviteDelivery::Secret => Delivery::Response,
+                InviteDelivery::Email => Delivery::Email,
+            },
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

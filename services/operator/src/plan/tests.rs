@@ -1,0 +1,361 @@
+use contract::managed::StoredInvite;
+use kube::core::ObjectMeta;
+use proptest::prelude::*;
+
+use super::*;
+use crate::resources::{NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec};
+
+fn metadata(name: &str, number: u128, generation: i64) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        uid: Some(Uuid::from_u128(number).to_string()),
+        generation: Some(generation),
+        ..ObjectMeta::default()
+    }
+}
+
+fn tenant(name: &str, number: u128, generation: i64) -> Tenant {
+    let spec = TenantSpec {
+        display_name: name.to_owned(),
+        admin_email: Some("ada@example.com".to_owned()),
+        invite_delivery: InviteDelivery::Secret,
+        state: TenantState::Active,
+        quota: QuotaSpec::default(),
+        allowed_namespaces: Some(NamespaceSelector {
+            match_labels: [("tenant".to_owned(), name.to_owned())].into(),
+            match_expressions: Vec::new(),
+        }),
+        deletion_policy: DeletionPolicy::Retain,
+        adoption: Adoption::Never,
+    };
+    Tenant { metadata: metadata(name, number, generation), spec, status: None }
+}
+
+fn producer(tenant: &str, number: u128, generation: i64) -> Producer {
+    let mut metadata = metadata("collector", number, generation);
+    metadata.namespace = Some("apps".to_owned());
+    let spec = ProducerSpec {
+        tenant: tenant.to_owned(),
+        service_account: format!("account-{number}"),
+        source_ids: vec!["fw-1".to_owned()],
+    };
+    Producer { metadata, spec, status: None }
+}
+
+fn id(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+fn stored(name: &str, number: u128, generation: i64) -> (TenantId, StoredTenant) {
+    let owner = Owner { uid: Uuid::from_u128(number), generation };
+    (id(name), StoredTenant { tenant_id: id(name), owner, is_drifted: false, invite: None })
+}
+
+/// The tenant `acme` (1) and its producer (2) in the namespace `apps`, both stored.
+fn converged() -> Observed {
+    let mut observed = Observed {
+        tenants: vec![Arc::new(tenant("acme", 1, 1))],
+        producers: vec![Arc::new(producer("acme", 2, 1))],
+        namespaces: [("apps".to_owned(), [("tenant".to_owned(), "acme".to_owned())].into())].into(),
+        stored_tenants: Some([stored("acme", 1, 1)].into()),
+        stored_producers: Some(HashMap::new()),
+        ..Observed::default()
+    };
+    execute_all(&mut observed);
+    observed
+}
+
+/// Changes the stored state as identity and session do.
+fn execute(observed: &mut Observed, write: &Write) {
+    match write {
+        Write::PutTenant { tenant_id, desired, .. } => {
+            let before = observed.stored_tenants.as_ref().unwrap().get(tenant_id);
+            if before.is_some_and(|stored| stored.owner.uid != desired.owner.uid) {
+                return;
+            }
+            let invite = before.and_then(|stored| stored.invite.clone());
+            let (tenant_id, owner) = (tenant_id.clone(), desired.owner);
+            let tenant = StoredTenant { tenant_id: tenant_id.clone(), owner, is_drifted: false, invite };
+            observed.stored_tenants.as_mut().unwrap().insert(tenant_id, tenant);
+        }
+        Write::RenewInvite { resource, tenant_id, .. } => {
+            let expires_at = DateTime::UNIX_EPOCH + chrono::TimeDelta::days(1);
+            let invite = StoredInvite { status: InviteStatus::Pending, expires_at };
+            observed.stored_tenants.as_mut().unwrap().get_mut(tenant_id).unwrap().invite = Some(invite);
+            observed.secrets.insert(resource.name_any(), expires_at);
+        }
+        Write::DeleteSecret { resource } => drop(observed.secrets.remove(&resource.name_any())),
+        Write::Suspend { tenant_id, resource, .. } => {
+            observed.stored_tenants.as_mut().unwrap().remove(tenant_id);
+            observed.tenants.retain(|tenant| uid(&**tenant) != uid(&**resource));
+        }
+        Write::Release { tenant_id, .. } => drop(observed.stored_tenants.as_mut().unwrap().remove(tenant_id)),
+        Write::PutProducer { uid, producer, .. } => {
+            let stored = StoredProducer { uid: *uid, producer: producer.clone() };
+            observed.stored_producers.as_mut().unwrap().insert(*uid, stored);
+        }
+        Write::DeleteProducer { uid, .. } => drop(observed.stored_producers.as_mut().unwrap().remove(uid)),
+        Write::SetFinalizer { resource, present } => {
+            let mut changed = (**resource).clone();
+            changed.metadata.finalizers = present.then(|| vec![FINALIZER.to_owned()]);
+            observed.tenants.retain(|tenant| uid(&**tenant) != uid(&**resource));
+            observed.tenants.push(Arc::new(changed));
+        }
+    }
+}
+
+/// Executes plans until one is empty. Returns the number of plans.
+fn execute_all(observed: &mut Observed) -> usize {
+    for plans in 0..10 {
+        let plan = observed.plan(Instant::now());
+        if plan.writes.is_empty() {
+            return plans;
+        }
+        for write in &plan.writes {
+            execute(observed, write);
+        }
+    }
+    panic!("the plans do not converge");
+}
+
+fn reasons(observed: &Observed) -> (Vec<Reason>, Vec<Reason>) {
+    let plan = observed.plan(Instant::now());
+    let tenants = plan.tenants.iter().map(|(_, state)| state.reason).collect();
+    (tenants, plan.producers.iter().map(|(_, state)| state.reason).collect())
+}
+
+#[tokio::test]
+async fn a_stored_tenant_and_its_producer_need_no_write() {
+    let observed = converged();
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons(&observed), (vec![Reason::Provisioned], vec![Reason::Provisioned]));
+}
+
+#[tokio::test]
+async fn a_new_tenant_is_written_before_its_producers() {
+    let mut observed = Observed {
+        stored_tenants: Some(HashMap::new()),
+        stored_producers: Some(HashMap::new()),
+        ..converged()
+    };
+    let plan = observed.plan(Instant::now());
+    assert!(matches!(plan.writes.as_slice(), [Write::PutTenant { .. }]), "{:?}", plan.writes);
+    assert_eq!(reasons(&observed), (vec![Reason::Pending], vec![Reason::TenantNotReady]));
+    execute_all(&mut observed);
+    assert_eq!(observed.stored_producers.as_ref().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_written_before_the_stored_state_was_read() {
+    let observed = Observed { stored_tenants: None, ..converged() };
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons(&observed), (vec![Reason::IdentityUnavailable], vec![Reason::IdentityUnavailable]));
+    let observed = Observed { stored_producers: None, ..converged() };
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons(&observed).1, [Reason::SessionUnavailable]);
+}
+
+#[tokio::test]
+async fn a_changed_finalizer_is_not_written_again_before_the_watch_reports_it() {
+    let mut observed = converged();
+    let mut suspend = tenant("acme", 1, 1);
+    suspend.spec.deletion_policy = DeletionPolicy::Suspend;
+    suspend.metadata.resource_version = Some("7".to_owned());
+    observed.tenants = vec![Arc::new(suspend)];
+    assert_eq!(observed.plan(Instant::now()).writes.len(), 1);
+    observed.outdated.insert(Uuid::from_u128(1), Some("7".to_owned()));
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+}
+
+#[tokio::test]
+async fn drift_and_a_new_generation_are_written() {
+    let mut drifted = converged();
+    drifted.stored_tenants.as_mut().unwrap().get_mut(&id("acme")).unwrap().is_drifted = true;
+    let mut changed = converged();
+    changed.tenants = vec![Arc::new(tenant("acme", 1, 2))];
+    for observed in [drifted, changed] {
+        let writes = observed.plan(Instant::now()).writes;
+        assert!(matches!(writes.as_slice(), [Write::PutTenant { .. }]), "{writes:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_secret_follows_the_invite() {
+    let term = DateTime::UNIX_EPOCH;
+    let with = |status: Option<InviteStatus>, secret: Option<DateTime<Utc>>| {
+        let mut observed = converged();
+        let invite = status.map(|status| StoredInvite { status, expires_at: term });
+        observed.stored_tenants.as_mut().unwrap().get_mut(&id("acme")).unwrap().invite = invite;
+        observed.secrets = secret.map(|term| ("acme".to_owned(), term)).into_iter().collect();
+        observed.plan(Instant::now()).writes
+    };
+    let (renew, delete) = (
+        |write: &Write| matches!(write, Write::RenewInvite { .. }),
+        |write: &Write| matches!(write, Write::DeleteSecret { .. }),
+    );
+    let earlier = Some(term - chrono::TimeDelta::days(1));
+    assert_eq!(with(Some(InviteStatus::Pending), Some(term)), []);
+    for writes in [
+        with(Some(InviteStatus::Pending), None),
+        with(Some(InviteStatus::Pending), earlier),
+        with(Some(InviteStatus::Expired), Some(term)),
+        with(Some(InviteStatus::Expired), None),
+    ] {
+        assert!(writes.len() == 1 && writes.iter().all(renew), "{writes:?}");
+    }
+    for status in [Some(InviteStatus::Accepted), Some(InviteStatus::Revoked), None] {
+        let writes = with(status, Some(term));
+        assert!(writes.len() == 1 && writes.iter().all(delete), "{writes:?}");
+        assert_eq!(with(status, None), []);
+    }
+}
+
+#[tokio::test]
+async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
+    let mut without_label = converged();
+    without_label.namespaces.insert("apps".to_owned(), BTreeMap::new());
+    let mut without_selector = converged();
+    let mut changed = tenant("acme", 1, 1);
+    changed.spec.allowed_namespaces = None;
+    without_selector.tenants = vec![Arc::new(changed)];
+    let mut without_tenant = converged();
+    without_tenant.tenants.clear();
+    without_tenant.stored_tenants = Some(HashMap::new());
+    let mut owned_elsewhere = converged();
+    owned_elsewhere.stored_tenants = Some([stored("acme", 9, 1)].into());
+    owned_elsewhere.failures.insert(Uuid::from_u128(9), failure(DELETION));
+    owned_elsewhere.failures.insert(Uuid::from_u128(1), failure(1));
+    for (mut observed, reason) in [
+        (without_label, Reason::NamespaceNotAllowed),
+        (without_selector, Reason::NamespaceNotAllowed),
+        (without_tenant, Reason::TenantNotFound),
+        (owned_elsewhere, Reason::TenantNotReady),
+    ] {
+        assert_eq!(reasons(&observed).1, [reason]);
+        execute_all(&mut observed);
+        assert_eq!(observed.stored_producers.as_ref().unwrap().len(), 0, "{reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_selector_allows_all_namespaces() {
+    let mut observed = converged();
+    let mut changed = tenant("acme", 1, 1);
+    changed.spec.allowed_namespaces = Some(NamespaceSelector::default());
+    observed.tenants = vec![Arc::new(changed)];
+    observed.namespaces.insert("apps".to_owned(), BTreeMap::new());
+    assert_eq!(reasons(&observed).1, [Reason::Provisioned]);
+}
+
+#[tokio::test]
+async fn without_its_resource_a_tenant_is_released_and_a_producer_deleted() {
+    let mut observed = converged();
+    observed.tenants.clear();
+    observed.producers.clear();
+    execute_all(&mut observed);
+    assert_eq!(
+        (observed.stored_tenants.as_ref().unwrap().len(), observed.stored_producers.as_ref().unwrap().len()),
+        (0, 0)
+    );
+}
+
+#[tokio::test]
+async fn only_the_policy_suspend_needs_the_finalizer() {
+    let mut observed = converged();
+    let mut suspend = tenant("acme", 1, 1);
+    suspend.spec.deletion_policy = DeletionPolicy::Suspend;
+    observed.tenants = vec![Arc::new(suspend)];
+    execute_all(&mut observed);
+    assert_eq!(observed.tenants[0].finalizers(), [FINALIZER]);
+    let mut deleted = (*observed.tenants[0]).clone();
+    deleted.metadata.deletion_timestamp = serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap();
+    observed.tenants = vec![Arc::new(deleted)];
+    let writes = observed.plan(Instant::now()).writes;
+    let [Write::Suspend { desired, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+    assert_eq!(desired.status, TenantStatus::Suspended);
+}
+
+fn failure(generation: i64) -> Failure {
+    let state = State::new(Progress::Stalled, Reason::ManagedElsewhere, "");
+    Failure { generation, state, attempts: 1, retry_at: Instant::now() + std::time::Duration::from_mins(1) }
+}
+
+#[tokio::test]
+async fn a_failed_write_is_planned_again_after_its_delay_or_with_a_new_generation() {
+    let mut observed = converged();
+    observed.stored_tenants = Some(HashMap::new());
+    observed.stored_producers = Some(HashMap::new());
+    observed.failures.insert(Uuid::from_u128(1), failure(1));
+    assert_eq!(observed.plan(Instant::now()).writes, []);
+    assert_eq!(reasons(&observed).0, [Reason::ManagedElsewhere]);
+    assert_eq!(observed.plan(Instant::now() + std::time::Duration::from_mins(1)).writes.len(), 1);
+    observed.tenants = vec![Arc::new(tenant("acme", 1, 2))];
+    assert_eq!(observed.plan(Instant::now()).writes.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn every_state_converges_and_stored_producers_are_allowed_ones(
+        tenants in prop::collection::btree_map(0_u8..4, (1_i64..3, any::<bool>(), any::<bool>()), 0..4),
+        producers in prop::collection::btree_map(10_u8..16, (0_u8..5, 1_i64..3), 0..6),
+        stored_tenants in prop::collection::btree_map(0_u8..4, (0_u8..6, 1_i64..3, any::<bool>()), 0..4),
+        stored_producers in prop::collection::btree_map(8_u8..16, (0_u8..5, 1_i64..3), 0..6),
+    ) {
+        let name = |number: u8| format!("tenant-{number}");
+        let mut observed = Observed {
+            stored_tenants: Some(HashMap::new()),
+            stored_producers: Some(HashMap::new()),
+            ..Observed::default()
+        };
+        for (number, (generation, allows, suspends)) in &tenants {
+            let mut resource = tenant(&name(*number), (*number).into(), *generation);
+            resource.spec.allowed_namespaces = allows.then(NamespaceSelector::default);
+            if *suspends {
+                resource.spec.deletion_policy = DeletionPolicy::Suspend;
+            }
+            observed.tenants.push(Arc::new(resource));
+        }
+        observed.namespaces.insert("apps".to_owned(), BTreeMap::new());
+        for (number, (of, generation)) in &producers {
+            observed.producers.push(Arc::new(producer(&name(*of), (*number).into(), *generation)));
+        }
+        for (number, (owner, generation, is_drifted)) in &stored_tenants {
+            let (tenant_id, mut tenant) = stored(&name(*number), (*owner).into(), *generation);
+            tenant.is_drifted = *is_drifted;
+            observed.stored_tenants.as_mut().unwrap().insert(tenant_id, tenant);
+        }
+        for (number, (of, generation)) in &stored_producers {
+            let uid = Uuid::from_u128((*number).into());
+            let resource = producer(&name(*of), (*number).into(), *generation);
+            let producer = managed::Producer {
+                tenant_id: id(&name(*of)),
+                service_account: managed::ServiceAccount { namespace: "apps".to_owned(), name: resource.spec.service_account },
+                source_ids: Vec::new(),
+                generation: *generation,
+            };
+            observed.stored_producers.as_mut().unwrap().insert(uid, StoredProducer { uid, producer });
+        }
+        // A tenant of another owner is written never, so it stays in the plan. It is a conflict, which is not planned again.
+        for _ in 0..4 {
+            for write in observed.plan(Instant::now()).writes {
+                if let Write::PutTenant { tenant_id, desired, .. } = &write
+                    && observed.stored_tenants.as_ref().unwrap().get(tenant_id).is_some_and(|stored| stored.owner.uid != desired.owner.uid)
+                {
+                    observed.failures.insert(desired.owner.uid, failure(desired.owner.generation));
+                }
+                execute(&mut observed, &write);
+            }
+            observed.failures.clear();
+        }
+        let released: Vec<_> = observed.stored_tenants.as_ref().unwrap().values().map(|stored| stored.owner.uid).collect();
+        for uid in released {
+            prop_assert!(observed.tenants.iter().any(|tenant| super::uid(&**tenant) == Some(uid)) );
+        }
+        for stored in observed.stored_producers.as_ref().unwrap().values() {
+            let allowed = observed.tenants.iter().any(|tenant| {
+                tenant.name_any() == stored.producer.tenant_id.as_str() && tenant.spec.allowed_namespaces.is_some()
+            });
+            prop_assert!(allowed);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Clients of the internal APIs of identity and session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use contract::managed::{
+    Conflict, IssuedInvite, ManagedTenant, Owner, PRODUCERS, Producer, StoredProducer, StoredTenant, TENANTS,
+    WrittenTenant, invite_path, producer_path, tenant_path,
+};
+use http::{Method, StatusCode};
+use reqwest::Response;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenancy::TenantId;
+use url::Url;
+use uuid::Uuid;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Objects in one response of a list.
+const PAGE: usize = 1000;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The write contradicts the stored state.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// The service rejected the request. The text is for people.
+    #[error("{0}")]
+    Rejected(String),
+    /// The service did not respond, or could not process the request now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Client of an internal API. Clones share the connections.
+#[derive(Clone)]
+struct Service {
+    http: reqwest::Client,
+    url: Url,
+    token_file: PathBuf,
+}
+
+/// Client of identity. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct Identity(Service);
+
+/// Client of session. Clones share the connections.
+#[derive(Clone)]
+pub(crate) struct Session(Service);
+
+impl Service {
+    fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
+        let mut http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
+        if url.scheme() == "http" {
+            http = http.tls_certs_only([]);
+        }
+        Ok(Self { http: http.build()?, url, token_file })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response, CallError> {
+        let unavailable = |error: &dyn std::fmt::Display| CallError::Unavailable(error.to_string());
+        let token = tokio::fs::read_to_string(&self.token_file).await;
+        let token = token.map_err(|error| unavailable(&format!("{}: {error}", self.token_file.display())))?;
+        let url = self.url.join(path).map_err(|error| unavailable(&error))?;
+        let mut request = self.http.request(method, url).bearer_auth(token.trim());
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|error| unavailable(&service::chain(&error)))?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
+            StatusCode::CONFLICT => Err(conflict(response).await),
+            status if status.is_client_error() => Err(CallError::Rejected(text(response).await)),
+            _ => Err(CallError::Unavailable(text(response).await)),
+        }
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, CallError> {
+        let response = self.send(method, path, body).await?;
+        response.json().await.map_err(|error| CallError::Unavailable(service::chain(&error)))
+    }
+
+    /// Reads all pages of a list.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        key: impl Fn(&T) -> String,
+    ) -> Result<Vec<T>, CallError> {
+        let mut all: Vec<T> = Vec::new();
+        loop {
+            let page = match all.last() {
+                None => path.to_owned(),
+                Some(last) => format!("{path}?after={}", key(last)),
+            };
+            let items: Vec<T> = self.read(Method::GET, &page, NO_BODY).await?;
+            let is_last = items.len() < PAGE;
+            all.extend(items);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+const NO_BODY: Option<&()> = None;
+
+/// The conflict of a 409 response. Other 409 responses are problems, for example of an invite that is pending.
+async fn conflict(response: Response) -> CallError {
+    let body = response.text().await.unwrap_or_default();
+    match serde_json::from_str::<Conflict>(&body) {
+        Ok(conflict) => conflict.into(),
+        Err(_) => CallError::Rejected(detail(&body)),
+    }
+}
+
+async fn text(response: Response) -> String {
+    let status = response.status();
+    match response.text().await {
+        Ok(body) if !body.is_empty() => detail(&body),
+        _ => status.to_string(),
+    }
+}
+
+/// The message of a problem with its fields.
+fn detail(body: &str) -> String {
+    let Ok(problem) = serde_json::from_str::<contract::Problem>(body) else {
+        return body.chars().take(300).collect();
+    };
+    let fields = problem.errors.iter().map(|field| format!(" {}: {}", field.pointer, field.message));
+    format!("{}{}", problem.detail, fields.collect::<String>())
+}
+
+impl Identity {
+    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
+        Service::new(url, token_file).map(Self)
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<StoredTenant>, CallError> {
+        self.0.list(TENANTS, |tenant: &StoredTenant| tenant.tenant_id.to_string()).await
+    }
+
+    pub(crate) async fn put(
+        &self,
+        tenant_id: &TenantId,
+        desired: &ManagedTenant,
+    ) -> Result<WrittenTenant, CallError> {
+        self.0.read(Method::PUT, &tenant_path(tenant_id), Some(desired)).await
+    }
+
+    pub(crate) async fn renew_invite(
+        &self,
+        tenant_id: &TenantId,
+        owner: Owner,
+    ) -> Result<IssuedInvite, CallError> {
+        self.0.read(Method::POST, &invite_path(tenant_id), Some(&owner)).await
+    }
+
+    pub(crate) async fn release(&self, tenant_id: &TenantId, owner: Owner) -> Result<(), CallError> {
+        let path = format!("{}?uid={}&generation={}", tenant_path(tenant_id), owner.uid, owner.generation);
+        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+    }
+}
+
+impl Session {
+    pub(crate) fn new(url: Url, token_file: PathBuf) -> Result<Self, reqwest::Error> {
+        Service::new(url, token_file).map(Self)
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<StoredProducer>, CallError> {
+        self.0.list(PRODUCERS, |producer: &StoredProducer| producer.uid.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, uid: Uuid, producer: &Producer) -> Result<(), CallError> {
+        self.0.send(Method::PUT, &producer_path(uid), Some(producer)).await.map(drop)
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        uid: Uuid,
+        tenant_id: &TenantId,
+        is_final: bool,
+    ) -> Result<(), CallError> {
+        let path = format!("{}?tenant_id={tenant_id}&is_final={is_final}", producer_path(uid));
+        self.0.send(Method::DELETE, &path, NO_BODY).await.map(drop)
+    }
+}

@@ -1,0 +1,113 @@
+//! Conditions of a resource, as kstatus reads them: `Ready`, `Reconciling` and `Stalled`, with abnormal-true polarity of the last two.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::resources::ResourceStatus;
+
+/// How far a resource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Progress {
+    /// The stored state is the desired one.
+    Ready,
+    /// The operator works on it, or tries again.
+    Reconciling,
+    /// It cannot become ready until a person changes something.
+    Stalled,
+}
+
+/// Why a resource is in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reason {
+    Provisioned,
+    Pending,
+    IdentityUnavailable,
+    SessionUnavailable,
+    Invalid,
+    TenantExists,
+    TenantDeleted,
+    ManagedElsewhere,
+    NamespaceNotAllowed,
+    TenantNotFound,
+    TenantNotReady,
+    ServiceAccountTaken,
+}
+
+/// The state of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) progress: Progress,
+    pub(crate) reason: Reason,
+    /// A sentence.
+    pub(crate) message: String,
+}
+
+impl State {
+    pub(crate) fn new(progress: Progress, reason: Reason, message: impl Into<String>) -> Self {
+        Self { progress, reason, message: message.into() }
+    }
+
+    /// The status of a resource in this state. A condition that has not changed keeps its time.
+    pub(crate) fn status(
+        &self,
+        generation: Option<i64>,
+        previous: Option<&ResourceStatus>,
+    ) -> ResourceStatus {
+        let condition = |type_: &str, holds: bool| {
+            let status = if holds { "True" } else { "False" };
+            let conditions = previous.map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let before =
+                conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+            Condition {
+                last_transition_time: before.map_or_else(
+                    || Time(Timestamp::now()),
+                    |condition| condition.last_transition_time.clone(),
+                ),
+                message: self.message.clone(),
+                observed_generation: generation,
+                reason: format!("{:?}", self.reason),
+                status: status.to_owned(),
+                type_: type_.to_owned(),
+            }
+        };
+        let conditions = vec![
+            condition("Ready", self.progress == Progress::Ready),
+            condition("Reconciling", self.progress == Progress::Reconciling),
+            condition("Stalled", self.progress == Progress::Stalled),
+        ];
+        ResourceStatus { observed_generation: generation, conditions }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of<'a>(status: &'a ResourceStatus, type_: &str) -> &'a Condition {
+        status.conditions.iter().find(|condition| condition.type_ == type_).unwrap()
+    }
+
+    #[test]
+    fn exactly_one_condition_holds() {
+        for progress in [Progress::Ready, Progress::Reconciling, Progress::Stalled] {
+            let status = State::new(progress, Reason::Pending, "").status(Some(3), None);
+            assert_eq!(status.conditions.iter().filter(|condition| condition.status == "True").count(), 1);
+            assert_eq!(of(&status, &format!("{progress:?}")).status, "True");
+            assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_status_changes() {
+        let state = |progress| State::new(progress, Reason::Pending, "");
+        let mut first = state(Progress::Ready).status(Some(1), None);
+        for condition in &mut first.conditions {
+            condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+        }
+        let same = state(Progress::Ready).status(Some(2), Some(&first));
+        assert_eq!(of(&same, "Ready").last_transition_time, Time(Timestamp::UNIX_EPOCH));
+        let changed = state(Progress::Stalled).status(Some(2), Some(&first));
+        assert_ne!(of(&changed, "Ready").last_transition_time, Time(Timestamp::UNIX_EPOCH));
+        assert_eq!(of(&changed, "Reconciling").last_transition_time, Time(Timestamp::UNIX_EPOCH));
+    }
+}

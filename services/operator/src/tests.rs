@@ -1,0 +1,286 @@
+//! The controller with the real identity and session, and an API server in memory.
+
+#![expect(clippy::disallowed_methods, reason = "tasks end with the runtime of the test")]
+
+mod api_server;
+
+use contract::identity::Tenant;
+use serde_json::{Value, json};
+use service::Tasks;
+use service::telemetry::Metrics;
+use testkit::wait_until;
+use testsystem::SystemWithOperator;
+use tokio::task::JoinHandle;
+
+use self::api_server::ApiServer;
+use crate::controller::Controller;
+use crate::kubernetes::{Caches, Kubernetes};
+use crate::metrics::OperatorMetrics;
+use crate::services::{Identity, Session};
+
+const ACME: &str = "/apis/svc.internal/v1alpha1/tenants/acme";
+const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/producers/collector";
+const SECRET: &str = "/api/v1/namespaces/svc/secrets/svc-invite-acme";
+const APPS: &str = "/api/v1/namespaces/apps";
+
+struct Cluster {
+    api: ApiServer,
+    running: SystemWithOperator,
+    controller: Controller,
+    tasks: Tasks,
+    leader: Option<JoinHandle<()>>,
+    tokens: tempfile::TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let running = SystemWithOperator::start().await.unwrap();
+        let api = ApiServer::start().await;
+        let tokens = tempfile::tempdir().unwrap();
+        let token = |audience: &str| {
+            let file = tokens.path().join(audience);
+            std::fs::write(&file, running.token("svc/operator", audience)).unwrap();
+            file
+        };
+        let urls = &running.system.internal_urls;
+        let tasks = Tasks::default();
+        let controller = Controller {
+            caches: Caches::start(&api.client(), "svc", &tasks),
+            kubernetes: Kubernetes::new(
+                api.client(),
+                "svc",
+                &"https://svc.example".parse().unwrap(),
+                "operator-1",
+            ),
+            identity: Identity::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
+            session: Session::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
+            metrics: OperatorMetrics::new(&Metrics::new("operator")),
+        };
+        let mut cluster = Self { api, running, controller, tasks, leader: None, tokens };
+        cluster.lead();
+        cluster
+    }
+
+    /// Starts the controller, as a replica that got the lease from the one before.
+    fn lead(&mut self) {
+        let controller = self.controller.clone();
+        let leader = tokio::spawn(async move { controller.run().await });
+        if let Some(former) = self.leader.replace(leader) {
+            former.abort();
+        }
+    }
+
+    fn apply_tenant(&self, spec: &Value) {
+        let mut full = json!({ "displayName": "Acme", "adminEmail": "ada@acme.example",
+            "allowedNamespaces": { "matchLabels": { "tenant": "acme" } } });
+        full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.api.apply(ACME, &json!({ "spec": full }));
+    }
+
+    fn apply_producer(&self) {
+        self.api.apply(APPS, &json!({ "metadata": { "labels": { "tenant": "acme" } } }));
+        let spec = json!({ "tenant": "acme", "serviceAccount": "collector", "sourceIds": ["fw-1"] });
+        self.api.apply(COLLECTOR, &json!({ "spec": spec }));
+    }
+
+    /// Waits until the condition `Ready` of an object has this status and reason for its present generation.
+    async fn wait(&self, path: &str, status: &str, reason: &str) -> Value {
+        wait_until("the condition of the resource", async || {
+            let object = self.api.get(path)?;
+            let conditions = object["status"]["conditions"].as_array()?;
+            let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+            let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+            (is_current && ready["status"] == status && ready["reason"] == reason).then(|| object.clone())
+        })
+        .await
+    }
+
+    async fn secret(&self) -> Value {
+        wait_until("the Secret exists", async || self.api.get(SECRET)).await
+    }
+
+    async fn tenant(&self) -> Tenant {
+        self.running.system.platform_admin().get("/tenants/acme").await.expect(200)
+    }
+
+    async fn send(&self) -> u16 {
+        let token = self.running.token("apps/collector", "svc-ingest");
+        let client = self.running.system.client().bearer(&token);
+        client.post("/events", &json!({ "source_id": "fw-1" })).await.status
+    }
+
+    async fn wait_for_status(&self, status: u16) {
+        wait_until("the response has the status", async || (self.send().await == status).then_some(())).await;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.tasks.stopping().cancel();
+    }
+}
+
+fn token_of(secret: &Value) -> String {
+    let data = secret["data"]["token"].as_str().unwrap();
+    String::from_utf8(data_encoding::BASE64.decode(data.as_bytes()).unwrap()).unwrap()
+}
+
+async fn accept(cluster: &Cluster, token: &str) -> u16 {
+    let body = json!({ "token": token, "password": testkit::PASSWORD });
+    cluster.running.system.client().post("/users/accept-invite", &body).await.status
+}
+
+#[tokio::test]
+async fn every_task_that_waits_for_the_lists_continues() {
+    let (api, tasks) = (ApiServer::start().await, Tasks::default());
+    let caches = Caches::start(&api.client(), "svc", &tasks);
+    let waiting = [caches.clone(), caches].map(|caches| tokio::spawn(async move { caches.ready().await }));
+    for task in waiting {
+        wait_until("the task continues", async || task.is_finished().then_some(())).await;
+    }
+    tasks.stopping().cancel();
+}
+
+#[tokio::test]
+async fn the_administrator_of_a_new_tenant_accepts_the_invite_of_the_secret_which_then_goes() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({ "quota": { "eventsPerSecond": 5 } }));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    assert_eq!(cluster.tenant().await.quota.events_per_second, Some(5));
+    let secret = cluster.secret().await;
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "Tenant");
+    let token = token_of(&secret);
+    assert_eq!(accept(&cluster, &token).await, 201);
+    wait_until("the Secret is deleted", async || cluster.api.get(SECRET).is_none().then_some(())).await;
+    assert!(!cluster.api.get(ACME).unwrap().to_string().contains(&token));
+}
+
+#[tokio::test]
+async fn a_pod_of_a_producer_sends_events_until_the_producer_or_the_label_of_its_namespace_is_removed() {
+    let cluster = Cluster::start().await;
+    cluster.apply_producer();
+    cluster.wait(COLLECTOR, "False", "TenantNotFound").await;
+    assert_eq!(cluster.send().await, 401);
+    cluster.apply_tenant(&json!({}));
+    cluster.wait(COLLECTOR, "True", "Provisioned").await;
+    cluster.wait_for_status(202).await;
+    cluster.api.apply(APPS, &json!({ "metadata": { "labels": { "tenant": "other" } } }));
+    cluster.wait(COLLECTOR, "False", "NamespaceNotAllowed").await;
+    cluster.wait_for_status(401).await;
+    cluster.apply_producer();
+    cluster.wait_for_status(202).await;
+    cluster.api.delete(COLLECTOR);
+    cluster.wait_for_status(401).await;
+}
+
+#[tokio::test]
+async fn drift_is_corrected_and_a_new_spec_is_written() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({}));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    let platform = cluster.running.system.platform_admin();
+    let changed = json!({ "status": "suspended", "display_name": "Other" });
+    platform.patch("/tenants/acme", &changed).await.expect::<Value>(200);
+    wait_until("the drift is corrected", async || {
+        let tenant = cluster.tenant().await;
+        (tenant.display_name == "Acme" && tenant.status == contract::TenantStatus::Active).then_some(())
+    })
+    .await;
+    cluster.apply_tenant(&json!({ "displayName": "Acme Inc.", "state": "Suspended" }));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    let tenant = cluster.tenant().await;
+    assert_eq!(
+        (tenant.display_name.as_str(), tenant.status),
+        ("Acme Inc.", contract::TenantStatus::Suspended)
+    );
+}
+
+#[tokio::test]
+async fn an_idle_controller_sends_no_request_to_the_api_server_except_events() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({}));
+    cluster.apply_producer();
+    cluster.wait(COLLECTOR, "True", "Provisioned").await;
+    cluster.secret().await;
+    cluster.api.take_requests();
+    cluster.apply_tenant(&json!({}));
+    // A correction shows that the stored state was read again.
+    let platform = cluster.running.system.platform_admin();
+    platform.patch("/tenants/acme", &json!({ "display_name": "Other" })).await.expect::<Value>(200);
+    wait_until("the drift is corrected", async || {
+        (cluster.tenant().await.display_name == "Acme").then_some(())
+    })
+    .await;
+    let mut requests = cluster.api.take_requests();
+    // A change of a state is an event.
+    requests.retain(|request| !request.ends_with("/events"));
+    assert_eq!(requests, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
+    let mut cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({}));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    let (tenant, secret) = (cluster.api.get(ACME), cluster.secret().await);
+    cluster.api.take_requests();
+    cluster.lead();
+    cluster.apply_producer();
+    cluster.wait(COLLECTOR, "True", "Provisioned").await;
+    assert_eq!((cluster.api.get(ACME), cluster.api.get(SECRET)), (tenant, Some(secret)));
+    let requests = cluster.api.take_requests();
+    assert!(requests.iter().all(|request| !request.contains("/tenants/")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_deleted_tenant_is_retained_or_suspended_by_its_policy() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({ "deletionPolicy": "Suspend" }));
+    let finalizer = async || cluster.api.get(ACME)?["metadata"]["finalizers"][0].as_str().map(str::to_owned);
+    wait_until("the finalizer is there", finalizer).await;
+    cluster.wait(ACME, "True", "Provisioned").await;
+    cluster.api.delete(ACME);
+    wait_until("the resource is gone", async || cluster.api.get(ACME).is_none().then_some(())).await;
+    assert_eq!(cluster.tenant().await.status, contract::TenantStatus::Suspended);
+
+    cluster.apply_tenant(&json!({}));
+    cluster.wait(ACME, "False", "TenantExists").await;
+    cluster.apply_tenant(&json!({ "adoption": "IfUnowned" }));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    assert_eq!(cluster.tenant().await.status, contract::TenantStatus::Active);
+    cluster.api.delete(ACME);
+    cluster.apply_tenant(&json!({ "adoption": "IfUnowned", "displayName": "Again" }));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    assert_eq!(cluster.tenant().await.display_name, "Again");
+}
+
+#[tokio::test]
+async fn a_lost_secret_gets_a_new_token() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({}));
+    let first = token_of(&cluster.secret().await);
+    cluster.wait(ACME, "True", "Provisioned").await;
+    cluster.api.delete(SECRET);
+    let second = wait_until("another Secret exists", async || {
+        cluster.api.get(SECRET).map(|secret| token_of(&secret)).filter(|token| *token != first)
+    })
+    .await;
+    assert_eq!((accept(&cluster, &first).await, accept(&cluster, &second).await), (400, 201));
+}
+
+#[tokio::test]
+async fn an_invalid_value_and_an_unavailable_service_are_reported() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({ "adminEmail": "not an address@" }));
+    let invalid = cluster.wait(ACME, "False", "Invalid").await;
+    let stalled =
+        invalid["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Stalled");
+    assert_eq!(stalled.unwrap()["status"], "True");
+    let (file, moved) = (cluster.tokens.path().join("svc-identity"), cluster.tokens.path().join("moved"));
+    std::fs::rename(&file, &moved).unwrap();
+    let globex = ACME.replace("acme", "globex");
+    cluster.api.apply(&globex, &json!({ "spec": { "displayName": "Globex" } }));
+    cluster.wait(&globex, "False", "IdentityUnavailable").await;
+    std::fs::rename(&moved, &file).unwrap();
+    cluster.wait(&globex, "True", "Provisioned").await;
+}

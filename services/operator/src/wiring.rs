@@ -1,0 +1,84 @@
+//! The composition root.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use kube::Client;
+use operatorconfig::Config;
+use service::Tasks;
+use service::config::Environment;
+use service::health::Readiness;
+use service::process::{Program, Routers};
+use service::telemetry::Telemetry;
+
+use crate::command::Command;
+use crate::controller::Controller;
+use crate::kubernetes::{Caches, Kubernetes};
+use crate::lease::Candidate;
+use crate::metrics::OperatorMetrics;
+use crate::services::{Identity, Session};
+
+/// The operator.
+pub struct Operator;
+
+impl Program for Operator {
+    const NAME: &'static str = operatorconfig::NAME;
+    const ABOUT: &'static str = "The Kubernetes operator: tenants and producers as Kubernetes resources.";
+    const HAS_API: bool = false;
+    type Config = Config;
+    type Api = Option<Routers>;
+    type Command = Command;
+
+    async fn execute(command: Command, _: &Environment) -> ExitCode {
+        command.execute()
+    }
+
+    async fn start(
+        config: Config,
+        tasks: &Tasks,
+        readiness: &Readiness,
+        telemetry: &Telemetry,
+    ) -> Result<Option<Routers>, Box<dyn Error + Send + Sync>> {
+        let client = Client::try_default().await?;
+        let caches = Caches::start(&client, &config.namespace, tasks);
+        let gate = readiness.gate("watches");
+        let (waiting, stop) = (caches.clone(), tasks.stopping().clone());
+        tasks.spawn_short(async move {
+            if stop.run_until_cancelled(waiting.ready()).await.is_some() {
+                gate.open();
+            }
+        });
+        let controller = Controller {
+            caches,
+            kubernetes: Kubernetes::new(
+                client.clone(),
+                &config.namespace,
+                &config.public_url,
+                &config.pod_name,
+            ),
+            identity: Identity::new(config.identity_url, config.identity_token)?,
+            session: Session::new(config.session_url, config.session_token)?,
+            metrics: OperatorMetrics::new(telemetry.metrics()),
+        };
+        let candidate = Candidate::new(client, &config.namespace, &config.lease, &config.pod_name);
+        tasks.spawn("controller", lead(candidate, controller, tasks.clone()));
+        Ok(None)
+    }
+}
+
+/// Runs the controller whenever this replica holds the lease.
+async fn lead(mut candidate: Candidate, controller: Controller, tasks: Tasks) {
+    let stop = tasks.draining().clone();
+    controller.metrics.clear();
+    while stop.run_until_cancelled(candidate.acquire()).await.is_some() {
+        tracing::info!("this replica holds the lease");
+        controller.metrics.is_leader.set(1);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = candidate.hold() => tracing::warn!("this replica lost the lease"),
+            () = controller.run() => {}
+        }
+        controller.metrics.clear();
+    }
+    candidate.release().await;
+}

@@ -1,0 +1,92 @@
+//! Producers: the operator stores, lists and deletes them. ingest introspects them like other credentials.
+
+use audit::{Actor, AuditEvent, EventName};
+use authn::service_account_digest;
+use bus::Invalidation;
+use contract::ProblemKind;
+use contract::managed::{Conflict, Producer, ProducerDeletion, StoredProducer, is_dns_name};
+use service::Problem;
+use tenancy::TenantScope;
+use uuid::Uuid;
+
+use super::App;
+use crate::domain::api_key::MAX_SOURCES;
+use crate::store::{account_status, producer};
+
+/// Producers in one response of the list.
+const PAGE: i32 = 1000;
+
+impl App {
+    /// Stores a producer. An equal one is not written again.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn put_producer(
+        &self,
+        uid: Uuid,
+        new: &Producer,
+    ) -> Result<Result<(), Conflict>, Problem> {
+        validate(new)?;
+        let scope = TenantScope::of_internal_record(new.tenant_id.clone());
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        if !account_status::has_tenant(&mut tx).await? {
+            return Ok(Err(Conflict::TenantNotFound));
+        }
+        let found = producer::find_for_update(&mut tx, uid).await?;
+        if found.as_ref() == Some(new) {
+            return Ok(Ok(()));
+        }
+        let digest = service_account_digest(&new.service_account);
+        match producer::save(&mut tx, uid, digest, new).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Err(Conflict::Stale)),
+            Err(error) if error.violates(producer::DIGEST_KEY) => {
+                return Ok(Err(Conflict::ServiceAccountTaken));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        for account in found.iter().chain([new]).map(|producer| &producer.service_account) {
+            self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
+        }
+        self.audit.record(&mut tx, changed(new, "producer_changed"));
+        tx.commit().await?;
+        Ok(Ok(()))
+    }
+
+    /// Deletes a producer of a tenant. Its service account can send no events any more. It can be stored again, unless the deletion is final.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn delete_producer(&self, uid: Uuid, deletion: ProducerDeletion) -> Result<(), Problem> {
+        let scope = TenantScope::of_internal_record(deletion.tenant_id);
+        let mut tx = self.begin(&scope, Actor::System).await?;
+        let Some(found) = producer::find_for_update(&mut tx, uid).await? else { return Ok(()) };
+        if deletion.is_final {
+            producer::mark_deleted(&mut tx, uid).await?;
+        } else {
+            producer::delete(&mut tx, uid).await?;
+        }
+        self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(&found.service_account)));
+        self.audit.record(&mut tx, changed(&found, "producer_deleted"));
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Lists all producers after a given one, in the order of their uids.
+    #[tracing::instrument(skip_all)]
+    pub(crate) async fn list_producers(&self, after: Uuid) -> Result<Vec<StoredProducer>, Problem> {
+        Ok(producer::list(&self.database, after, PAGE).await?)
+    }
+}
+
+fn changed(producer: &Producer, about: &'static str) -> AuditEvent {
+    let digest = service_account_digest(&producer.service_account);
+    AuditEvent { about: Some(about), ..AuditEvent::of(EventName::AuthzAdmin).credential(&digest) }
+}
+
+/// The operator sends valid producers only, because the API server validates the resources.
+fn validate(producer: &Producer) -> Result<(), ProblemKind> {
+    let account = &producer.service_account;
+    let sources = &producer.source_ids;
+    let is_valid = is_dns_name(&account.namespace)
+        && is_dns_name(&account.name)
+        && (1..=MAX_SOURCES).contains(&sources.len())
+        && sources.iter().all(|source| udm::is_source_id(source));
+    if is_valid { Ok(()) } else { Err(ProblemKind::ValidationFailed) }
+}

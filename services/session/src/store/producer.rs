@@ -1,0 +1,132 @@
+//! Producers: Kubernetes service accounts that may send events.
+
+use chrono::{DateTime, Utc};
+use contract::managed::{Producer, ServiceAccount, StoredProducer};
+use database::{Database, Error, TenantTx};
+use hashing::TokenDigest;
+use tenancy::TenantId;
+use uuid::Uuid;
+
+/// The index that rejects a second producer with the same service account.
+pub(crate) const DIGEST_KEY: &str = "producers_digest_key";
+
+/// Saves a producer, unless it is deleted or the stored generation is newer. Returns whether it was saved.
+pub(crate) async fn save(
+    tx: &mut TenantTx,
+    uid: Uuid,
+    digest: TokenDigest,
+    producer: &Producer,
+) -> Result<bool, Error> {
+    let result = sqlx::query!(
+        "-- producer.save
+        insert into session.producers as stored
+            (
+                producer_id, tenant_id, namespace, service_account, digest, source_ids, generation, created_at, updated_at
+            )
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $8)
+        on conflict (producer_id) do update set
+            namespace = excluded.namespace,
+            service_account = excluded.service_account,
+            digest = excluded.digest,
+            source_ids = excluded.source_ids,
+            generation = excluded.generation,
+            updated_at = excluded.updated_at
+        where excluded.generation >= stored.generation and stored.deleted_at is null",
+        uid,
+        tx.tenant_id().as_str(),
+        producer.service_account.namespace,
+        producer.service_account.name,
+        digest.as_bytes(),
+        &producer.source_ids,
+        producer.generation,
+        tx.now()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(result.rows_affected() > 0)
+}
+
+/// Returns a stored producer and locks its row.
+pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<Producer>, Error> {
+    let row = sqlx::query!(
+        "-- producer.find_for_update
+        select namespace, service_account, source_ids, generation
+        from session.producers
+        where producer_id = $1 and deleted_at is null
+        for update",
+        uid
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| Producer {
+        tenant_id: tx.tenant_id().clone(),
+        service_account: ServiceAccount { namespace: row.namespace, name: row.service_account },
+        source_ids: row.source_ids,
+        generation: row.generation,
+    }))
+}
+
+/// Marks a producer as deleted permanently. Its row remains for a day, so that a delayed write does not restore it.
+pub(crate) async fn mark_deleted(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
+    sqlx::query!(
+        "-- producer.mark_deleted
+        update session.producers set deleted_at = $2, updated_at = $2 where producer_id = $1 and deleted_at is null",
+        uid,
+        tx.now()
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Deletes the row of a producer, which can be stored again.
+pub(crate) async fn delete(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
+    sqlx::query!(
+        "-- producer.delete
+        delete from session.producers where producer_id = $1 and deleted_at is null",
+        uid
+    )
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Lists the producers of all tenants after a given one, for the operator.
+pub(crate) async fn list(database: &Database, after: Uuid, limit: i32) -> Result<Vec<StoredProducer>, Error> {
+    let rows = sqlx::query!(
+        r#"-- producer.list
+        select
+            producer_id as "producer_id!", tenant_id as "tenant_id!: TenantId", namespace as "namespace!",
+            service_account as "service_account!", source_ids as "source_ids!", generation as "generation!"
+        from session.list_producers($1, $2)"#,
+        after,
+        limit
+    )
+    .fetch_all(database.pool())
+    .await?;
+    let stored = rows.into_iter().map(|row| StoredProducer {
+        uid: row.producer_id,
+        producer: Producer {
+            tenant_id: row.tenant_id,
+            service_account: ServiceAccount { namespace: row.namespace, name: row.service_account },
+            source_ids: row.source_ids,
+            generation: row.generation,
+        },
+    });
+    Ok(stored.collect())
+}
+
+/// Removes the rows of producers that were deleted before a time, at most `limit`. Returns their number.
+pub(crate) async fn delete_before(
+    database: &Database,
+    before: DateTime<Utc>,
+    limit: i32,
+) -> Result<i64, Error> {
+    let deleted = sqlx::query_scalar!(
+        r#"-- producer.delete_before
+        select session.purge_producers($1, $2) as "deleted!""#,
+        before,
+        limit
+    );
+    Ok(deleted.fetch_one(database.pool()).await?)
+}
