@@ -34,6 +34,7 @@ import disturbances  # noqa: E402
 import drain  # noqa: E402
 import ipv6  # noqa: E402
 import load  # noqa: E402
+import managed  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
 import production  # noqa: E402
@@ -61,6 +62,7 @@ STEPS = {
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
     "ipv6": ipv6.connect_over_ipv6,
+    "operator": managed.manage_tenants,
 }
 # Steps with a separate installation.
 OWN_INSTALLATION = {"trial": trial.install_trial, "production": production.install_documented_values}
