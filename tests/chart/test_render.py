@@ -579,7 +579,7 @@ class Variables(unittest.TestCase):
                     for mount in container.get("volumeMounts", []):
                         self.assertNotIn("subPath", mount, f"{name}: {owner}: Kubernetes does not update a subPath")
             for each in chart.of_kind(chart.case(name), "Deployment"):
-                annotations = each["spec"]["template"]["metadata"]["annotations"]
+                annotations = each["spec"]["template"]["metadata"].get("annotations", {})
                 self.assertFalse([key for key in annotations if "checksum" in key], name)
 
     def test_services_listen_on_ipv4_and_ipv6(self):
