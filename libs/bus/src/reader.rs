@@ -10,9 +10,11 @@ mod filter;
 mod position;
 mod state;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_nats::ReconnectToServer;
 use async_nats::connection::State;
 use async_nats::jetstream;
 use chrono::{DateTime, Utc};
@@ -108,8 +110,17 @@ impl EventReader {
     ) -> Result<Self, ConnectError> {
         let (sender, disconnects) = watch::channel(());
         let (options, servers) = connect::connect_options(config)?;
+        let attempts = AtomicUsize::new(0);
         let client = options
             .retry_on_initial_connect()
+            // In turn. The client library prefers the server with the fewest failed attempts, also if it is the one to leave.
+            .reconnect_to_server_callback(move |servers, _| {
+                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+                let next = servers.get(attempt % servers.len().max(1));
+                std::future::ready(
+                    next.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }),
+                )
+            })
             .reconnect_delay_callback(connect::back_off)
             .event_callback(move |event| {
                 if matches!(event, async_nats::Event::Disconnected) {
