@@ -1,0 +1,87 @@
+//! G in vectors of four words.
+
+use std::arch::x86_64::{
+    __m256i, _mm256_add_epi64, _mm256_alignr_epi8, _mm256_loadu_si256, _mm256_mul_epu32,
+    _mm256_permute4x64_epi64, _mm256_set_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+};
+
+use argon2::Block;
+
+use super::Compress;
+
+type V = __m256i;
+const WORDS: usize = 4;
+
+/// Returns the function if the processor has the instructions.
+pub(super) fn compression() -> Option<Compress> {
+    #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
+    // SAFETY: the function is returned only if the processor has the instructions.
+    let compress: Compress = |x, y, out, accumulate| unsafe { compress(x, y, out, accumulate) };
+    is_x86_feature_detected!("avx2").then_some(compress)
+}
+
+compress_in_vectors!(target_feature(enable = "avx2"));
+
+operations! {
+    #[target_feature(enable = "avx2")]
+    zero() = _mm256_setzero_si256();
+    add(a, b) = _mm256_add_epi64(a, b);
+    xor(a, b) = _mm256_xor_si256(a, b);
+    /// Products of the low halves.
+    multiply(a, b) = _mm256_mul_epu32(a, b);
+    rotate_32(a) = rotate_bytes::<4>(a);
+    rotate_24(a) = rotate_bytes::<3>(a);
+    rotate_16(a) = rotate_bytes::<2>(a);
+    rotate_63(a) = xor(_mm256_srli_epi64::<63>(a), add(a, a));
+    left_1(a) = _mm256_permute4x64_epi64::<0b00_11_10_01>(a);
+    left_2(a) = _mm256_permute4x64_epi64::<0b01_00_11_10>(a);
+    left_3(a) = _mm256_permute4x64_epi64::<0b10_01_00_11>(a);
+    /// Of each pair of words: the second word of `a` and the first word of `b`.
+    middle(a, b) = _mm256_alignr_epi8::<8>(b, a);
+}
+
+/// Moves the bytes of each word to lower places.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn rotate_bytes<const BYTES: u32>(a: V) -> V {
+    let [first, second] =
+        [0x0706_0504_0302_0100_i64, 0x0F0E_0D0C_0B0A_0908].map(|places| places.rotate_right(8 * BYTES));
+    _mm256_shuffle_epi8(a, _mm256_set_epi64x(second, first, second, first))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(words: &[u64], i: usize) -> V {
+    let words = &words.as_chunks::<WORDS>().0[i];
+    #[expect(unsafe_code, reason = "the function takes a pointer")]
+    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
+    unsafe {
+        _mm256_loadu_si256(words.as_ptr().cast())
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(words: &mut [u64], i: usize, v: V) {
+    let words = &mut words.as_chunks_mut::<WORDS>().0[i];
+    #[expect(unsafe_code, reason = "the function takes a pointer")]
+    // SAFETY: the pointer is that of a vector of words, and needs no alignment.
+    unsafe {
+        _mm256_storeu_si256(words.as_mut_ptr().cast(), v);
+    }
+}
+
+/// Two rows of a block as the matrices of two permutations.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn split(q: &[V; 8]) -> [[V; 2]; 4] {
+    [[q[0], q[4]], [q[1], q[5]], [q[2], q[6]], [q[3], q[7]]]
+}
+
+/// The inverse of [`split`].
+#[inline]
+#[target_feature(enable = "avx2")]
+fn join([a, b, c, d]: [[V; 2]; 4]) -> [V; 8] {
+    [a[0], b[0], c[0], d[0], a[1], b[1], c[1], d[1]]
+}
