@@ -1,9 +1,14 @@
 //! Argon2id (RFC 9106). Each digest is a PHC string that contains its parameters, so the settings can change.
 
+use std::sync::Arc;
+
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
-use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Block, Params, Version};
+use argon2::{ARGON2ID_IDENT, Block, Params, Version};
+use argon2id::Memory;
+use prometheus_client::metrics::gauge::Gauge;
 use subtle::ConstantTimeEq as _;
 
+use crate::kernel::Kernel;
 use crate::{Entropy, Password};
 
 /// A stored digest with larger parameters is rejected: it is corrupt, or an attempt to exhaust the machine.
@@ -124,31 +129,50 @@ impl std::fmt::Debug for PasswordDigest {
     }
 }
 
-/// Reused working memory of one hash at a time. Allocation for each hash would take a third of its time.
-#[derive(Default)]
-pub(crate) struct Arena(Vec<Block>);
+/// Computes one hash at a time in memory that it reuses. Allocation for each hash would take a third of its time.
+pub(crate) struct Arena {
+    kernel: Arc<Kernel>,
+    memory: Option<Memory>,
+    /// The memory of all arenas.
+    bytes: Gauge,
+}
 
 impl Arena {
-    /// Frees the memory beyond the current settings, which a digest with larger parameters used.
-    pub(crate) fn shrink_to(&mut self, settings: &Argon2Settings) {
-        let blocks = settings.memory_cost as usize;
-        if self.0.len() > blocks {
-            self.0.truncate(blocks);
-            self.0.shrink_to(blocks);
+    pub(crate) fn new(kernel: Arc<Kernel>, bytes: Gauge) -> Self {
+        Self { kernel, memory: None, bytes }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.memory.is_none()
+    }
+
+    /// Returns the memory to the operating system.
+    pub(crate) fn release(&mut self) {
+        self.bytes.dec_by(self.memory.take().map_or(0, |memory| size(&memory)));
+    }
+
+    /// Releases memory that is larger than the current settings need. A digest with larger parameters used it.
+    pub(crate) fn release_above(&mut self, settings: &Argon2Settings) {
+        if self.memory.as_ref().is_some_and(|memory| memory.len() > settings.memory_cost as usize) {
+            self.release();
         }
     }
 
-    fn compute(&mut self, params: Params, password: &Password, salt: &[u8], out: &mut [u8]) -> Option<()> {
+    /// Returns whether the parameters are valid, or `None` if the system has no memory.
+    fn compute(&mut self, params: &Params, password: &Password, salt: &[u8], out: &mut [u8]) -> Option<bool> {
         let blocks = params.block_count();
-        if self.0.len() < blocks {
-            self.0.resize(blocks, Block::new());
+        if self.memory.as_ref().is_none_or(|memory| memory.len() < blocks) {
+            self.release();
+            let memory = Memory::new(blocks)
+                .inspect_err(|error| tracing::error!(%error, "failed to reserve memory of password hash"));
+            let memory = self.memory.insert(memory.ok()?);
+            self.bytes.inc_by(size(memory));
         }
-        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-            .hash_password_into_with_memory(password.expose().as_bytes(), salt, out, &mut self.0[..blocks])
-            .ok()
+        let memory = self.memory.as_mut()?.blocks();
+        Some(self.kernel.hash_into(params, password.expose().as_bytes(), salt, out, memory).is_ok())
     }
 
-    /// Creates a digest. Returns `None` only for invalid settings.
+    /// Creates a digest. Returns `None` only for invalid settings, and if the system has no memory.
     pub(crate) fn hash(
         &mut self,
         settings: &Argon2Settings,
@@ -161,7 +185,7 @@ impl Arena {
         entropy.fill(salt);
         let mut out = [0; 64];
         let out = &mut out[..settings.hash_len];
-        self.compute(params.clone(), password, salt, out)?;
+        self.compute(&params, password, salt, out)?.then_some(())?;
         let phc = PasswordHash {
             algorithm: ARGON2ID_IDENT,
             version: Some(Version::V0x13.into()),
@@ -173,30 +197,34 @@ impl Arena {
     }
 
     /// Compares in constant time. A digest that is malformed or out of range never matches, and costs one hash with the
-    /// current settings.
+    /// current settings. Returns `None` if the system has no memory.
     pub(crate) fn verify(
         &mut self,
         settings: &Argon2Settings,
         password: &Password,
         stored: &PasswordDigest,
-    ) -> bool {
+    ) -> Option<bool> {
         let Some((params, salt, expected)) = parse(stored) else {
-            self.dummy(settings, password);
-            return false;
+            return self.dummy(settings, password);
         };
         let mut out = [0; 64];
         let out = &mut out[..expected.len()];
-        self.compute(params, password, salt.as_ref(), out).is_some()
-            && bool::from(out.ct_eq(expected.as_bytes()))
+        let is_valid = self.compute(&params, password, salt.as_ref(), out)?;
+        Some(is_valid && bool::from(out.ct_eq(expected.as_bytes())))
     }
 
-    /// Takes as long as a verification with the current settings.
-    pub(crate) fn dummy(&mut self, settings: &Argon2Settings, password: &Password) {
-        let Some(params) = settings.params() else { return };
+    /// Takes as long as a verification with the current settings, and never matches.
+    pub(crate) fn dummy(&mut self, settings: &Argon2Settings, password: &Password) -> Option<bool> {
         let mut out = [0; 64];
-        self.compute(params, password, &[0; 48][..settings.salt_len], &mut out[..settings.hash_len]);
+        let salt = &[0; 48][..settings.salt_len];
+        self.compute(&settings.params()?, password, salt, &mut out[..settings.hash_len])?;
         std::hint::black_box(&out);
+        Some(false)
     }
+}
+
+fn size(memory: &Memory) -> i64 {
+    i64::try_from(memory.len() * Block::SIZE).unwrap_or(i64::MAX)
 }
 
 fn parse(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
@@ -210,18 +238,22 @@ fn parse(stored: &PasswordDigest) -> Option<(Params, Salt, Output)> {
 
 #[cfg(test)]
 mod tests {
+    use argon2::Argon2;
     use argon2::password_hash::PasswordVerifier as _;
 
     use super::*;
-    use crate::SeededEntropy;
+    use crate::{HashKernel, SeededEntropy};
 
     const CHEAP: Argon2Settings =
         Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 2, hash_len: 24, salt_len: 12 };
 
+    fn arena() -> Arena {
+        Arena::new(Arc::new(Kernel::new(HashKernel::Auto)), Gauge::default())
+    }
+
     #[test]
     fn a_digest_is_a_standard_phc_string() {
-        let digest =
-            Arena::default().hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
+        let digest = arena().hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         assert!(digest.as_str().starts_with("$argon2id$v=19$m=64,t=1,p=2$"), "{}", digest.as_str());
         let phc = PasswordHash::new(digest.as_str()).unwrap();
         assert!(Argon2::default().verify_password(b"correct horse", &phc).is_ok());
@@ -229,18 +261,18 @@ mod tests {
 
     #[test]
     fn verifies_digests_with_other_settings() {
-        let mut arena = Arena::default();
+        let mut arena = arena();
         let digest = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         let costlier = Argon2Settings { memory_cost: 128, time_cost: 2, ..CHEAP };
-        assert!(arena.verify(&costlier, &Password::new("correct horse"), &digest));
-        assert!(!arena.verify(&costlier, &Password::new("wrong horse"), &digest));
+        assert_eq!(arena.verify(&costlier, &Password::new("correct horse"), &digest), Some(true));
+        assert_eq!(arena.verify(&costlier, &Password::new("wrong horse"), &digest), Some(false));
         assert!(digest.is_outdated(&costlier) && !digest.is_outdated(&CHEAP));
         assert!(digest.is_outdated(&Argon2Settings { salt_len: 16, ..CHEAP }));
     }
 
     #[test]
     fn a_malformed_or_out_of_range_digest_never_matches() {
-        let mut arena = Arena::default();
+        let mut arena = arena();
         let good = arena.hash(&CHEAP, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
         for stored in [
             String::new(),
@@ -250,17 +282,23 @@ mod tests {
             good.as_str().replace("argon2id", "argon2i"),
         ] {
             let stored = PasswordDigest::from_stored(stored);
-            assert!(!arena.verify(&CHEAP, &Password::new("correct horse"), &stored), "{}", stored.as_str());
+            let matches = arena.verify(&CHEAP, &Password::new("correct horse"), &stored);
+            assert_eq!(matches, Some(false), "{}", stored.as_str());
         }
     }
 
     #[test]
-    fn an_arena_frees_the_memory_of_larger_settings() {
-        let mut arena = Arena::default();
+    fn an_arena_releases_the_memory_of_larger_settings() {
+        let mut arena = arena();
         let large = Argon2Settings { memory_cost: 256, ..CHEAP };
-        arena.hash(&large, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
-        arena.shrink_to(&CHEAP);
-        assert!(arena.0.capacity() <= 64);
+        for (settings, kibibytes) in [(CHEAP, 64), (large, 256)] {
+            arena.hash(&settings, &SeededEntropy::new(1), &Password::new("correct horse")).unwrap();
+            assert_eq!(arena.bytes.get(), kibibytes * 1024);
+        }
+        arena.release_above(&large);
+        assert!(!arena.is_empty());
+        arena.release_above(&CHEAP);
+        assert_eq!((arena.is_empty(), arena.bytes.get()), (true, 0));
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! is enough. Raw secrets have no `Debug`, `Display` or `Serialize`, and stored digests are different types.
 
 mod argon;
+mod kernel;
 mod pool;
 mod queue;
 mod token;
 
 pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
+pub use kernel::HashKernel;
 pub use pool::{HashPool, Overloaded, PoolSize};
 pub use queue::{Lane, Requester};
 pub use token::{Entropy, InvalidToken, RawToken, SeededEntropy, SystemEntropy, TokenDigest, TokenKind};

@@ -1,8 +1,9 @@
 //! Fixed pool of threads that hash passwords, with a bounded queue.
 //!
-//! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. A request
-//! that cannot start in time is rejected. The queue decides which requests start first (see `queue`). A request that its caller has dropped before the start is skipped. A request that has
-//! started always completes, because its memory is in use until then.
+//! Each worker owns one arena, so peak memory is workers × memory cost, independent of the number of logins. An idle worker returns
+//! its memory. A request that cannot start in time is rejected. The queue decides which requests start first (see `queue`). A request
+//! that its caller has dropped before the start is skipped. A request that has started always completes, because its memory is in use
+//! until then.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,11 +17,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::argon::Arena;
+use crate::kernel::Kernel;
 use crate::queue::{Full, Queue};
-use crate::{Argon2Settings, Entropy, Password, PasswordDigest, Requester, SettingsError};
+use crate::{Argon2Settings, Entropy, HashKernel, Password, PasswordDigest, Requester, SettingsError};
 
 /// Maximum time that a request waits for a worker.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time without a hash after which a worker returns its memory. The next hash then takes 5 ms longer with huge pages, otherwise 35 ms.
+const MEMORY_IDLE: Duration = Duration::from_mins(1);
 /// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
 /// checks. Linux has a nice value per thread.
 const NICENESS: i32 = 10;
@@ -62,10 +66,12 @@ pub struct Overloaded;
 pub struct HashPool {
     settings: Argon2Settings,
     shared: Arc<Shared>,
+    kernel: Arc<Kernel>,
 }
 
 struct Shared {
     state: Mutex<State>,
+    memory_idle: Duration,
     wake: Condvar,
     metrics: HashMetrics,
 }
@@ -112,6 +118,7 @@ impl Drop for CancelOnDrop {
 /// Metrics of the pool. They do not distinguish passwords or results.
 struct HashMetrics {
     duration: Histogram,
+    memory: Gauge,
     queue_length: Gauge,
     shed: Counter,
     workers: Gauge,
@@ -121,6 +128,7 @@ impl Default for HashMetrics {
     fn default() -> Self {
         Self {
             duration: Histogram::new(BUCKETS),
+            memory: Gauge::default(),
             queue_length: Gauge::default(),
             shed: Counter::default(),
             workers: Gauge::default(),
@@ -139,28 +147,45 @@ impl HashPool {
     pub fn start(
         settings: Argon2Settings,
         size: PoolSize,
+        kernel: HashKernel,
         entropy: &Arc<dyn Entropy>,
     ) -> Result<Self, SettingsError> {
         settings.validate()?;
-        let shared = Arc::new(Shared::new(size));
+        let kernel = Arc::new(Kernel::new(kernel));
+        tracing::info!(kernel = kernel.name(), workers = size.workers(), "hash pool started");
+        Ok(Self::start_with(settings, Shared::new(size, MEMORY_IDLE), size, kernel, entropy))
+    }
+
+    fn start_with(
+        settings: Argon2Settings,
+        shared: Shared,
+        size: PoolSize,
+        kernel: Arc<Kernel>,
+        entropy: &Arc<dyn Entropy>,
+    ) -> Self {
+        let shared = Arc::new(shared);
         shared.metrics.workers.set(i64::try_from(size.workers()).unwrap_or(i64::MAX));
         for number in 0..size.workers() {
             let (shared, entropy) = (Arc::clone(&shared), Arc::clone(entropy));
+            let arena = Arena::new(Arc::clone(&kernel), shared.metrics.memory.clone());
             let spawned = std::thread::Builder::new()
                 .name(format!("hash-{number}"))
-                .spawn(move || work(&shared, &settings, &*entropy));
+                .spawn(move || work(&shared, arena, &settings, &*entropy));
             if let Err(error) = spawned {
                 panic!("failed to start hash worker: {error}");
             }
         }
-        Ok(Self { settings, shared })
+        Self { settings, shared, kernel }
     }
 
     /// Registers the metrics of the pool. A process has one pool.
     pub fn register(&self, registry: &mut Registry) {
-        let HashMetrics { duration, queue_length, shed, workers } = &self.shared.metrics;
+        self.kernel.register(registry);
+        let HashMetrics { duration, memory, queue_length, shed, workers } = &self.shared.metrics;
         let help = "Time that a worker takes to hash or verify a password";
         registry.register_with_unit("hash_duration", help, Unit::Seconds, duration.clone());
+        let help = "Memory of the hash workers";
+        registry.register_with_unit("hash_memory", help, Unit::Bytes, memory.clone());
         registry.register("hash_queue_length", "Queued hash requests", queue_length.clone());
         registry.register(
             "hash_shed",
@@ -237,10 +262,10 @@ impl Drop for HashPool {
 }
 
 impl Shared {
-    fn new(size: PoolSize) -> Self {
+    fn new(size: PoolSize, memory_idle: Duration) -> Self {
         let is_stale = |job: &Job| job.claim.0.load(Ordering::Acquire) != QUEUED;
         let state = State { queue: Queue::new(size.workers(), is_stale), closed: false };
-        Self { state: Mutex::new(state), wake: Condvar::new(), metrics: HashMetrics::default() }
+        Self { state: Mutex::new(state), memory_idle, wake: Condvar::new(), metrics: HashMetrics::default() }
     }
 
     fn shed(&self) -> Overloaded {
@@ -264,8 +289,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the next job that is not cancelled. Returns `None` when the pool is dropped.
-    fn next(&self) -> Option<Job> {
+    /// Waits for the next job that is not cancelled. Releases the memory of the worker when it is idle. Returns `None` when the
+    /// pool is dropped.
+    fn next(&self, arena: &mut Arena) -> Option<Job> {
         let mut state = self.lock();
         loop {
             while let Some(job) = state.queue.pop() {
@@ -277,7 +303,19 @@ impl Shared {
             if state.closed {
                 return None;
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if arena.is_empty() {
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.wake.wait_timeout(state, self.memory_idle);
+            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            if timeout.timed_out() {
+                // Takes milliseconds, during which other threads can use the queue.
+                drop(state);
+                arena.release();
+                state = self.lock();
+            }
         }
     }
 }
@@ -288,34 +326,29 @@ impl HashMetrics {
     }
 }
 
-fn work(shared: &Shared, settings: &Argon2Settings, entropy: &dyn Entropy) {
+fn work(shared: &Shared, mut arena: Arena, settings: &Argon2Settings, entropy: &dyn Entropy) {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "failed to lower priority of hash worker");
     }
-    let mut arena = Arena::default();
-    while let Some(Job { password, work, .. }) = shared.next() {
+    while let Some(Job { password, work, .. }) = shared.next(&mut arena) {
         let start = std::time::Instant::now();
         // Recorded before the caller continues: metrics that are read after its response contain the hash.
         let record = || shared.metrics.duration.observe(start.elapsed().as_secs_f64());
-        // A send fails if the caller is gone.
+        // A send fails if the caller is gone. Without a result, because the system has no memory, the caller gets `Overloaded`.
         match work {
             Work::Hash(done) => {
                 let digest = arena.hash(settings, entropy, &password);
                 record();
-                if let Some(digest) = digest {
-                    let _ = done.send(digest);
-                }
+                digest.map(|digest| done.send(digest));
             }
-            Work::Verify(Some(stored), done) => {
-                let matches = arena.verify(settings, &password, &stored);
+            Work::Verify(stored, done) => {
+                let matches = match stored {
+                    Some(stored) => arena.verify(settings, &password, &stored),
+                    None => arena.dummy(settings, &password),
+                };
                 record();
-                let _ = done.send(matches);
-                arena.shrink_to(settings);
-            }
-            Work::Verify(None, done) => {
-                arena.dummy(settings, &password);
-                record();
-                let _ = done.send(false);
+                matches.map(|matches| done.send(matches));
+                arena.release_above(settings);
             }
         }
     }
@@ -326,16 +359,21 @@ mod tests {
     use super::*;
     use crate::{Lane, SystemEntropy};
 
-    fn pool(workers: usize) -> HashPool {
+    fn pool(workers: usize, memory_idle: Duration) -> HashPool {
         let cheap =
             Argon2Settings { time_cost: 1, memory_cost: 64, parallelism: 1, ..Argon2Settings::default() };
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        HashPool::start(cheap, PoolSize::new(workers), &entropy).unwrap()
+        let (size, kernel) = (PoolSize::new(workers), Arc::new(Kernel::new(HashKernel::Auto)));
+        HashPool::start_with(cheap, Shared::new(size, memory_idle), size, kernel, &entropy)
     }
 
     /// Creates a pool without workers, so that jobs stay queued. The queue is that of one worker.
     fn pool_without_workers() -> HashPool {
-        HashPool { settings: Argon2Settings::default(), shared: Arc::new(Shared::new(PoolSize::new(1))) }
+        HashPool {
+            settings: Argon2Settings::default(),
+            shared: Arc::new(Shared::new(PoolSize::new(1), MEMORY_IDLE)),
+            kernel: Arc::new(Kernel::new(HashKernel::Crate)),
+        }
     }
 
     fn requester() -> Requester {
@@ -344,12 +382,36 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_matches_only_its_own_digest() {
-        let pool = pool(2);
+        let pool = pool(2, MEMORY_IDLE);
         let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
         let verify = |text: &'static str, stored| pool.verify(requester(), Password::new(text), stored);
         assert_eq!(verify("correct horse", Some(digest.clone())).await, Ok(true));
         assert_eq!(verify("wrong horse", Some(digest)).await, Ok(false));
         assert_eq!(verify("correct horse", None).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn an_idle_worker_returns_its_memory_and_the_next_hash_reserves_it_again() {
+        let pool = pool(1, Duration::from_millis(1));
+        for _ in 0..2 {
+            let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
+            assert_eq!(
+                pool.verify(requester(), Password::new("correct horse"), Some(digest)).await,
+                Ok(true)
+            );
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            while pool.shared.metrics.memory.get() > 0 {
+                assert!(std::time::Instant::now() < deadline, "the memory is not returned");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_keeps_its_memory_for_the_next_hash() {
+        let pool = pool(1, MEMORY_IDLE);
+        pool.hash(requester(), Password::new("correct horse")).await.unwrap();
+        assert_eq!(pool.shared.metrics.memory.get(), 64 * 1024);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-/// Queued requests per worker and lane. A hash takes at least 60 ms, so more could not start within two seconds while both lanes
+/// Queued requests per worker and lane. With a hash of 60 ms, more could not start within two seconds while both lanes
 /// are in use.
 const LANE_PER_WORKER: usize = 16;
 

@@ -14,7 +14,7 @@ use contract::identity::{
 use contract::session::ApiKey;
 use contract::session::IssuedSession;
 use contract::{Role, Secret};
-use hashing::{Argon2Settings, HashPool, Lane, Password, PoolSize, Requester};
+use hashing::{Argon2Settings, HashKernel, HashPool, Lane, Password, PoolSize, Requester};
 use service::Tasks;
 use service::config::{Environment, Variables as _};
 use service::health::{self, Readiness};
@@ -307,7 +307,7 @@ impl Drop for TestSystem {
 pub async fn outdated_digest() -> String {
     let old = Argon2Settings { time_cost: 1, memory_cost: 32, parallelism: 1, ..Argon2Settings::default() };
     let entropy: Arc<dyn hashing::Entropy> = Arc::new(hashing::SystemEntropy);
-    let pool = HashPool::start(old, PoolSize::new(1), &entropy).expect("valid settings");
+    let pool = HashPool::start(old, PoolSize::new(1), HashKernel::Crate, &entropy).expect("valid settings");
     pool.hash(Requester::new(Lane::Open, []), Password::new(PASSWORD))
         .await
         .expect("a free worker")

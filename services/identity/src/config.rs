@@ -10,7 +10,7 @@ use audit::{AUDIT_PERSONAL, PiiPolicy};
 use authn::{OperatorSettings, PlatformSecret, SESSION_URL, ServiceSecret};
 use bus::NatsSettings;
 use database::DatabaseSettings;
-use hashing::{Argon2Settings, PoolSize};
+use hashing::{Argon2Settings, HashKernel, PoolSize};
 use ratelimit::Limit;
 use service::config::{Live, Reader, Variable, Variables};
 use service::http::ConnectionSettings;
@@ -41,6 +41,11 @@ service::variables! {
         /// Number of passwords that are hashed in parallel. The default is one per core, limited to half of the memory
         /// limit.
         hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number").optional(),
+        /// Implementation of Argon2id. `auto` uses the vector instructions of the processor and checks results with the
+        /// `argon2` crate, `crate` uses only the crate.
+        pub(crate) hash_kernel: HashKernel = Variable::new("SVC_HASH_KERNEL", "`auto` or `crate`")
+            .default("auto")
+            .one_of([("auto", HashKernel::Auto), ("crate", HashKernel::Crate)]),
         /// Minimum length of a new password.
         pub(crate) min_length: usize =
             Variable::new("SVC_PASSWORD_MIN_LENGTH", "characters, 12 to 128").default("12").between(12, 128),

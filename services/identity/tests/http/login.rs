@@ -103,3 +103,15 @@ async fn a_login_rehashes_the_password_with_current_parameters() {
     system.wait_for_text_in_database("$argon2id$v=19$m=64,t=2,p=4$").await;
     system.log_in("acme", "admin@acme.example").await;
 }
+
+#[tokio::test]
+async fn the_hash_kernel_is_that_of_the_machine_or_the_crate() {
+    for (setting, kernels) in [("auto", &["avx512", "avx2", "portable"][..]), ("crate", &["crate"])] {
+        let system = TestSystem::start_with(&[("SVC_HASH_KERNEL", setting)]).await.unwrap();
+        let client = testkit::client::plain_http();
+        let url = format!("{}/metrics", system.admin_url);
+        let metrics = client.get(url).send().await.unwrap().text().await.unwrap();
+        let used = |kernel: &&str| metrics.contains(&format!("svc_hash_kernel{{kernel=\"{kernel}\"}} 1\n"));
+        assert_eq!(kernels.iter().filter(|kernel| used(kernel)).count(), 1, "{setting}: {metrics}");
+    }
+}
