@@ -63,7 +63,9 @@ create table identity.managed_tenants (
     tenant_version bigint not null,
     -- The invite of the first administrator, and its term if the owner got the token.
     invite_id uuid,
-    invite_expires_at timestamptz
+    invite_expires_at timestamptz,
+    -- The resource is gone. A delayed write of a former leader does not make it the owner again.
+    is_released boolean not null default false
 );
 
 -- Deleted users, without personal data. The versions let session apply the deletion in any order with earlier changes.
@@ -284,7 +286,7 @@ create policy outbox_migrator on identity.outbox to svc_identity_migrator using 
 grant select, insert, update on identity.tenants, identity.users, identity.invites, identity.resets to svc_identity;
 grant delete on identity.users, identity.invites to svc_identity;
 grant select, insert on identity.deleted_users to svc_identity;
-grant select, insert, update, delete on identity.managed_tenants to svc_identity;
+grant select, insert, update on identity.managed_tenants to svc_identity;
 grant insert, delete, select (kind, fold_key, attempts, payload), update (payload) on identity.outbox to svc_identity;
 grant select, insert, update, delete on
     identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
@@ -399,7 +401,7 @@ language sql stable security definer set search_path = '' as $$
     from identity.managed_tenants as managed
     join identity.tenants on tenants.tenant_id = managed.tenant_id
     left join identity.invites on invites.invite_id = managed.invite_id
-    where managed.tenant_id > in_after and tenants.status <> 'deleted'
+    where managed.tenant_id > in_after and not managed.is_released and tenants.status <> 'deleted'
     order by managed.tenant_id
     limit in_limit
 $$;

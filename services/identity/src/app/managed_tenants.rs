@@ -49,7 +49,7 @@ impl Ownership {
     fn require(&self, owner: Owner) -> Result<(), Conflict> {
         if self.owner.uid != owner.uid {
             Err(Conflict::ManagedElsewhere)
-        } else if self.owner.generation > owner.generation {
+        } else if self.owner.generation > owner.generation || self.is_released {
             Err(Conflict::Stale)
         } else {
             Ok(())
@@ -76,10 +76,13 @@ impl App {
             quota: Some(desired.quota),
         };
         let mut written = WrittenTenant { changed: false, invite: None };
-        let mut ownership = Ownership { owner: desired.owner, invite_id: None, invite_expires_at: None };
+        let mut ownership =
+            Ownership { owner: desired.owner, invite_id: None, invite_expires_at: None, is_released: false };
+        let is_pushed;
         if tenant::find_for_update(&mut tx).await?.is_some() {
             let stored = managed_tenant::find(&mut tx).await?;
-            match stored {
+            // A released tenant can get another owner.
+            match stored.filter(|stored| !stored.is_released || stored.owner.uid == desired.owner.uid) {
                 Some(stored) => {
                     stored.require(desired.owner)?;
                     ownership = Ownership { owner: desired.owner, ..stored };
@@ -88,19 +91,22 @@ impl App {
                 None => return Err(Conflict::TenantExists.into()),
             }
             written.changed = tx.change_tenant(&patch).await?.is_some();
+            is_pushed = written.changed;
             if !written.changed && stored.is_some_and(|stored| stored.owner == desired.owner) {
                 return Ok(written);
             }
         } else {
             let invite = tx.create_tenant(&creation(tenant_id, desired)).await?.invite;
-            tx.change_tenant(&patch).await?;
+            is_pushed = tx.change_tenant(&patch).await?.is_some();
             ownership.invite_id = invite.as_ref().map(|invite| invite.invite_id);
             written.invite = invite.and_then(issued);
             ownership.invite_expires_at = written.invite.as_ref().map(|invite| invite.expires_at);
         }
         managed_tenant::save(&mut tx, &ownership).await?;
-        // session knows only tenants that it has received. A producer can send events before the first login.
-        tx.send(&Message::PushTenantStatus);
+        if !is_pushed {
+            // session knows only tenants that it has received. A producer can send events before the first login.
+            tx.send(&Message::PushTenantStatus);
+        }
         tx.commit().await?;
         Ok(written)
     }
@@ -136,7 +142,8 @@ impl App {
         };
         let invite_id = Some(renewed.invite_id);
         let issued = issued(renewed).ok_or(Conflict::InviteSettled)?;
-        let ownership = Ownership { owner, invite_id, invite_expires_at: Some(issued.expires_at) };
+        let invite_expires_at = Some(issued.expires_at);
+        let ownership = Ownership { owner, invite_id, invite_expires_at, is_released: false };
         managed_tenant::save(&mut tx, &ownership).await?;
         tx.commit().await?;
         Ok(issued)
@@ -152,9 +159,10 @@ impl App {
         let scope = TenantScope::of_platform_admin(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?;
-        let Some(stored) = managed_tenant::find(&mut tx).await? else { return Ok(()) };
+        let stored = managed_tenant::find(&mut tx).await?.filter(|stored| !stored.is_released);
+        let Some(stored) = stored else { return Ok(()) };
         stored.require(owner)?;
-        managed_tenant::delete(&mut tx).await?;
+        managed_tenant::save(&mut tx, &Ownership { owner, is_released: true, ..stored }).await?;
         tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::of(EventName::AuthzAdmin) });
         Ok(tx.commit().await?)
     }

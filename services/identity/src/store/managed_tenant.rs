@@ -16,6 +16,8 @@ pub(crate) struct Ownership {
     pub(crate) invite_id: Option<InviteId>,
     /// The term of the invite, if the owner got its token.
     pub(crate) invite_expires_at: Option<DateTime<Utc>>,
+    /// Whether the resource is gone.
+    pub(crate) is_released: bool,
 }
 
 /// A row of `identity.list_managed_tenants`.
@@ -50,7 +52,7 @@ impl Row {
 pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> {
     let row = sqlx::query!(
         r#"-- managed_tenant.find
-        select owner_uid, generation, invite_id as "invite_id: InviteId", invite_expires_at
+        select owner_uid, generation, invite_id as "invite_id: InviteId", invite_expires_at, is_released
         from identity.managed_tenants
         where tenant_id = $1"#,
         tx.tenant_id().as_str()
@@ -61,6 +63,7 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> 
         owner: Owner { uid: row.owner_uid, generation: row.generation },
         invite_id: row.invite_id,
         invite_expires_at: row.invite_expires_at,
+        is_released: row.is_released,
     }))
 }
 
@@ -69,8 +72,8 @@ pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(),
     sqlx::query!(
         "-- managed_tenant.save
         insert into identity.managed_tenants
-            (tenant_id, owner_uid, generation, tenant_version, invite_id, invite_expires_at)
-        select tenant_id, $2, $3, version, $4, $5
+            (tenant_id, owner_uid, generation, tenant_version, invite_id, invite_expires_at, is_released)
+        select tenant_id, $2, $3, version, $4, $5, $6
         from identity.tenants
         where tenant_id = $1
         on conflict (tenant_id) do update set
@@ -78,25 +81,14 @@ pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(),
             generation = excluded.generation,
             tenant_version = excluded.tenant_version,
             invite_id = excluded.invite_id,
-            invite_expires_at = excluded.invite_expires_at",
+            invite_expires_at = excluded.invite_expires_at,
+            is_released = excluded.is_released",
         tx.tenant_id().as_str(),
         ownership.owner.uid,
         ownership.owner.generation,
         ownership.invite_id.map(|id| id.0),
-        ownership.invite_expires_at
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
-}
-
-/// Deletes the ownership of the tenant of the transaction.
-pub(crate) async fn delete(tx: &mut TenantTx) -> Result<(), Error> {
-    let tenant_id = tx.tenant_id().clone();
-    sqlx::query!(
-        "-- managed_tenant.delete
-        delete from identity.managed_tenants where tenant_id = $1",
-        tenant_id.as_str()
+        ownership.invite_expires_at,
+        ownership.is_released
     )
     .execute(tx.connection())
     .await?;

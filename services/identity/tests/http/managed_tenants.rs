@@ -131,6 +131,10 @@ async fn a_released_tenant_remains_and_can_be_adopted() {
     operator.delete(&release).await.expect_empty(204);
     assert_eq!(operator.get(TENANTS).await.expect::<Vec<Value>>(200).len(), 0);
     assert_eq!(read(&running).await.status, TenantStatus::Active);
+    // A delayed write of a former leader.
+    let late = ManagedTenant { adopt: true, status: TenantStatus::Suspended, ..desired(1) };
+    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &late).await), "stale");
+    assert_eq!(read(&running).await.status, TenantStatus::Active);
     let other = Owner { uid: Uuid::from_u128(2), generation: 1 };
     put(&operator, &ManagedTenant { owner: other, adopt: true, ..desired(1) }).await;
     assert_eq!(stored(&operator).await.owner, other);
