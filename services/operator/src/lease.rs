@@ -11,15 +11,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 /// How long a lease is valid after its last observed renewal.
 const DURATION: Duration = Duration::from_secs(15);
 const DURATION_SECONDS: i32 = 15;
-/// A leader that could not renew the lease for this time stops to write.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the leader writes after it requested the last renewal.
+const TERM: Duration = Duration::from_secs(10);
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 const ACQUIRE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The time until which this replica may write. A process that was paused finds it over, before it is told that it lost the lease.
+#[derive(Clone)]
+pub(crate) struct Term(pub(crate) watch::Receiver<Instant>);
+
+impl Term {
+    /// Returns while the term lasts, and never afterwards: the caller is cancelled soon.
+    pub(crate) async fn lasts(&self) {
+        if *self.0.borrow() <= Instant::now() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
 
 /// A candidate for a lease.
 pub(crate) struct Candidate {
@@ -29,6 +43,7 @@ pub(crate) struct Candidate {
     holder: String,
     /// The last observed lease, and when it was first observed.
     observed: Option<(LeaseSpec, Instant)>,
+    term: watch::Sender<Instant>,
 }
 
 impl Candidate {
@@ -39,13 +54,19 @@ impl Candidate {
             name: name.to_owned(),
             holder: holder.to_owned(),
             observed: None,
+            term: watch::Sender::new(Instant::now()),
         }
+    }
+
+    /// The term of this candidate.
+    pub(crate) fn term(&self) -> Term {
+        Term(self.term.subscribe())
     }
 
     /// Waits until this replica holds the lease.
     pub(crate) async fn acquire(&mut self) {
         loop {
-            match timeout(RENEW_DEADLINE, self.try_acquire()).await {
+            match timeout(TERM, self.try_acquire()).await {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {
@@ -59,20 +80,17 @@ impl Candidate {
 
     /// Renews the lease. Returns when another replica has it, or when it could not be renewed in time.
     pub(crate) async fn hold(&mut self) {
-        let mut renewed_at = Instant::now();
         loop {
-            sleep(RENEW_INTERVAL).await;
-            loop {
-                let remaining = RENEW_DEADLINE.saturating_sub(renewed_at.elapsed());
-                match timeout(remaining, self.try_acquire()).await {
-                    Ok(Ok(true)) => break renewed_at = Instant::now(),
-                    Ok(Ok(false)) => return,
-                    Ok(Err(error)) => {
-                        tracing::warn!(error = service::chain(&error), "failed to renew the lease");
-                        sleep(Duration::from_secs(1)).await;
-                    }
-                    Err(_) => return tracing::error!("the lease was not renewed in time"),
+            let end = *self.term.borrow();
+            sleep_until(end - RENEW_INTERVAL).await;
+            match timeout_at(end, self.try_acquire()).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(error = service::chain(&error), "failed to renew the lease");
+                    sleep(Duration::from_secs(1)).await;
                 }
+                Err(_) => return tracing::error!("the lease was not renewed in time"),
             }
         }
     }
@@ -92,6 +110,16 @@ impl Candidate {
     }
 
     async fn try_acquire(&mut self) -> Result<bool, kube::Error> {
+        // Other replicas observe the renewal later than this.
+        let requested_at = Instant::now();
+        let is_held = self.request().await?;
+        if is_held {
+            self.term.send_replace(requested_at + TERM);
+        }
+        Ok(is_held)
+    }
+
+    async fn request(&mut self) -> Result<bool, kube::Error> {
         let found = self.leases.get_opt(&self.name).await?;
         let now = MicroTime(Timestamp::now());
         let Some(mut lease) = found else {
@@ -146,5 +174,24 @@ fn is_written(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_written_after_the_end_of_the_term() {
+        let sender = watch::Sender::new(Instant::now() + TERM);
+        let term = Term(sender.subscribe());
+        tokio::time::advance(TERM - Duration::from_millis(1)).await;
+        assert!(term.lasts().now_or_never().is_some());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(term.lasts().now_or_never().is_none());
+        sender.send_replace(Instant::now() + TERM);
+        assert!(term.lasts().now_or_never().is_some());
     }
 }

@@ -1,12 +1,15 @@
 //! The Kubernetes operator: tenants and producers of events as Kubernetes resources.
 //!
 //! It watches the resources, reads the stored tenants from identity and the stored producers from session, and writes what differs.
-//! [`plan`] decides what to write, without input or output. [`controller`] executes the plan of the replica that holds the lease.
+//! [`plan`] decides what to write, without input or output. [`controller`] executes the plan of the replica that holds the lease, and
+//! [`memory`] has what it knows between two plans.
 
 mod command;
 mod controller;
+mod failure;
 mod kubernetes;
 mod lease;
+mod memory;
 mod metrics;
 mod plan;
 pub mod resources;

@@ -25,10 +25,10 @@ pub(crate) enum CallError {
     /// The write contradicts the stored state.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The service rejected the request. The text is for people.
+    /// The service rejected a value of the resource. The text is for people.
     #[error("{0}")]
     Rejected(String),
-    /// The service did not respond, or could not process the request now.
+    /// The service did not respond, or could not process the request now. That includes a token of the operator that it does not accept.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -76,7 +76,9 @@ impl Service {
         match response.status() {
             status if status.is_success() => Ok(response),
             StatusCode::CONFLICT => Err(conflict(response).await),
-            status if status.is_client_error() => Err(CallError::Rejected(text(response).await)),
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
+                Err(CallError::Rejected(text(response).await))
+            }
             _ => Err(CallError::Unavailable(text(response).await)),
         }
     }

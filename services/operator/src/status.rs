@@ -1,9 +1,13 @@
 //! Conditions of a resource, as kstatus reads them: `Ready`, `Reconciling` and `Stalled`, with abnormal-true polarity of the last two.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::core::ObjectMeta;
+use uuid::Uuid;
 
-use crate::resources::ResourceStatus;
+use crate::resources::{Producer, ResourceStatus, Tenant};
 
 /// How far a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +80,40 @@ impl State {
             condition("Stalled", self.progress == Progress::Stalled),
         ];
         ResourceStatus { observed_generation: generation, conditions }
+    }
+
+    /// Returns whether the condition `Ready` of a status has another reason. A state that lasts for one request causes no event.
+    pub(crate) fn has_new_reason(&self, before: Option<&ResourceStatus>) -> bool {
+        let ready =
+            before.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
+        self.reason != Reason::Pending
+            && ready.is_none_or(|ready| ready.reason != format!("{:?}", self.reason))
+    }
+}
+
+/// A resource with a status.
+pub(crate) enum Subject {
+    Tenant(Arc<Tenant>),
+    Producer(Arc<Producer>),
+}
+
+impl Subject {
+    pub(crate) fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Tenant(tenant) => &tenant.metadata,
+            Self::Producer(producer) => &producer.metadata,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Option<&ResourceStatus> {
+        match self {
+            Self::Tenant(tenant) => tenant.status.as_ref(),
+            Self::Producer(producer) => producer.status.as_ref(),
+        }
+    }
+
+    pub(crate) fn uid(&self) -> Option<Uuid> {
+        self.metadata().uid.as_ref()?.parse().ok()
     }
 }
 

@@ -4,17 +4,22 @@
 
 mod api_server;
 
+use std::time::Duration;
+
 use contract::identity::Tenant;
 use serde_json::{Value, json};
 use service::Tasks;
 use service::telemetry::Metrics;
 use testkit::wait_until;
 use testsystem::SystemWithOperator;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::api_server::ApiServer;
 use crate::controller::Controller;
 use crate::kubernetes::{Caches, Kubernetes};
+use crate::lease::Term;
 use crate::metrics::OperatorMetrics;
 use crate::services::{Identity, Session};
 
@@ -55,6 +60,7 @@ impl Cluster {
             identity: Identity::new(urls.identity.parse().unwrap(), token("svc-identity")).unwrap(),
             session: Session::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
             metrics: OperatorMetrics::new(&Metrics::new("operator")),
+            term: Term(watch::channel(Instant::now() + Duration::from_hours(1)).1),
         };
         let mut cluster = Self { api, running, controller, tasks, leader: None, tokens };
         cluster.lead();
@@ -276,11 +282,12 @@ async fn an_invalid_value_and_an_unavailable_service_are_reported() {
     let stalled =
         invalid["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Stalled");
     assert_eq!(stalled.unwrap()["status"], "True");
-    let (file, moved) = (cluster.tokens.path().join("svc-identity"), cluster.tokens.path().join("moved"));
-    std::fs::rename(&file, &moved).unwrap();
+    let file = cluster.tokens.path().join("svc-identity");
+    let token = std::fs::read(&file).unwrap();
+    std::fs::write(&file, "unknown").unwrap();
     let globex = ACME.replace("acme", "globex");
     cluster.api.apply(&globex, &json!({ "spec": { "displayName": "Globex" } }));
     cluster.wait(&globex, "False", "IdentityUnavailable").await;
-    std::fs::rename(&moved, &file).unwrap();
+    std::fs::write(&file, token).unwrap();
     cluster.wait(&globex, "True", "Provisioned").await;
 }

@@ -48,19 +48,15 @@ impl Program for Operator {
                 gate.open();
             }
         });
+        let candidate = Candidate::new(client.clone(), &config.namespace, &config.lease, &config.pod_name);
         let controller = Controller {
             caches,
-            kubernetes: Kubernetes::new(
-                client.clone(),
-                &config.namespace,
-                &config.public_url,
-                &config.pod_name,
-            ),
+            kubernetes: Kubernetes::new(client, &config.namespace, &config.public_url, &config.pod_name),
             identity: Identity::new(config.identity_url, config.identity_token)?,
             session: Session::new(config.session_url, config.session_token)?,
             metrics: OperatorMetrics::new(telemetry.metrics()),
+            term: candidate.term(),
         };
-        let candidate = Candidate::new(client, &config.namespace, &config.lease, &config.pod_name);
         tasks.spawn("controller", lead(candidate, controller, tasks.clone()));
         Ok(None)
     }

@@ -1,0 +1,80 @@
+//! Why a write failed, and what that means for its resource.
+
+use contract::managed::Conflict;
+
+use crate::plan::Write;
+use crate::services::CallError;
+use crate::status::{Progress, Reason, State};
+
+/// Why a write failed.
+pub(crate) enum WriteError {
+    Call(CallError),
+    Kubernetes(kube::Error),
+}
+
+impl From<CallError> for WriteError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        Self::Kubernetes(error)
+    }
+}
+
+/// The state of a resource after a failed write.
+pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
+    let stalled = |reason, message: String| State::new(Progress::Stalled, reason, message);
+    match error {
+        WriteError::Kubernetes(error) => State::new(
+            Progress::Reconciling,
+            Reason::Pending,
+            format!("The API server: {}", service::chain(error)),
+        ),
+        WriteError::Call(CallError::Unavailable(message)) => {
+            let (name, reason) = match write {
+                Write::PutProducer { .. } | Write::DeleteProducer { .. } => {
+                    ("session", Reason::SessionUnavailable)
+                }
+                _ => ("identity", Reason::IdentityUnavailable),
+            };
+            State::new(
+                Progress::Reconciling,
+                reason,
+                format!("The service {name} is not available: {message}"),
+            )
+        }
+        WriteError::Call(CallError::Rejected(message)) => stalled(Reason::Invalid, message.clone()),
+        WriteError::Call(CallError::Conflict(conflict)) => match conflict {
+            Conflict::Stale | Conflict::InviteSettled => {
+                State::new(Progress::Reconciling, Reason::Pending, sentence(*conflict, ""))
+            }
+            Conflict::TenantNotFound => {
+                let advice = " session has not received it yet.";
+                State::new(Progress::Reconciling, Reason::TenantNotReady, sentence(*conflict, advice))
+            }
+            Conflict::TenantExists => {
+                let advice = " To take it over, set `adoption: IfUnowned`.";
+                stalled(Reason::TenantExists, sentence(*conflict, advice))
+            }
+            Conflict::ManagedElsewhere => stalled(Reason::ManagedElsewhere, sentence(*conflict, "")),
+            Conflict::TenantDeleted => {
+                stalled(Reason::TenantDeleted, sentence(*conflict, " Use another name."))
+            }
+            Conflict::ServiceAccountTaken => {
+                let advice = " Delete it, or use another service account.";
+                stalled(Reason::ServiceAccountTaken, sentence(*conflict, advice))
+            }
+        },
+    }
+}
+
+/// The text of a conflict as a sentence.
+fn sentence(conflict: Conflict, advice: &str) -> String {
+    let text = conflict.to_string();
+    let mut characters = text.chars();
+    let first: String = characters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.{advice}", characters.as_str())
+}

@@ -1,0 +1,150 @@
+//! What the controller remembers between two plans: all of it can be lost.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use contract::identity::InviteStatus;
+use contract::managed::{IssuedInvite, Owner, StoredInvite, StoredProducer, StoredTenant};
+use kube::ResourceExt as _;
+use tenancy::TenantId;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::failure::{self, WriteError};
+use crate::kubernetes::Caches;
+use crate::plan::{self, Failure, Observed, Write};
+use crate::resources::Tenant;
+use crate::status::{Progress, State, Subject};
+
+/// How long a watch can take to report a write. Later, the cache is right.
+const MAX_WATCH_DELAY: Duration = Duration::from_secs(30);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_mins(5);
+
+/// The stored state, the writes that failed, and the writes that the watches report later, with their time.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) stored_tenants: Option<HashMap<TenantId, StoredTenant>>,
+    pub(crate) stored_producers: Option<HashMap<Uuid, StoredProducer>>,
+    failures: HashMap<Uuid, Failure>,
+    /// The versions of the resources before their finalizers were changed.
+    outdated: HashMap<Uuid, (Option<String>, Instant)>,
+    /// The terms of the invites in Secrets that were written or deleted (`None`).
+    secrets: HashMap<String, (Option<DateTime<Utc>>, Instant)>,
+    /// The states that were written, with the generation of the resource.
+    states: HashMap<Uuid, (Option<i64>, State, Instant)>,
+}
+
+impl Memory {
+    /// The cached resources with the writes that the watches have not reported yet.
+    pub(crate) fn observe(&mut self, caches: &Caches) -> Observed {
+        self.forget(Instant::now());
+        let mut secrets = caches.secrets();
+        self.secrets.retain(|tenant, (term, _)| secrets.get(tenant).copied() != *term);
+        for (tenant, (term, _)) in &self.secrets {
+            match term {
+                Some(term) => secrets.insert(tenant.clone(), *term),
+                None => secrets.remove(tenant),
+            };
+        }
+        Observed {
+            tenants: caches.tenants(),
+            producers: caches.producers(),
+            namespaces: caches.namespaces(),
+            secrets,
+            stored_tenants: self.stored_tenants.clone(),
+            stored_producers: self.stored_producers.clone(),
+            failures: self.failures.clone(),
+            outdated: self.outdated.iter().map(|(uid, (version, _))| (*uid, version.clone())).collect(),
+        }
+    }
+
+    /// Forgets what the watches have reported, and failed writes that no plan repeats any more.
+    fn forget(&mut self, now: Instant) {
+        let is_recent = |at: Instant| now < at + MAX_WATCH_DELAY;
+        self.failures.retain(|_, failure| is_recent(failure.retry_at));
+        self.outdated.retain(|_, (_, at)| is_recent(*at));
+        self.secrets.retain(|_, (_, at)| is_recent(*at));
+        self.states.retain(|_, (_, _, at)| is_recent(*at));
+    }
+
+    /// Records the Secret of an invite: its term, or `None` if it was deleted.
+    pub(crate) fn put_secret(&mut self, resource: &Tenant, term: Option<DateTime<Utc>>) {
+        self.secrets.insert(resource.name_any(), (term, Instant::now()));
+    }
+
+    pub(crate) fn put_producer(&mut self, stored: StoredProducer) {
+        self.stored_producers.get_or_insert_default().insert(stored.uid, stored);
+    }
+
+    pub(crate) fn forget_producer(&mut self, uid: Uuid) {
+        self.stored_producers.get_or_insert_default().remove(&uid);
+        self.forget_conflicts();
+    }
+
+    pub(crate) fn forget_failure(&mut self, uid: Uuid) {
+        self.failures.remove(&uid);
+    }
+
+    pub(crate) fn put_tenant(&mut self, tenant_id: &TenantId, owner: Owner, invite: Option<&IssuedInvite>) {
+        let stored_tenants = self.stored_tenants.get_or_insert_default();
+        let before = stored_tenants.get(tenant_id).and_then(|stored| stored.invite.clone());
+        let issued = invite
+            .map(|invite| StoredInvite { status: InviteStatus::Pending, expires_at: invite.expires_at });
+        let stored = StoredTenant {
+            tenant_id: tenant_id.clone(),
+            owner,
+            is_drifted: false,
+            invite: issued.or(before),
+        };
+        stored_tenants.insert(tenant_id.clone(), stored);
+    }
+
+    pub(crate) fn forget_tenant(&mut self, tenant_id: &TenantId) {
+        self.stored_tenants.get_or_insert_default().remove(tenant_id);
+        self.forget_conflicts();
+    }
+
+    /// The cached resource does not show a change of its finalizers yet.
+    pub(crate) fn mark_outdated(&mut self, resource: &Tenant) {
+        if let Some(uid) = plan::uid(resource) {
+            self.outdated.insert(uid, (resource.resource_version(), Instant::now()));
+        }
+    }
+
+    /// A conflict can be over after a deletion.
+    fn forget_conflicts(&mut self) {
+        self.failures.retain(|_, failure| failure.state.progress != Progress::Stalled);
+    }
+
+    pub(crate) fn fail(&mut self, write: &Write, error: &WriteError) {
+        let Some((uid, generation)) = write.subject() else { return };
+        let before = self.failures.get(&uid).filter(|failure| failure.generation == generation);
+        let attempts = before.map_or(0, |failure| failure.attempts) + 1;
+        let delay = FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(MAX_RETRY) / 2;
+        let state = failure::state_of(write, error);
+        if before.is_none_or(|failure| failure.state != state) {
+            tracing::warn!(%uid, reason = ?state.reason, message = state.message, "a write failed");
+        }
+        self.failures.insert(uid, Failure { generation, state, attempts, retry_at: Instant::now() + delay });
+    }
+
+    /// Returns whether a state differs from the one that was just written, or else from the status of the resource.
+    pub(crate) fn is_new(&self, subject: &Subject, state: &State) -> bool {
+        let generation = subject.metadata().generation;
+        match subject.uid().and_then(|uid| self.states.get(&uid)) {
+            Some((of, last, _)) => (*of, last) != (generation, state),
+            None => subject.status() != Some(&state.status(generation, subject.status())),
+        }
+    }
+
+    pub(crate) fn put_state(&mut self, subject: &Subject, state: State) {
+        if let Some(uid) = subject.uid() {
+            self.states.insert(uid, (subject.metadata().generation, state, Instant::now()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use std::sync::Arc;
+
+use contract::managed::Conflict;
+use tokio::time::advance;
+
+use super::*;
+use crate::resources::TenantSpec;
+use crate::services::CallError;
+use crate::status::{Progress, Reason};
+
+const UID: Uuid = Uuid::from_u128(1);
+
+fn tenant() -> Tenant {
+    let spec: TenantSpec = serde_json::from_str(r#"{ "displayName": "Acme" }"#).unwrap();
+    let mut tenant = Tenant::new("acme", spec);
+    tenant.metadata.uid = Some(UID.to_string());
+    tenant.metadata.generation = Some(3);
+    tenant
+}
+
+fn ready() -> State {
+    State::new(Progress::Ready, Reason::Provisioned, "The tenant has the desired state.")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_again_if_someone_else_replaced_it() {
+    let (mut memory, mut tenant) = (Memory::default(), tenant());
+    assert!(memory.is_new(&Subject::Tenant(Arc::new(tenant.clone())), &ready()));
+    memory.put_state(&Subject::Tenant(Arc::new(tenant.clone())), ready());
+    // The watch has not reported the write yet.
+    memory.forget(Instant::now());
+    assert!(!memory.is_new(&Subject::Tenant(Arc::new(tenant.clone())), &ready()));
+    advance(MAX_WATCH_DELAY).await;
+    memory.forget(Instant::now());
+    tenant.status = Some(ready().status(Some(3), None));
+    assert!(!memory.is_new(&Subject::Tenant(Arc::new(tenant.clone())), &ready()));
+    tenant.status = Some(ready().status(Some(2), None));
+    assert!(memory.is_new(&Subject::Tenant(Arc::new(tenant)), &ready()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_again_and_again_is_repeated_less_often() {
+    let (mut memory, resource) = (Memory::default(), Arc::new(tenant()));
+    let write = Write::DeleteSecret { resource };
+    let mut delays = Vec::new();
+    for _ in 0..12 {
+        memory.fail(&write, &WriteError::Call(CallError::Unavailable("down".to_owned())));
+        let delay = memory.failures[&UID].retry_at - Instant::now();
+        advance(delay).await;
+        memory.forget(Instant::now());
+        delays.push(delay.as_secs());
+    }
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 150, 150, 150, 150]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_no_plan_repeats_is_forgotten() {
+    let (mut memory, resource) = (Memory::default(), Arc::new(tenant()));
+    memory.fail(&Write::DeleteSecret { resource }, &WriteError::Call(Conflict::TenantDeleted.into()));
+    advance(Duration::from_secs(1)).await;
+    memory.forget(Instant::now());
+    assert!(memory.failures.contains_key(&UID));
+    advance(MAX_WATCH_DELAY).await;
+    memory.forget(Instant::now());
+    assert!(memory.failures.is_empty());
+}
