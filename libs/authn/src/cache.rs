@@ -80,7 +80,7 @@ impl CredentialCache {
         tasks: &Tasks,
         telemetry: &Telemetry,
     ) -> Self {
-        let cache = Self::new(source, tasks, CacheMetrics::new(telemetry.metrics()));
+        let cache = Self::new(source, tasks, CacheMetrics::new(telemetry.metrics()), MAX_NEGATIVE);
         let measured = Arc::clone(&cache.0);
         telemetry.metrics().at_scrape(move || measured.measure());
         let (listening, stop) = (Arc::clone(&cache.0), tasks.stopping().clone());
@@ -96,13 +96,18 @@ impl CredentialCache {
         self.0.epochs.subscribe()
     }
 
-    fn new(source: impl Introspector + 'static, tasks: &Tasks, metrics: CacheMetrics) -> Self {
+    fn new(
+        source: impl Introspector + 'static,
+        tasks: &Tasks,
+        metrics: CacheMetrics,
+        max_negative: u64,
+    ) -> Self {
         // The expiry of the library only frees memory. It counts from the insertion; `is_valid` counts from the start of the lookup.
         let entries = |max| Entries::builder().max_capacity(max).time_to_live(TTL).build();
         Self(Arc::new(Shared {
             source: IntrospectionBatcher::new(source, tasks),
             active: entries(MAX_ACTIVE),
-            negative: entries(MAX_NEGATIVE),
+            negative: entries(max_negative),
             epochs: Epochs::default(),
             feed_is_live: AtomicBool::new(false),
             metrics,
