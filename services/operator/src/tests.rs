@@ -4,6 +4,7 @@
 
 mod api_server;
 
+use std::task::Poll;
 use std::time::Duration;
 
 use contract::identity::Tenant;
@@ -236,6 +237,52 @@ async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
     assert_eq!((cluster.api.get(ACME), cluster.api.get(SECRET)), (tenant, Some(secret)));
     let requests = cluster.api.take_requests();
     assert!(requests.iter().all(|request| !request.contains("/tenants/")), "{requests:?}");
+}
+
+/// Polls a future this number of times and drops it, as a process that dies at this point.
+async fn die_after(polls: usize, future: impl Future<Output = ()>) {
+    let (mut future, mut left) = (std::pin::pin!(future), polls);
+    std::future::poll_fn(|context| {
+        let result = future.as_mut().poll(context);
+        left -= 1;
+        if left == 0 { Poll::Ready(()) } else { result }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_at_any_point_leaves_one_tenant_with_one_valid_invite_or_one_mail() {
+    let mut cluster = Cluster::start().await;
+    let mut mails = 0;
+    for polls in 1.. {
+        cluster.leader.take().unwrap().abort();
+        let (name, is_mailed) = (format!("t-{polls}"), polls % 2 == 0);
+        let path = ACME.replace("acme", &name);
+        let delivery = if is_mailed { "Email" } else { "Secret" };
+        let email = format!("ada@{name}.example");
+        let spec = json!({ "displayName": "T", "adminEmail": email, "inviteDelivery": delivery });
+        cluster.api.apply(&path, &json!({ "spec": spec }));
+        die_after(polls, cluster.controller.run()).await;
+        let was_ready = cluster.api.get(&path).unwrap()["status"]["conditions"][0]["status"] == "True";
+        cluster.lead();
+        cluster.wait(&path, "True", "Provisioned").await;
+
+        let admin = cluster.running.system.platform_admin().header("X-Tenant-ID", &name);
+        let invites: Value = admin.get("/users/invites").await.expect(200);
+        assert_eq!(invites["items"].as_array().unwrap().len(), 1, "after {polls} polls");
+        if is_mailed {
+            mails += 1;
+        } else {
+            let secret = SECRET.replace("acme", &name);
+            let token = token_of(&wait_until("the Secret", async || cluster.api.get(&secret)).await);
+            assert_eq!(accept(&cluster, &token).await, 201, "after {polls} polls");
+        }
+        if was_ready {
+            break;
+        }
+    }
+    cluster.running.system.wait_for_empty_outbox().await;
+    assert_eq!(cluster.running.system.wait_for_mails(mails).await.len(), mails);
 }
 
 #[tokio::test]
