@@ -154,6 +154,7 @@ class Tiltfile(unittest.TestCase):
         calls = evaluated()
         self.assertEqual(calls.resources["svc-identity"].deps, ["build", "chart", "migrations"])
         self.assertEqual(calls.resources["svc-ingest"].deps, ["build", "chart", "nats"])
+        self.assertEqual(calls.resources["svc-operator"].deps, ["build", "chart", "svc-identity", "svc-session"])
 
     def test_change_of_a_library_rebuilds_the_images_that_use_it(self):
         calls = evaluated()
@@ -167,7 +168,7 @@ class Tiltfile(unittest.TestCase):
 
     def test_objects_are_in_one_namespace_without_helm_tests(self):
         for each in evaluated().yaml:
-            if each["kind"] != "Namespace":
+            if each["kind"] not in ("Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
                 self.assertEqual(each["metadata"]["namespace"], "svc", each["metadata"]["name"])
             self.assertNotIn("helm.sh/hook", each["metadata"].get("annotations") or {})
 
