@@ -51,6 +51,13 @@ def environment(objects, component):
     return {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
 
 
+def undescribed(schema, path):
+    """Returns the paths of the fields without a description, which `kubectl explain` prints."""
+    fields = schema.get("properties", {}) | ({"[]": schema["items"]} if "properties" in schema.get("items", {}) else {})
+    found = [f"{path}.{name}" for name, field in fields.items() if name != "[]" and not field.get("description")]
+    return found + [each for name, field in fields.items() for each in undescribed(field, f"{path}.{name}")]
+
+
 class Operator(unittest.TestCase):
     def setUp(self):
         self.objects = chart.case("operator")
@@ -94,6 +101,11 @@ class Operator(unittest.TestCase):
             self.assertEqual(each["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
         without = chart.render({"operator": {"enabled": True, "crds": {"enabled": False}}})
         self.assertFalse(chart.of_kind(without, "CustomResourceDefinition"))
+
+    def test_every_field_of_a_definition_is_described(self):
+        for definition in chart.of_kind(self.objects, "CustomResourceDefinition"):
+            for version in definition["spec"]["versions"]:
+                self.assertEqual(undescribed(version["schema"]["openAPIV3Schema"], definition["spec"]["names"]["kind"]), [])
 
     def test_identity_and_session_accept_its_service_account(self):
         account = chart.named(self.objects, "Deployment", "svc-operator")["spec"]["template"]["spec"]["serviceAccountName"]

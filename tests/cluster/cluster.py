@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Runs a command on the node. Empty if the environment has none.
+NODE = os.environ.get("E2E_NODE_EXEC", "").split()
 
 
 class TestError(Exception):
@@ -105,14 +107,21 @@ class Cluster:
 
     def kill(self, pod):
         """Kills the main process of a pod with SIGKILL on its node, or deletes the pod by force. Returns which."""
-        node = os.environ.get("E2E_NODE_EXEC", "").split()
-        if not node:
+        if not NODE:
             self.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
             return "deleted by force (set E2E_NODE_EXEC to use SIGKILL)"
-        container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-        script = f"for p in /proc/[0-9]*; do grep -qs {container} $p/cgroup && kill -9 ${{p#/proc/}}; done; true"
-        run(*node, "sh", "-c", script)
+        self.signal(pod, "KILL")
         return "SIGKILL"
+
+    def signal(self, pod, name):
+        """Sends a signal to the processes of a pod, on its node."""
+        container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+        signal_processes(f"grep -qs {container} $p/cgroup", name)
+
+
+def signal_processes(condition, name):
+    """Sends a signal to the processes of the node for which a condition of the shell holds, with `$p` as their directory in /proc."""
+    run(*NODE, "sh", "-c", f"for p in /proc/[0-9]*; do {condition} && kill -{name} ${{p#/proc/}}; done; true")
 
 
 def current():

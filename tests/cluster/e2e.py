@@ -9,7 +9,7 @@ Environment:
   E2E_INGRESS        namespace/name of the Service of the ingress controller (default: the usual names)
   E2E_GATEWAY_CLASS  GatewayClass for the HTTPRoute (default: the first one; without one, only Ingress is tested)
   E2E_GATEWAY_PORT   port of the Gateway's listener (default: 8000, as in Traefik)
-  E2E_NODE_EXEC      command that runs a command on the node, for SIGKILL (for example `docker exec kind-control-plane`)
+  E2E_NODE_EXEC      command that runs a command on the node, for signals (for example `docker exec kind-control-plane`)
   E2E_FROM           commit that is upgraded to this one (default: the newest tag before it; without a tag, this commit is upgraded to a build
                      with three more migrations)
   E2E_PROFILE        `dev` for binaries of the development profile (default: release)
@@ -35,6 +35,8 @@ import drain  # noqa: E402
 import ipv6  # noqa: E402
 import load  # noqa: E402
 import managed  # noqa: E402
+import managed_faults  # noqa: E402
+import managed_scale  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
 import production  # noqa: E402
@@ -63,6 +65,8 @@ STEPS = {
     "rotation": rotation.rotate_secrets,
     "ipv6": ipv6.connect_over_ipv6,
     "operator": managed.manage_tenants,
+    "operator-faults": managed_faults.disturb_operator,
+    "operator-scale": managed_scale.measure_operator,
 }
 # Steps with a separate installation.
 OWN_INSTALLATION = {"trial": trial.install_trial, "production": production.install_documented_values}

@@ -56,9 +56,9 @@ class Installation:
             installed.result()
         self.report.step("helm install --wait", started, f"ready; the migrations waited for Postgres, which started after {waited:.0f} s")
 
-    def release(self, verb, tag, *options, name=None, seconds=300):
+    def release(self, verb, tag, *options, name=None, seconds=300, chart=None):
         self.cluster.helm(
-            verb, name or self.cluster.release, self.chart(tag), *self.values_options(tag), *options,
+            verb, name or self.cluster.release, chart or self.chart(tag), *self.values_options(tag), *options,
             "--wait", "--wait-for-jobs", "--timeout", f"{seconds}s",
         )  # fmt: skip
 

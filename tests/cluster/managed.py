@@ -1,14 +1,21 @@
-"""The operator: a tenant and a producer as resources, events with the token of a pod, drift, and another leader."""
+"""The operator: a tenant and a producer as resources, events with the token of a pod, drift, and another installation."""
 
+import contextlib
+import http.client
 import json
+import shutil
 import time
 
 from builds import PRESENT, REGISTRY
 from cluster import TestError, run
+from installation import CHART
+from rotation import superuser
 
 TENANT, ACCOUNT = "managed", "collector"
 EVENTS = 1000
+ENABLED = ("--set", "operator.enabled=true", "--set", "operator.replicas=2")
 DEFINITIONS = ("tenants.svc.internal", "producers.svc.internal")
+SELECTORS = {"secrets": "svc.internal/invite"}
 # A change to a valid resource, and a part of the message that rejects it.
 MALFORMED = [
     ("Tenant", {"metadata": {"name": "a.b"}}, "metadata.name is the tenant id"),
@@ -27,22 +34,31 @@ MALFORMED = [
 
 
 def manage_tenants(system):
-    """Enables the operator and uses it. Disables it at the end, and deletes its definitions."""
-    cluster, report, installation = system.cluster, system.report, system.installation
-    apps = f"{cluster.namespace}-apps"
-    started = time.monotonic()
-    installation.release("upgrade", PRESENT, "--set", "operator.enabled=true")
-    report.step("operator: helm upgrade", started, "ready")
-    try:
-        run("kubectl", "delete", "namespace", apps, "--ignore-not-found", "--timeout=60s")
-        reject_malformed(cluster, report)
+    with operator(system) as apps:
+        reject_malformed(system.cluster, system.report)
         create_tenant(system)
+        renew_invite(system)
         send_events(system, apps)
         correct_drift(system)
-        replace_leader(cluster, report)
+        install_again(system)
+
+
+@contextlib.contextmanager
+def operator(system):
+    """Enables the operator. Disables it at the end, and deletes its definitions. The value is the name of a new namespace for producers."""
+    cluster, installation = system.cluster, system.installation
+    apps = f"{cluster.namespace}-apps"
+    started = time.monotonic()
+    installation.release("upgrade", PRESENT, *ENABLED)
+    system.report.step("operator: helm upgrade", started, "ready")
+    run("kubectl", "delete", "namespace", apps, "--ignore-not-found", "--timeout=120s")
+    labels = {"tenant": TENANT, "pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": apps, "labels": labels}})
+    try:
+        yield apps
     finally:
         for definition in DEFINITIONS:
-            run("kubectl", "delete", definition, "--all", "--all-namespaces", "--ignore-not-found", "--timeout=60s", check=False)
+            run("kubectl", "delete", definition, "--all", "--all-namespaces", "--ignore-not-found", "--timeout=300s", check=False)
         run("kubectl", "delete", "namespace", apps, "--ignore-not-found", "--wait=false")
     installation.release("upgrade", PRESENT)
     run("kubectl", "delete", "crd", *DEFINITIONS)
@@ -52,9 +68,9 @@ def resource(kind, name, spec):
     return {"apiVersion": "svc.internal/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def tenant(name):
-    spec = {"displayName": "Managed", "adminEmail": f"ada@{name}.example", "allowedNamespaces": {"matchLabels": {"tenant": name}}}
-    return resource("Tenant", name, spec)
+def tenant(name, **more):
+    spec = {"displayName": "Managed", "adoption": "IfUnowned", "adminEmail": f"ada@{name}.example", "allowedNamespaces": {"matchLabels": {"tenant": name}}}
+    return resource("Tenant", name, spec | more)
 
 
 def producer():
@@ -90,12 +106,11 @@ def wait_until(what, condition, seconds=60):
 
 def create_tenant(system):
     """The first administrator accepts the invite of the Secret, which is then deleted."""
-    cluster, client, started = system.cluster, system.client, time.monotonic()
+    cluster, started = system.cluster, time.monotonic()
     cluster.apply(tenant(TENANT))
     wait_ready("tenant", TENANT)
     ready = time.monotonic() - started
-    token = cluster.secret(f"svc-invite-{TENANT}", "token")
-    client.svc("users", "accept-invite", "-", "--password-stdin", text=f"{token}\ncorrect horse battery managed\n")
+    accept_invite(system, TENANT)
     accepted = time.monotonic()
     exists = ("get", "secret", f"svc-invite-{TENANT}", "--ignore-not-found", "--output=name")
     wait_until("the Secret of the accepted invite is deleted", lambda: not cluster.kubectl(*exists).strip())
@@ -103,19 +118,41 @@ def create_tenant(system):
     system.report.step("operator: tenant", started, f"ready after {ready:.1f} s; Secret deleted {gone:.1f} s after the invite was accepted")
 
 
+def accept_invite(system, name):
+    """Accepts the invite of the Secret of a tenant."""
+    token = system.cluster.secret(f"svc-invite-{name}", "token")
+    system.client.svc("users", "accept-invite", "-", "--password-stdin", text=f"{token}\ncorrect horse battery managed\n")
+
+
+def renew_invite(system):
+    """The Secret of an expired invite gets another token, which is accepted."""
+    cluster, started = system.cluster, time.monotonic()
+    cluster.apply(tenant("expired"))
+    wait_ready("tenant", "expired")
+    token = cluster.secret("svc-invite-expired", "token")
+    superuser(
+        cluster,
+        """begin;
+        update identity.invites set expires_at = now() - interval '1 minute' where tenant_id = 'expired';
+        update identity.managed_tenants set invite_expires_at = now() - interval '1 minute' where tenant_id = 'expired';
+        commit;""",
+    )
+    wait_until("an expired token is replaced", lambda: cluster.secret("svc-invite-expired", "token") != token)
+    accept_invite(system, "expired")
+    system.report.step("operator: expired invite", started, "replaced and accepted")
+
+
 def send_events(system, apps):
     """A pod sends events with the token of its service account, until its producer is deleted."""
     cluster, started = system.cluster, time.monotonic()
-    labels = {"tenant": TENANT, "pod-security.kubernetes.io/enforce": "restricted"}
     events = "\n".join(json.dumps({"source_id": "managed", "event_id": f"managed-{number}"}) for number in range(EVENTS))
     for manifest in [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": apps, "labels": labels}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": apps}},
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "events", "namespace": apps}, "data": {"events": events}},
         in_namespace(producer(), apps),
-        pod(cluster, apps),
+        pods(apps, {"sender": sender(cluster), "idle": idle(cluster)}),
     ]:
-        run("kubectl", "apply", "--filename", "-", text=json.dumps(manifest))
+        apply(manifest)
     wait_ready("producer", "collector", "--namespace", apps)
     kubectl = ("kubectl", "--namespace", apps)
     try:
@@ -146,41 +183,76 @@ def send_events(system, apps):
     system.report.step("operator: rejected tokens", started, detail)
 
 
+def apply(manifest):
+    """Applies a manifest to its own namespace."""
+    run("kubectl", "apply", "--filename", "-", text=json.dumps(manifest))
+
+
 def in_namespace(manifest, namespace):
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-def pod(cluster, apps):
-    """Returns a pod that sends the events of the ConfigMap, and one that does nothing and owns tokens."""
+def sender(cluster):
+    """Returns a pod that sends the events of the ConfigMap with the token of its service account."""
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     address = f"http://{cluster.release}-ingest.{cluster.namespace}:8080"
-    sender = {
+    container = {
         "name": "svc", "image": f"{REGISTRY}/svc:{PRESENT}", "args": ["events", "send", "--file", "/events/events"],
         "env": [{"name": "SVC_BASE_URL", "value": address}, {"name": "SVC_API_KEY_FILE", "value": "/var/run/secrets/svc/token"}],
         "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/svc"}, {"name": "events", "mountPath": "/events"}],
         "securityContext": security,
     }  # fmt: skip
     token = {"serviceAccountToken": {"path": "token", "audience": "svc-ingest", "expirationSeconds": 600}}
-    spec = {
-        "serviceAccountName": ACCOUNT, "restartPolicy": "OnFailure", "containers": [sender],
+    return {
+        "serviceAccountName": ACCOUNT, "restartPolicy": "OnFailure", "containers": [container],
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "volumes": [{"name": "token", "projected": {"sources": [token]}}, {"name": "events", "configMap": {"name": "events"}}],
     }  # fmt: skip
-    # A pod owns tokens also while it waits for its image.
-    idle = {**spec, "containers": [{**sender, "image": f"{REGISTRY}/none:none"}]}
-    pods = {"sender": spec, "idle": idle}
+
+
+def token_of_pod(system, apps):
+    """Creates a tenant, a producer and a pod. Returns a token of the pod that ingest accepts."""
+    system.cluster.apply(tenant(TENANT))
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+    for manifest in (in_namespace(account, apps), in_namespace(producer(), apps), pods(apps, {"idle": idle(system.cluster)})):
+        apply(manifest)
+    bound = ("--bound-object-kind=Pod", "--bound-object-name=idle")
+    token = run("kubectl", "create", "token", ACCOUNT, "--namespace", apps, "--audience=svc-ingest", *bound).strip()
+    wait_until("the token of the pod is accepted", lambda: send(system, token) == 202)
+    return token
+
+
+def idle(cluster):
+    """Returns a pod that does nothing and owns tokens. A pod owns tokens also while it waits for its image."""
+    spec = sender(cluster)
+    return {**spec, "containers": [{**spec["containers"][0], "image": f"{REGISTRY}/none:none"}]}
+
+
+def pods(apps, specs):
     items = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": apps}, "spec": each}
-        for name, each in pods.items()
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": apps}, "spec": spec}
+        for name, spec in specs.items()
     ]
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def send(system, token, source="managed"):
     """Returns the status of an event with this token."""
+    return event(system, token, source)[0]
+
+
+def event(system, token, source="managed"):
+    """Sends an event with a token. Returns the status, `None` after a network error, and the header `Retry-After`."""
     entry = system.entries[0]
-    event = {"source_id": source, "event_id": f"managed-{time.monotonic()}"}
-    return entry.request(entry.connection(), "POST", "/events", event, {"Authorization": f"Bearer {token}"})[1]
+    body = json.dumps({"source_id": source, "event_id": f"managed-{time.monotonic()}"})
+    headers = {"Host": entry.host, "Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    with contextlib.closing(entry.connection()) as connection:
+        try:
+            connection.request("POST", "/api/v1/events", body, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            return None, None
+        return response.status, response.headers["Retry-After"]
 
 
 def correct_drift(system):
@@ -192,14 +264,54 @@ def correct_drift(system):
     system.report.step("operator: drift", started, "corrected")
 
 
-def replace_leader(cluster, report):
-    started = time.monotonic()
-    lease = f"{cluster.release}-operator"
-    holder = cluster.get("lease", lease)["spec"]["holderIdentity"]
-    cluster.kubectl("delete", "pod", holder, "--wait=false")
-    cluster.apply(tenant("second"))
-    wait_ready("tenant", "second")
-    other = cluster.get("lease", lease)["spec"]["holderIdentity"]
-    if other == holder:
-        raise TestError("operator: the deleted pod still holds the lease")
-    report.step("operator: the leader is deleted", started, "another one made the next tenant ready")
+def install_again(system):
+    """The resources survive `helm uninstall`. An upgrade changes the definitions. Another installation writes nothing."""
+    cluster, installation, started = system.cluster, system.installation, time.monotonic()
+    apply(in_namespace(producer(), f"{cluster.namespace}-apps"))
+    wait_ready("producer", "collector", "--namespace", f"{cluster.namespace}-apps")
+    before = versions(cluster)
+    cluster.helm("uninstall", cluster.release, "--wait")
+    changed = installation.work / "changed"
+    shutil.copytree(CHART, changed, dirs_exist_ok=True)
+    definitions = changed / "files/crds.json"
+    definitions.write_text(definitions.read_text().replace("Display name", "Changed name", 1))
+    installation.release("install", PRESENT, *ENABLED)
+    installation.release("upgrade", PRESENT, *ENABLED, chart=changed)
+    if "Changed name" not in run("kubectl", "explain", "tenant.spec.displayName"):
+        system.report.fail("operator: helm upgrade did not change the definition")
+    leader(cluster)
+    cluster.apply(tenant("another"))
+    wait_ready("tenant", "another")
+    after = versions(cluster)
+    if rewritten := [key for key in before if before[key] != after.get(key)]:
+        system.report.fail(f"operator: another installation wrote {rewritten}")
+    system.report.step("operator: another installation", started, f"{len(before)} resources and rows as before")
+
+
+def versions(cluster):
+    """Returns the versions of the resources, of their Secrets, and of their rows."""
+    resources = [
+        item
+        for kind in (*DEFINITIONS, "secrets")
+        for item in json.loads(run("kubectl", "get", kind, "--all-namespaces", "--output", "json", "--selector", SELECTORS.get(kind, "")))["items"]
+    ]
+    found = {(each["kind"], each["metadata"]["name"]): each["metadata"]["resourceVersion"] for each in resources}
+    for table, key in (("identity.managed_tenants", "tenant_id"), ("session.producers", "producer_id")):
+        for row in superuser(cluster, f"select {key}, xmin from {table}").split():
+            name, _, version = row.partition("|")
+            found[table, name] = version
+    return found
+
+
+def leader(cluster):
+    """Waits until a running pod holds the lease. Returns the pod."""
+    found = []
+
+    def holds():
+        lease = json.loads(cluster.kubectl("get", "lease", f"{cluster.release}-operator", "--ignore-not-found", "--output", "json") or "{}")
+        holder = lease.get("spec", {}).get("holderIdentity")
+        found[:] = [pod for pod in cluster.pods("operator") if pod["metadata"]["name"] == holder]
+        return bool(found)
+
+    wait_until("a pod holds the lease", holds)
+    return found[0]
