@@ -13,6 +13,7 @@ from cluster import TestError
 REGISTRY = "svc.localhost"
 # The tags of this commit and of the other build.
 PRESENT, OTHER = "e2e", "e2e-other"
+UPGRADED = ("svc-identity", "svc-session", "svc-ingest")
 DEPENDENCIES = {
     "postgres": dependencies.write_postgres,
     "nats": dependencies.write_nats,
@@ -34,7 +35,7 @@ def make(work, report, other):
     """Builds and loads the images of this commit, and those of the other build (`OtherBuild`), if there is one."""
     if other:
         # First, so that the target directory contains the programs of this commit at the end.
-        load_programs(work, report, OTHER, other.root, [name for name in image.PROGRAMS if name != "svc"], other.description)
+        load_programs(work, report, OTHER, other.root, UPGRADED, other.description)
     load_programs(work, report, PRESENT, image.ROOT, list(image.PROGRAMS), "this commit")
     started = time.monotonic()
     for name, write in DEPENDENCIES.items():
