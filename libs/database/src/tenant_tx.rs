@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde::Serialize;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
 use tenancy::{Actor, TenantId, TenantScope};
 
 use crate::Error;
@@ -30,13 +30,11 @@ impl TenantTx {
         actor: Actor,
         now: DateTime<Utc>,
     ) -> Result<Self, Error> {
-        let mut transaction = pool.begin().await?;
-        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows.
-        sqlx::query("select set_config('svc.tenant_id', $1, true)")
-            .bind(scope.tenant_id().as_str())
-            .execute(&mut *transaction)
-            .await?;
         let tenant_id = scope.tenant_id().clone();
+        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
+        // a-z, 0-9 and '-'. Both statements are one round trip.
+        let statements = format!("begin; set local svc.tenant_id = '{tenant_id}'");
+        let transaction = pool.begin_with(AssertSqlSafe(statements)).await?;
         Ok(Self {
             transaction,
             outbox,

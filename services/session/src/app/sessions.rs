@@ -32,8 +32,11 @@ impl App {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
         let (scope, user_id) = (TenantScope::of_internal_record(tenant.tenant_id.clone()), subject.user_id);
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
-        self.apply_tenant(&mut tx, &tenant).await?;
-        self.apply_subject(&mut tx, &subject).await?;
+        // Usually they are stored: logins of one tenant do not wait for its row.
+        if !account_status::are_stored(&mut tx, &tenant, &subject).await? {
+            self.apply_tenant(&mut tx, &tenant).await?;
+            self.apply_subject(&mut tx, &subject).await?;
+        }
         let versions = AccountVersions {
             user_id,
             credential_version: subject.credential_version,
@@ -63,8 +66,7 @@ impl App {
             created_under: new.versions,
             lifecycle: SessionLifecycle::start(&self.lifetimes, new.method, tx.now()),
         };
-        session::insert(tx, new, &session, token.digest()).await?;
-        for digest in session::mark_surplus_revoked(tx, user_id, MAX_SESSIONS).await? {
+        for digest in session::insert(tx, new, &session, token.digest(), MAX_SESSIONS).await? {
             self.invalidate(tx, Invalidation::Credential(digest));
         }
         let event = AuditEvent {

@@ -9,6 +9,27 @@ use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 
+/// Returns whether the stored versions of a tenant and of one of its users are at least these. Locks no row.
+pub(crate) async fn are_stored(
+    tx: &mut TenantTx,
+    tenant: &TenantRecord,
+    subject: &SubjectRecord,
+) -> Result<bool, Error> {
+    let are_stored = sqlx::query_scalar!(
+        r#"-- account_status.are_stored
+        select exists (
+            select
+            from session.subjects
+            join session.tenants using (tenant_id)
+            where subjects.user_id = $1 and subjects.version >= $2 and tenants.version >= $3
+        ) as "exists!""#,
+        subject.user_id.0,
+        subject.version,
+        tenant.version
+    );
+    Ok(are_stored.fetch_one(tx.connection()).await?)
+}
+
 /// Saves the status of a tenant, unless the stored version is equal or newer. Returns whether the row changed.
 pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<bool, Error> {
     let result = sqlx::query!(

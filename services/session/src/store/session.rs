@@ -17,21 +17,34 @@ pub(crate) struct StoredSession {
     pub(crate) digest: TokenDigest,
 }
 
-/// Inserts a session.
+/// Inserts a session. Revokes the least recently used active ones of its user, so that at most `max` remain, and returns the digests of
+/// their tokens.
 pub(crate) async fn insert(
     tx: &mut TenantTx,
     new: &NewSession,
     session: &Session,
     digest: TokenDigest,
-) -> Result<(), Error> {
+    max: i64,
+) -> Result<Vec<TokenDigest>, Error> {
     let Session { id, created_under, lifecycle } = session;
-    sqlx::query!(
-        "-- session.insert
-        insert into session.sessions (
-            session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent,
-            client_name, created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
+    let revoked = sqlx::query_scalar!(
+        r#"-- session.insert
+        with surplus as (
+            select session_id from session.sessions
+            where user_id = $3 and revoked_at is null and expires_at > $11 and idle_expires_at > $11
+            order by last_seen_at desc, session_id desc
+            -- The new session is one of them.
+            offset $15::bigint - 1
+        ), revoked as (
+            update session.sessions set revoked_at = $11 where session_id in (table surplus) returning digest
+        ), inserted as (
+            insert into session.sessions (
+                session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent,
+                client_name, created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
+            )
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14)
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14)",
+        select encode(digest, 'hex') as "digest!" from revoked"#,
         id.0,
         tx.tenant_id().as_str(),
         created_under.user_id.0,
@@ -46,10 +59,11 @@ pub(crate) async fn insert(
         i32::try_from(lifecycle.idle_timeout.num_seconds()).unwrap_or(i32::MAX),
         lifecycle.idle_expires_at,
         lifecycle.expires_at,
+        max,
     )
-    .execute(tx.connection())
+    .fetch_all(tx.connection())
     .await?;
-    Ok(())
+    revoked.iter().map(|hex| parse_digest(hex)).collect()
 }
 
 /// Returns the id, tenant and user of the session with this token, in any state.
@@ -193,33 +207,6 @@ pub(crate) async fn erase_of_user(tx: &mut TenantTx, user_id: UserId) -> Result<
     .execute(tx.connection())
     .await?;
     Ok(())
-}
-
-/// Revokes the active sessions of a user except the `max` most recently used ones. Returns the digests of their
-/// tokens.
-pub(crate) async fn mark_surplus_revoked(
-    tx: &mut TenantTx,
-    user_id: UserId,
-    max: i64,
-) -> Result<Vec<TokenDigest>, Error> {
-    let digests = sqlx::query_scalar!(
-        r#"-- session.mark_surplus_revoked
-        update session.sessions
-        set revoked_at = $3
-        where session_id in (
-            select session_id from session.sessions
-            where user_id = $1 and revoked_at is null and expires_at > $3 and idle_expires_at > $3
-            order by last_seen_at desc, session_id desc
-            offset $2
-        )
-        returning encode(digest, 'hex') as "digest!""#,
-        user_id.0,
-        max,
-        tx.now()
-    )
-    .fetch_all(tx.connection())
-    .await?;
-    digests.iter().map(|hex| parse_digest(hex)).collect()
 }
 
 /// A session as the API shows it.

@@ -157,3 +157,14 @@ async fn rejects_unknown_and_malformed_credentials_with_the_same_response() {
     basic.get("/auth/session").await.expect_problem(401, "credential_invalid");
     get(&system.platform_token).await.expect_problem(403, "forbidden");
 }
+
+#[tokio::test]
+async fn a_login_does_not_wait_for_another_transaction_of_its_tenant() {
+    let system = TestSystem::start().await.unwrap();
+    system.create_tenant("acme").await;
+    let mut superuser = system.database.superuser().await.unwrap();
+    let mut other = sqlx::Connection::begin(&mut superuser).await.unwrap();
+    let locked = sqlx::query("select from session.tenants for no key update").execute(&mut *other).await;
+    assert_eq!(locked.unwrap().rows_affected(), 1);
+    system.log_in("acme", "admin@acme.example").await;
+}
