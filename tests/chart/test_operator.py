@@ -8,11 +8,11 @@ import chart
 
 RIGHTS = {
     "ClusterRole/there-svc-operator": {
-        "svc.internal/tenants: get list patch watch",
-        "svc.internal/producers: get list watch",
+        "svc.internal/tenants: list patch watch",
+        "svc.internal/producers: list watch",
         "svc.internal/tenants/status: patch",
         "svc.internal/producers/status: patch",
-        "/namespaces: get list watch",
+        "/namespaces: list watch",
         "events.k8s.io/events: create patch",
     },
     "Role/svc-operator": {

@@ -10,6 +10,7 @@ Environment:
   E2E_GATEWAY_CLASS  GatewayClass for the HTTPRoute (default: the first one; without one, only Ingress is tested)
   E2E_GATEWAY_PORT   port of the Gateway's listener (default: 8000, as in Traefik)
   E2E_NODE_EXEC      command that runs a command on the node, for signals (for example `docker exec kind-control-plane`)
+  E2E_AUDIT_LOG      command that prints the audit log of the API server (level Metadata), to compare it with the rights of the operator
   E2E_FROM           commit that is upgraded to this one (default: the newest tag before it; without a tag, this commit is upgraded to a build
                      with three more migrations)
   E2E_PROFILE        `dev` for binaries of the development profile (default: release)

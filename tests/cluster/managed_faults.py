@@ -7,6 +7,7 @@ from cluster import NODE, run, signal_processes
 from managed import (
     TENANT, accept_invite, apply, event, in_namespace, leader, operator, producer, send, tenant, token_of_pod, wait_ready, wait_until,
 )  # fmt: skip
+from managed_rights import check_rights
 from rotation import superuser
 
 # Seconds between a new tenant and the SIGKILL of the leader.
@@ -27,6 +28,7 @@ def disturb_operator(system):
         token = token_of_pod(system, apps)
         pause_nats(system, apps, token)
         pause_api_server(system, token)
+        check_rights(system)
 
 
 def replace_leader(system):

@@ -196,8 +196,8 @@ impl Controller {
         }
     }
 
-    /// Writes the states that have changed, with an event if the reason is another one. Resources that are written next get their state
-    /// afterwards.
+    /// Writes the states that have changed, with an event if the reason is another one. Resources that are written next, or that can wait
+    /// for such a write, get their state afterwards.
     async fn write_states(&self, plan: &Plan, memory: &mut Memory) {
         let mut changed: Vec<(Subject, State)> = Vec::new();
         for (resource, state) in &plan.tenants {
@@ -206,7 +206,8 @@ impl Controller {
         for (resource, state) in &plan.producers {
             changed.push((Subject::Producer(Arc::clone(resource)), state.clone()));
         }
-        let is_final = |state: &State| plan.writes.is_empty() || state.reason != Reason::Pending;
+        let is_temporary = |state: &State| matches!(state.reason, Reason::Pending | Reason::TenantNotReady);
+        let is_final = |state: &State| plan.writes.is_empty() || !is_temporary(state);
         changed.retain(|(subject, state)| is_final(state) && memory.is_new(subject, state));
         let mut written = stream::iter(changed)
             .map(|(subject, state)| async move { (self.write_state(&subject, &state).await, subject, state) })

@@ -31,6 +31,9 @@ const INVITE_LABEL: &str = "svc.internal/invite";
 /// Annotation with the term of an invite.
 const EXPIRES_AT: &str = "svc.internal/expires-at";
 
+/// Annotation with a copy of the object, of `kubectl apply`.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// The cached resources. A change wakes the controller.
 #[derive(Clone)]
 pub(crate) struct Caches {
@@ -124,7 +127,12 @@ where
     let (reader, writer) = store();
     let (changed, stop) = (Arc::clone(changed), tasks.stopping().clone());
     tasks.spawn(name, async move {
-        let events = reflector::reflector(writer, watch.default_backoff());
+        // Half of the size of an object, without use for the operator.
+        let smaller = watch.default_backoff().modify(|object| {
+            object.managed_fields_mut().clear();
+            object.annotations_mut().remove(LAST_APPLIED);
+        });
+        let events = reflector::reflector(writer, smaller);
         let follow = events.for_each(|event| {
             match event {
                 Ok(_) => changed.notify_one(),

@@ -169,7 +169,8 @@ impl Observed {
         }
         let state = match failure {
             Some(failure) if !writes.is_empty() => failure.state.clone(),
-            _ if is_stored => {
+            // Also the Secret is written.
+            _ if is_stored && writes.is_empty() => {
                 State::new(Progress::Ready, Reason::Provisioned, "The tenant has the desired state.")
             }
             _ => State::new(Progress::Reconciling, Reason::Pending, "The tenant is being written."),
