@@ -45,7 +45,7 @@ def replace_leader(system):
 
 
 def kill_leader(system):
-    """A leader that dies while it creates a tenant leaves one tenant with one invite, whose token is valid."""
+    """A leader that is killed while it creates a tenant leaves one tenant with one invite and a valid token."""
     cluster, started, slowest = system.cluster, time.monotonic(), 0
     for number, seconds in enumerate(KILLS):
         holder, name = leader(cluster), f"killed-{number}"
@@ -125,7 +125,7 @@ def pause_nats(system, apps, token):
 
 
 def pause_api_server(system, token):
-    """Without the API server, known tokens are accepted for a minute, and then 503 says that they cannot be checked."""
+    """Without the API server, known tokens are accepted for a minute, and then get 503, because they cannot be checked."""
     started, statuses, inactive = time.monotonic(), [], 0
     signal_processes(API_SERVER, "STOP")
     paused = time.monotonic()

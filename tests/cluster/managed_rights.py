@@ -6,7 +6,7 @@ import time
 
 from cluster import run
 
-# Rights without a request of their own: an apply that creates a Secret needs both, and only a repeated event is patched.
+# Rights without a separate request: an apply that creates a Secret needs both, and only a repeated event is patched.
 IMPLIED = {("", "secrets", "create"), ("events.k8s.io", "events", "patch")}
 
 

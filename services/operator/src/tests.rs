@@ -239,8 +239,8 @@ async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
     assert!(requests.iter().all(|request| !request.contains("/tenants/")), "{requests:?}");
 }
 
-/// Polls a future this number of times and drops it, as a process that dies at this point.
-async fn die_after(polls: usize, future: impl Future<Output = ()>) {
+/// Polls a future this number of times and drops it, as a process that is killed at this point.
+async fn poll_and_drop(polls: usize, future: impl Future<Output = ()>) {
     let (mut future, mut left) = (std::pin::pin!(future), polls);
     std::future::poll_fn(|context| {
         let result = future.as_mut().poll(context);
@@ -251,7 +251,7 @@ async fn die_after(polls: usize, future: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn a_leader_that_dies_at_any_point_leaves_one_tenant_with_one_valid_invite_or_one_mail() {
+async fn a_leader_that_is_killed_at_any_point_leaves_one_tenant_with_one_valid_invite_or_one_mail() {
     let mut cluster = Cluster::start().await;
     let mut mails = 0;
     for polls in 1.. {
@@ -262,7 +262,7 @@ async fn a_leader_that_dies_at_any_point_leaves_one_tenant_with_one_valid_invite
         let email = format!("ada@{name}.example");
         let spec = json!({ "displayName": "T", "adminEmail": email, "inviteDelivery": delivery });
         cluster.api.apply(&path, &json!({ "spec": spec }));
-        die_after(polls, cluster.controller.run()).await;
+        poll_and_drop(polls, cluster.controller.run()).await;
         let was_ready = cluster.api.get(&path).unwrap()["status"]["conditions"][0]["status"] == "True";
         cluster.lead();
         cluster.wait(&path, "True", "Provisioned").await;
