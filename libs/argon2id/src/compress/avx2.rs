@@ -72,16 +72,18 @@ fn store(words: &mut [u64], i: usize, v: V) {
     }
 }
 
-/// Two rows of a block as the matrices of two permutations.
+/// Four rows of a block as the matrices of four permutations.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn split(q: &[V; 8]) -> [[V; 2]; 4] {
-    [[q[0], q[4]], [q[1], q[5]], [q[2], q[6]], [q[3], q[7]]]
+fn split(q: &[V; 16]) -> [[V; 4]; 4] {
+    let rows = |i: usize| [q[i], q[i + 4], q[i + 8], q[i + 12]];
+    [rows(0), rows(1), rows(2), rows(3)]
 }
 
 /// The inverse of [`split`].
 #[inline]
 #[target_feature(enable = "avx2")]
-fn join([a, b, c, d]: [[V; 2]; 4]) -> [V; 8] {
-    [a[0], b[0], c[0], d[0], a[1], b[1], c[1], d[1]]
+fn join([a, b, c, d]: [[V; 4]; 4]) -> [[V; 4]; 4] {
+    let row = |i: usize| [a[i], b[i], c[i], d[i]];
+    [row(0), row(1), row(2), row(3)]
 }

@@ -67,23 +67,28 @@ fn store(words: &mut [u64], i: usize, v: V) {
     }
 }
 
-/// Four rows of a block as the matrices of four permutations, two in a vector.
+/// Eight rows of a block as the matrices of eight permutations, two in a vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn split(q: &[V; 8]) -> [[V; 2]; 4] {
-    [
-        [low(q[0], q[2]), low(q[4], q[6])],
-        [high(q[0], q[2]), high(q[4], q[6])],
-        [low(q[1], q[3]), low(q[5], q[7])],
-        [high(q[1], q[3]), high(q[5], q[7])],
-    ]
+fn split(q: &[V; 16]) -> [[V; 4]; 4] {
+    let lows = |i: usize| {
+        [low(q[i], q[i + 2]), low(q[i + 4], q[i + 6]), low(q[i + 8], q[i + 10]), low(q[i + 12], q[i + 14])]
+    };
+    let highs = |i: usize| {
+        [
+            high(q[i], q[i + 2]),
+            high(q[i + 4], q[i + 6]),
+            high(q[i + 8], q[i + 10]),
+            high(q[i + 12], q[i + 14]),
+        ]
+    };
+    [lows(0), highs(0), lows(1), highs(1)]
 }
 
 /// The inverse of [`split`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn join([a, b, c, d]: [[V; 2]; 4]) -> [V; 8] {
+fn join([a, b, c, d]: [[V; 4]; 4]) -> [[V; 4]; 4] {
     let rows = |i: usize| [low(a[i], b[i]), low(c[i], d[i]), high(a[i], b[i]), high(c[i], d[i])];
-    let [first, second] = [rows(0), rows(1)];
-    [first[0], first[1], first[2], first[3], second[0], second[1], second[2], second[3]]
+    [rows(0), rows(1), rows(2), rows(3)]
 }

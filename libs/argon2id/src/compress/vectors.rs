@@ -15,59 +15,79 @@ macro_rules! compress_in_vectors {
                 *q = xor(load(x, i), load(y, i));
             }
             // Rows. A vector has one of the four rows of the 4x4 matrix of P.
-            for q in q.as_chunks_mut::<8>().0 {
+            for q in q.as_chunks_mut::<16>().0 {
                 let [mut a, mut b, mut c, mut d] = split(q);
                 mix(&mut a, &mut b, &mut c, &mut d);
-                for i in 0..2 {
+                for i in 0..4 {
                     (b[i], c[i], d[i]) = (left_1(b[i]), left_2(c[i]), left_3(d[i]));
                 }
                 mix(&mut a, &mut b, &mut c, &mut d);
-                for i in 0..2 {
+                for i in 0..4 {
                     (b[i], c[i], d[i]) = (left_3(b[i]), left_2(c[i]), left_1(d[i]));
                 }
-                *q = join([a, b, c, d]);
+                q.copy_from_slice(join([a, b, c, d]).as_flattened());
             }
             // Columns. A row of the matrix is in two vectors, next to those of the neighbouring columns.
-            for i in 0..ROW {
-                let pair = |row: usize| [q[i + row * ROW], q[i + (row + 1) * ROW]];
-                let [mut a, mut b, mut c, mut d] = [pair(0), pair(2), pair(4), pair(6)];
+            for i in (0..ROW).step_by(2) {
+                let four = |at: usize| [q[at], q[at + ROW], q[at + 1], q[at + 1 + ROW]];
+                let [mut a, mut b] = [four(i), four(i + 2 * ROW)];
+                let [mut c, mut d] = [four(i + 4 * ROW), four(i + 6 * ROW)];
                 mix(&mut a, &mut b, &mut c, &mut d);
-                b = [middle(b[0], b[1]), middle(b[1], b[0])];
-                c = [c[1], c[0]];
-                d = [middle(d[1], d[0]), middle(d[0], d[1])];
+                (b, c, d) = (pairs_left_1(b), pairs_left_2(c), pairs_left_3(d));
                 mix(&mut a, &mut b, &mut c, &mut d);
-                b = [middle(b[1], b[0]), middle(b[0], b[1])];
-                c = [c[1], c[0]];
-                d = [middle(d[0], d[1]), middle(d[1], d[0])];
-                let column = [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]];
-                for (row, z) in column.into_iter().enumerate() {
-                    let place = i + row * ROW;
-                    let mut z = xor(z, xor(load(x, place), load(y, place)));
-                    if accumulate {
-                        z = xor(z, load(out, place));
+                (b, c, d) = (pairs_left_3(b), pairs_left_2(c), pairs_left_1(d));
+                for k in 0..2 {
+                    let (m, n) = (2 * k, 2 * k + 1);
+                    // An array, because the compiler does not unroll a chain of iterators, which would take three times as long.
+                    let column = [a[m], a[n], b[m], b[n], c[m], c[n], d[m], d[n]];
+                    for (row, z) in column.into_iter().enumerate() {
+                        let place = i + k + row * ROW;
+                        let mut z = xor(z, xor(load(x, place), load(y, place)));
+                        if accumulate {
+                            z = xor(z, load(out, place));
+                        }
+                        store(out, place, z);
                     }
-                    store(out, place, z);
                 }
             }
         }
 
-        /// GB of section 3.6. Two vectors are independent of each other, so the processor computes them at the same time.
         #[inline]
         #[$feature]
-        fn mix(a: &mut [V; 2], b: &mut [V; 2], c: &mut [V; 2], d: &mut [V; 2]) {
-            for i in 0..2 {
+        fn pairs_left_1(v: [V; 4]) -> [V; 4] {
+            [middle(v[0], v[1]), middle(v[1], v[0]), middle(v[2], v[3]), middle(v[3], v[2])]
+        }
+
+        #[inline]
+        #[$feature]
+        fn pairs_left_2(v: [V; 4]) -> [V; 4] {
+            [v[1], v[0], v[3], v[2]]
+        }
+
+        #[inline]
+        #[$feature]
+        fn pairs_left_3(v: [V; 4]) -> [V; 4] {
+            [middle(v[1], v[0]), middle(v[0], v[1]), middle(v[3], v[2]), middle(v[2], v[3])]
+        }
+
+        /// GB of section 3.6. The four vectors are independent of each other, so the processor computes them at the same time: 20 %
+        /// faster than two, although some are kept in memory.
+        #[inline]
+        #[$feature]
+        fn mix(a: &mut [V; 4], b: &mut [V; 4], c: &mut [V; 4], d: &mut [V; 4]) {
+            for i in 0..4 {
                 a[i] = sum(a[i], b[i]);
                 d[i] = rotate_32(xor(d[i], a[i]));
             }
-            for i in 0..2 {
+            for i in 0..4 {
                 c[i] = sum(c[i], d[i]);
                 b[i] = rotate_24(xor(b[i], c[i]));
             }
-            for i in 0..2 {
+            for i in 0..4 {
                 a[i] = sum(a[i], b[i]);
                 d[i] = rotate_16(xor(d[i], a[i]));
             }
-            for i in 0..2 {
+            for i in 0..4 {
                 c[i] = sum(c[i], d[i]);
                 b[i] = rotate_63(xor(b[i], c[i]));
             }
