@@ -27,7 +27,8 @@ pub(super) fn compress(x: &Block, y: &Block, out: &mut Block, accumulate: bool) 
 }
 
 /// The permutation P (section 3.6): columns, then diagonals.
-#[inline]
+#[expect(clippy::inline_always, reason = "a call takes twice as long, because the words leave the registers")]
+#[inline(always)]
 fn permute(v: &mut [u64; 16]) {
     for i in 0..4 {
         mix(v, [i, 4 + i, 8 + i, 12 + i]);
@@ -38,7 +39,8 @@ fn permute(v: &mut [u64; 16]) {
 }
 
 /// GB of section 3.6.
-#[inline]
+#[expect(clippy::inline_always, reason = "as above")]
+#[inline(always)]
 fn mix(words: &mut [u64; 16], [a, b, c, d]: [usize; 4]) {
     for [first, second] in [[32, 24], [16, 63]] {
         words[a] = sum(words[a], words[b]);
