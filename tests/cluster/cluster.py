@@ -115,8 +115,17 @@ class Cluster:
 
     def signal(self, pod, name):
         """Sends a signal to the processes of a pod, on its node."""
-        container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-        signal_processes(f"grep -qs {container} $p/cgroup", name)
+        signal_processes(is_of(pod), name)
+
+    def file(self, pod, path):
+        """Returns the content of a file in a pod, read on its node."""
+        return run(*NODE, "sh", "-c", f"for p in /proc/[0-9]*; do {is_of(pod)} && cat $p/root{path} && break; done; true")
+
+
+def is_of(pod):
+    """Returns a condition of the shell: whether the process with the directory `$p` belongs to the pod."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    return f"grep -qs {container} $p/cgroup"
 
 
 def signal_processes(condition, name):

@@ -38,6 +38,7 @@ import load  # noqa: E402
 import managed  # noqa: E402
 import managed_faults  # noqa: E402
 import managed_scale  # noqa: E402
+import managed_token  # noqa: E402
 import metrics  # noqa: E402
 import other_build  # noqa: E402
 import production  # noqa: E402
@@ -67,6 +68,7 @@ STEPS = {
     "ipv6": ipv6.connect_over_ipv6,
     "operator": managed.manage_tenants,
     "operator-faults": managed_faults.disturb_operator,
+    "operator-token": managed_token.outlive_token,
     "operator-scale": managed_scale.measure_operator,
 }
 # Steps with a separate installation.

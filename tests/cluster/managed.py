@@ -145,10 +145,9 @@ def renew_invite(system):
 def send_events(system, apps):
     """A pod sends events with the token of its service account, until its producer is deleted."""
     cluster, started = system.cluster, time.monotonic()
-    events = "\n".join(json.dumps({"source_id": "managed", "event_id": f"managed-{number}"}) for number in range(EVENTS))
     for manifest in [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": apps}},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "events", "namespace": apps}, "data": {"events": events}},
+        service_account(apps),
+        events(apps, EVENTS),
         in_namespace(producer(), apps),
         pods(apps, {"sender": sender(cluster), "idle": idle(cluster)}),
     ]:
@@ -192,12 +191,22 @@ def in_namespace(manifest, namespace):
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-def sender(cluster):
+def service_account(apps):
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": apps}}
+
+
+def events(apps, count):
+    """Returns a ConfigMap with events, one per line."""
+    lines = "\n".join(json.dumps({"source_id": "managed", "event_id": f"{count}-{number}"}) for number in range(count))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "events", "namespace": apps}, "data": {"events": lines}}
+
+
+def sender(cluster, *options):
     """Returns a pod that sends the events of the ConfigMap with the token of its service account."""
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     address = f"http://{cluster.release}-ingest.{cluster.namespace}:8080"
     container = {
-        "name": "svc", "image": f"{REGISTRY}/svc:{PRESENT}", "args": ["events", "send", "--file", "/events/events"],
+        "name": "svc", "image": f"{REGISTRY}/svc:{PRESENT}", "args": ["events", "send", "--file", "/events/events", *options],
         "env": [{"name": "SVC_BASE_URL", "value": address}, {"name": "SVC_API_KEY_FILE", "value": "/var/run/secrets/svc/token"}],
         "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/svc"}, {"name": "events", "mountPath": "/events"}],
         "securityContext": security,
@@ -213,8 +222,7 @@ def sender(cluster):
 def token_of_pod(system, apps):
     """Creates a tenant, a producer and a pod. Returns a token of the pod that ingest accepts."""
     system.cluster.apply(tenant(TENANT))
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
-    for manifest in (in_namespace(account, apps), in_namespace(producer(), apps), pods(apps, {"idle": idle(system.cluster)})):
+    for manifest in (service_account(apps), in_namespace(producer(), apps), pods(apps, {"idle": idle(system.cluster)})):
         apply(manifest)
     bound = ("--bound-object-kind=Pod", "--bound-object-name=idle")
     token = run("kubectl", "create", "token", ACCOUNT, "--namespace", apps, "--audience=svc-ingest", *bound).strip()

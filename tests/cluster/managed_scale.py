@@ -4,7 +4,7 @@ import json
 import statistics
 import time
 
-from cluster import NODE, run
+from cluster import NODE, is_of, run
 from managed import (
     apply, in_namespace, leader, operator, producer, resource, send, tenant, token_of_pod, wait_ready, wait_until,
 )  # fmt: skip
@@ -83,8 +83,7 @@ def memory(cluster, pod):
     """Returns the peak of the resident memory of the program in a pod."""
     if not NODE:
         return "memory unknown: set E2E_NODE_EXEC"
-    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-    script = f"for p in /proc/[0-9]*; do grep -qs {container} $p/cgroup && grep VmHWM $p/status; done; true"
+    script = f"for p in /proc/[0-9]*; do {is_of(pod)} && grep VmHWM $p/status; done; true"
     kilobytes = [int(line.split()[1]) for line in run(*NODE, "sh", "-c", script).splitlines()]
     return f"{max(kilobytes) / 1024:.0f} MiB of memory at most"
 

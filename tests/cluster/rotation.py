@@ -1,4 +1,4 @@
-"""Rotation of the service token, the platform token, the limiter key and the URLs of Postgres as documented, without a restart."""
+"""Rotation of service token, platform token, limiter key, URLs of Postgres and passwords of NATS as documented, without a restart."""
 
 import json
 import re
@@ -7,7 +7,8 @@ import sys
 import textwrap
 import time
 
-from cluster import ROOT, TestError
+from cluster import NODE, ROOT, TestError
+from disturbances import ATTEMPTS
 
 sys.path.insert(0, str(ROOT / "deploy/dev"))
 import dev  # noqa: E402
@@ -34,6 +35,11 @@ def rotate_secrets(system):
     system.disturb("rotation: new and old secrets", lambda: replace(system, both, old["platform-token"], 1))
     system.disturb("rotation: only new secrets", lambda: replace(system, new, new["platform-token"], 2))
     system.disturb("rotation: URLs of Postgres", lambda: replace_roles(cluster))
+    if NODE:
+        # Events in flight get 503, and producers send them again.
+        system.disturb("rotation: passwords of NATS", lambda: replace_nats_passwords(cluster), ATTEMPTS)
+    else:
+        system.report.step("rotation: passwords of NATS", time.monotonic(), "not run: set E2E_NODE_EXEC")
     if any(status == 200 for status in statuses(system, old["platform-token"])):
         system.report.fail("rotation: the old platform token is still accepted")
     if names(cluster) != before:
@@ -72,6 +78,35 @@ def replace_roles(cluster):
     for name in ROLES:
         superuser(cluster, f"alter role svc_{name} password null")
     return f"all connections have new roles after {seconds:.0f} s"
+
+
+def replace_nats_passwords(cluster):
+    """Edits the URLs, waits until each pod has the new file, and reloads the server with the new passwords."""
+    servers = cluster.get("configmap", "nats-config")["data"]
+    urls, passwords = {}, {name: secrets.token_hex(24) for name in VARIABLES}
+    for name, password in passwords.items():
+        urls[f"{name}-url"] = re.sub(r":\w+@", f":{password}@", cluster.secret("svc-nats", f"{name}-url"))
+        servers["accounts.conf"] = servers["accounts.conf"].replace(f"$SVC_NATS_{name.upper()}_PASSWORD", f'"{password}"')
+
+    def unread():
+        pods = [(name, pod) for name in VARIABLES for pod in cluster.pods(name)]
+        return ", ".join(name for name, pod in pods if passwords[name] not in cluster.file(pod, url_file(pod)))
+
+    seconds = edit(cluster, "svc-nats", urls, unread)
+    cluster.kubectl("patch", "configmap", "nats-config", "--patch-file", "/dev/stdin", text=json.dumps({"data": servers}))
+    server = cluster.get("pods", "--selector", "app=nats")["items"][0]
+    started = time.monotonic()
+    while passwords["ingest"] not in cluster.file(server, "/config/accounts.conf"):
+        if time.monotonic() - started > 180:
+            raise TestError("rotation: the configuration of NATS is not updated")
+        cluster.kubectl("annotate", "pods", "--all", f"e2e/rotation={time.time_ns()}", "--overwrite")
+        time.sleep(2)
+    cluster.kubectl("exec", "deployment/nats", "--", "nats-server", "--signal", "reload=1")
+    return f"read by all pods after {seconds:.0f} s, then the server was reloaded"
+
+
+def url_file(pod):
+    return next(each["value"] for each in pod["spec"]["containers"][0]["env"] if each["name"] == "SVC_NATS_URL_FILE")
 
 
 def edit(cluster, name, values, waiting, seconds=180):
