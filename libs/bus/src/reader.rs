@@ -75,12 +75,20 @@ pub enum ReadItem {
 
 /// The broker is not available, or an event could be missing. Start another read after the position of this one.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to read events: {0}")]
-pub struct ReadError(String);
+#[error("failed to read events: {cause}")]
+pub struct ReadError {
+    cause: String,
+    /// The server did not respond or cannot reach the leader of a stream. Another server may.
+    is_of_server: bool,
+}
 
 impl ReadError {
     pub(crate) fn because(cause: impl std::fmt::Display) -> Self {
-        Self(cause.to_string())
+        Self { cause: cause.to_string(), is_of_server: false }
+    }
+
+    fn of_server(cause: impl std::fmt::Display) -> Self {
+        Self { is_of_server: true, ..Self::because(cause) }
     }
 }
 
@@ -156,6 +164,14 @@ impl EventReader {
         start: Start,
         follow: bool,
     ) -> Result<EventRead, ReadError> {
+        let opened = self.open(filter, start, follow).await;
+        if opened.as_ref().is_err_and(|error| error.is_of_server) {
+            self.try_another_server().await;
+        }
+        opened
+    }
+
+    async fn open(&self, filter: &EventFilter, start: Start, follow: bool) -> Result<EventRead, ReadError> {
         if self.client.connection_state() != State::Connected {
             return Err(ReadError::because("not connected to the broker"));
         }
@@ -164,11 +180,7 @@ impl EventReader {
         let streams: Vec<_> = self.streams.with_ranges().collect();
         let mut states = Vec::new();
         for (stream, _) in &streams {
-            let state = StreamState::of(&self.context, stream).await;
-            if state.is_err() {
-                self.try_another_server().await;
-            }
-            states.push(state?);
+            states.push(StreamState::of(&self.context, stream).await?);
         }
         let tag = state::tag(streams.iter().map(|(stream, _)| stream.as_str()).zip(&states));
         let (mut sequences, mut cursors, mut has_gap) = (Vec::new(), SelectAll::new(), false);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::{self, BatchConfig};
 use async_nats::jetstream::consumer::{AckPolicy, Consumer};
+use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use futures::{Stream, StreamExt as _};
@@ -69,7 +70,12 @@ impl Cursor {
         let inbox = Subject::from(reader.client.new_inbox());
         let replies = reader.client.subscribe(inbox.clone()).await.map_err(ReadError::because)?;
         let context = reader.context.clone();
-        let consumer = context.create_consumer_on_stream(config, stream).await.map_err(ReadError::because)?;
+        // A former leader that is cut off returns the state of its stream, but cannot create a consumer.
+        let consumer =
+            context.create_consumer_on_stream(config, stream).await.map_err(|error| match error.kind() {
+                ConsumerErrorKind::JetStream(cause) if cause.code() < 500 => ReadError::because(error),
+                _ => ReadError::of_server(error),
+            })?;
         let before_first = consumer.cached_info().delivered.stream_sequence;
         let position = match start {
             // A replica that lags behind would deliver earlier messages again.

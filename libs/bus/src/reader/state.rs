@@ -30,7 +30,7 @@ pub(super) enum CursorStart {
 
 impl StreamState {
     pub(super) async fn of(context: &Context, stream: &str) -> Result<Self, ReadError> {
-        let stream = context.get_stream(stream).await.map_err(ReadError::because)?;
+        let stream = context.get_stream(stream).await.map_err(ReadError::of_server)?;
         let info = stream.cached_info();
         Ok(Self {
             created: info.created.unix_timestamp_nanos(),
