@@ -26,6 +26,7 @@ MALFORMED = [
     ("Tenant", {"spec": {"quota": {"eventsPerSecond": 0}}}, "spec.quota.eventsPerSecond"),
     ("Tenant", {"spec": {"deletionPolicy": "Delete"}}, "spec.deletionPolicy"),
     ("Tenant", {"spec": {"allowedNamespaces": {"matchExpressions": [{"key": "a", "operator": "In"}]}}}, "values is required"),
+    ("Tenant", {"spec": {"allowedNamespaces": {}}}, "allowedNamespaces must not be empty"),
     ("Producer", {"spec": {"tenant": "A"}}, "spec.tenant"),
     ("Producer", {"spec": {"serviceAccount": ""}}, "spec.serviceAccount"),
     ("Producer", {"spec": {"sourceIds": []}}, "spec.sourceIds"),
@@ -231,7 +232,7 @@ def token_of_pod(system, apps):
 
 
 def idle(cluster):
-    """Returns a pod that does nothing and owns tokens. A pod owns tokens also while it waits for its image."""
+    """Returns a pod that never starts, because its image does not exist. Tokens can be bound to it."""
     spec = sender(cluster)
     return {**spec, "containers": [{**spec["containers"][0], "image": f"{REGISTRY}/none:none"}]}
 

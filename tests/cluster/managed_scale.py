@@ -51,7 +51,7 @@ def measure_many(system, apps):
     """The resources exist before the operator starts. Afterwards, nothing changes: the operator sends no requests."""
     cluster = system.cluster
     cluster.kubectl("scale", f"deployment/{cluster.release}-operator", "--replicas=0")
-    selector = {"displayName": "Many", "allowedNamespaces": {}}
+    selector = {"displayName": "Many", "allowedNamespaces": {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "Exists"}]}}
     many = [resource("Tenant", f"many-{number}", selector) for number in range(TENANTS)]
     create(many)
     spec = lambda number: {"tenant": f"many-{number % TENANTS}", "serviceAccount": f"account-{number}", "sourceIds": ["a"]}  # noqa: E731

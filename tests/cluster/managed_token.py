@@ -19,7 +19,8 @@ def outlive_token(system):
         cluster, kubectl = system.cluster, ("kubectl", "--namespace", apps)
         cluster.apply(tenant(TENANT, quota={"eventsPerSecond": EVENTS_PER_SECOND}))
         for manifest in (service_account(apps), in_namespace(producer(), apps), events(apps, EVENTS)):
-            apply(manifest)
+            # `kubectl apply` would store the manifest in an annotation, which is too small.
+            run("kubectl", "create", "--filename", "-", text=json.dumps(manifest))
         wait_ready("producer", "collector", "--namespace", apps)
         started = time.monotonic()
         apply(pods(apps, {"sender": sender(cluster, "--batch-size=8", "--concurrency=1")}))

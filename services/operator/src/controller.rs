@@ -54,7 +54,7 @@ impl Controller {
                 self.poll(&mut memory).await;
                 next_poll = Instant::now() + POLL_INTERVAL;
             }
-            self.converge(&mut memory).await;
+            self.converge(&mut memory, next_poll).await;
             tokio::select! {
                 () = self.caches.changed() => sleep(DEBOUNCE).await,
                 () = sleep_until(next_poll) => {}
@@ -81,16 +81,16 @@ impl Controller {
         }
     }
 
-    /// Writes until the plan has no writes left. A failed write is planned again after a delay.
-    async fn converge(&self, memory: &mut Memory) {
+    /// Writes until the plan has no writes left, or until the next poll. A failed write is planned again after a delay.
+    async fn converge(&self, memory: &mut Memory, next_poll: Instant) {
         loop {
             let plan = memory.observe(&self.caches).plan(Instant::now());
             self.metrics.set_resources(&plan);
-            self.write_states(&plan, memory).await;
-            if plan.writes.is_empty() {
+            let has_more = self.write_states(&plan, memory).await;
+            self.write_all(&plan, memory).await;
+            if (plan.writes.is_empty() && !has_more) || next_poll <= Instant::now() {
                 return;
             }
-            self.write_all(&plan, memory).await;
         }
     }
 
@@ -109,7 +109,7 @@ impl Controller {
     }
 
     async fn write(&self, write: &Write) -> Result<Written, WriteError> {
-        self.term.lasts().await;
+        self.term.wait_while_valid().await;
         match write {
             Write::SetFinalizer { resource, present } => {
                 self.kubernetes.set_finalizer(resource, *present).await?;
@@ -169,7 +169,7 @@ impl Controller {
                     memory.put_secret(resource, Some(invite.expires_at));
                 }
                 if changed && was_stored {
-                    let note = "Someone else changed the tenant. The desired state was restored.";
+                    let note = "The tenant was changed without its resource. The operator restored the desired state.";
                     self.kubernetes.publish(&**resource, "DriftCorrected", None, note).await;
                 }
             }
@@ -196,9 +196,10 @@ impl Controller {
         }
     }
 
-    /// Writes the states that have changed, with an event if the reason is another one. Resources that are written next, or that can wait
-    /// for such a write, get their state afterwards.
-    async fn write_states(&self, plan: &Plan, memory: &mut Memory) {
+    /// Writes the states that have changed, and an event if the reason has changed. A temporary state is written only if the plan has no
+    /// writes, because a write could replace it at once.
+    /// At most [`MAX_WRITES`] at once. Returns whether more remain.
+    async fn write_states(&self, plan: &Plan, memory: &mut Memory) -> bool {
         let mut changed: Vec<(Subject, State)> = Vec::new();
         for (resource, state) in &plan.tenants {
             changed.push((Subject::Tenant(Arc::clone(resource)), state.clone()));
@@ -209,6 +210,8 @@ impl Controller {
         let is_temporary = |state: &State| matches!(state.reason, Reason::Pending | Reason::TenantNotReady);
         let is_final = |state: &State| plan.writes.is_empty() || !is_temporary(state);
         changed.retain(|(subject, state)| is_final(state) && memory.is_new(subject, state));
+        let mut has_more = changed.len() > MAX_WRITES;
+        changed.truncate(MAX_WRITES);
         let mut written = stream::iter(changed)
             .map(|(subject, state)| async move { (self.write_state(&subject, &state).await, subject, state) })
             .buffer_unordered(CONCURRENCY);
@@ -216,13 +219,17 @@ impl Controller {
             match result {
                 Ok(()) => memory.put_state(&subject, state),
                 // The resource was deleted meanwhile, or the next plan writes it again.
-                Err(error) => tracing::debug!(error = service::chain(&error), "failed to write a status"),
+                Err(error) => {
+                    tracing::debug!(error = service::chain(&error), "failed to write a status");
+                    has_more = false;
+                }
             }
         }
+        has_more
     }
 
     async fn write_state(&self, subject: &Subject, state: &State) -> Result<(), kube::Error> {
-        self.term.lasts().await;
+        self.term.wait_while_valid().await;
         let before = subject.status();
         let status = state.status(subject.metadata().generation, before);
         let reason = state.has_new_reason(before).then(|| format!("{:?}", state.reason));

@@ -31,7 +31,7 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
         WriteError::Kubernetes(error) => State::new(
             Progress::Reconciling,
             Reason::Pending,
-            format!("The API server: {}", service::chain(error)),
+            format!("A request to the API server failed: {}", service::chain(error)),
         ),
         WriteError::Call(CallError::Unavailable(message)) => {
             let (name, reason) = match write {

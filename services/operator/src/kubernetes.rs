@@ -28,7 +28,7 @@ use crate::status::{Progress, State};
 const MANAGER: &str = "svc-operator";
 /// Label of the Secrets with invites.
 const INVITE_LABEL: &str = "svc.internal/invite";
-/// Annotation with the term of an invite.
+/// Annotation with the expiry time of an invite.
 const EXPIRES_AT: &str = "svc.internal/expires-at";
 
 /// Annotation with a copy of the object, of `kubectl apply`.
@@ -100,7 +100,7 @@ impl Caches {
             .collect()
     }
 
-    /// The terms of the invites in Secrets, by tenant.
+    /// The expiry times of the invites in Secrets, by tenant.
     pub(crate) fn secrets(&self) -> HashMap<String, DateTime<Utc>> {
         let secrets = self.secrets.state();
         let terms = secrets.iter().filter_map(|secret| {
@@ -127,7 +127,7 @@ where
     let (reader, writer) = store();
     let (changed, stop) = (Arc::clone(changed), tasks.stopping().clone());
     tasks.spawn(name, async move {
-        // Half of the size of an object, without use for the operator.
+        // These fields are half of the size of an object, and the operator does not use them.
         let smaller = watch.default_backoff().modify(|object| {
             object.managed_fields_mut().clear();
             object.annotations_mut().remove(LAST_APPLIED);
@@ -136,7 +136,11 @@ where
         let follow = events.for_each(|event| {
             match event {
                 Ok(_) => changed.notify_one(),
-                Err(error) => tracing::warn!(error = service::chain(&error), watch = name, "a watch failed"),
+                Err(error) => tracing::warn!(
+                    error = service::chain(&error),
+                    watch = name,
+                    "failed to watch resources; retrying"
+                ),
             }
             std::future::ready(())
         });

@@ -1,7 +1,7 @@
 //! Election of the replica that writes, by a Lease (`coordination.k8s.io/v1`), with the rule of client-go: a lease has expired when it
 //! was observed unchanged for its duration. Clocks of different nodes are never compared.
 //!
-//! A lease is no fence: a paused leader can write after another replica took over. identity and session reject such writes by their
+//! A lease is not a fencing token: a paused leader can write after another replica took over. identity and session reject such writes by their
 //! generation.
 
 use std::time::Duration;
@@ -22,13 +22,13 @@ const TERM: Duration = Duration::from_secs(10);
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 const ACQUIRE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time until which this replica may write. After a pause of the process it has ended, before the lease is read again.
+/// The time until which this replica may write. After a pause of the process, the time has passed before it reads the lease again.
 #[derive(Clone)]
 pub(crate) struct Term(pub(crate) watch::Receiver<Instant>);
 
 impl Term {
-    /// Returns while the term lasts, and never afterwards: the caller is cancelled soon.
-    pub(crate) async fn lasts(&self) {
+    /// Returns immediately while this replica may write. Afterwards, it stays pending until the caller is cancelled.
+    pub(crate) async fn wait_while_valid(&self) {
         if *self.0.borrow() <= Instant::now() {
             std::future::pending::<()>().await;
         }
@@ -187,10 +187,10 @@ mod tests {
     async fn nothing_is_written_after_the_end_of_the_term() {
         let sender = watch::Sender::new(Instant::now() + TERM);
         let term = Term(sender.subscribe());
-        assert!(term.lasts().now_or_never().is_some());
+        assert!(term.wait_while_valid().now_or_never().is_some());
         tokio::time::advance(TERM).await;
-        assert!(term.lasts().now_or_never().is_none());
+        assert!(term.wait_while_valid().now_or_never().is_none());
         sender.send_replace(Instant::now() + TERM);
-        assert!(term.lasts().now_or_never().is_some());
+        assert!(term.wait_while_valid().now_or_never().is_some());
     }
 }

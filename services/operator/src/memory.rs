@@ -1,4 +1,4 @@
-//! What the controller remembers between two plans: all of it can be lost.
+//! State of the controller between two plans. It is not stored: a new leader reads it again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::plan::{self, Failure, Observed, Write};
 use crate::resources::Tenant;
 use crate::status::{Progress, State, Subject};
 
-/// How long a watch can take to report a write. Later, the cache is right.
+/// Maximum delay of a watch after a write. After it, the cache is used as it is.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_mins(5);
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     failures: HashMap<Uuid, Failure>,
     /// The versions of the resources before their finalizers were changed.
     outdated: HashMap<Uuid, (Option<String>, Instant)>,
-    /// The terms of the invites in Secrets that were written or deleted (`None`).
+    /// The expiry times of the invites in Secrets that were written or deleted (`None`).
     secrets: HashMap<String, (Option<DateTime<Utc>>, Instant)>,
     /// The states that were written, with the generation of the resource.
     states: HashMap<Uuid, (Option<i64>, State, Instant)>,
@@ -69,7 +69,7 @@ impl Memory {
         self.states.retain(|_, (_, _, at)| is_recent(*at));
     }
 
-    /// Records the Secret of an invite: its term, or `None` if it was deleted.
+    /// Records the Secret of an invite: its expiry time, or `None` if it was deleted.
     pub(crate) fn put_secret(&mut self, resource: &Tenant, term: Option<DateTime<Utc>>) {
         self.secrets.insert(resource.name_any(), (term, Instant::now()));
     }
@@ -113,7 +113,7 @@ impl Memory {
         }
     }
 
-    /// A conflict can be over after a deletion.
+    /// A deletion can resolve a conflict, so conflicts are tried again.
     fn forget_conflicts(&mut self) {
         self.failures.retain(|_, failure| failure.state.progress != Progress::Stalled);
     }
@@ -125,7 +125,7 @@ impl Memory {
         let delay = FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(MAX_RETRY) / 2;
         let state = failure::state_of(write, error);
         if before.is_none_or(|failure| failure.state != state) {
-            tracing::warn!(%uid, reason = ?state.reason, message = state.message, "a write failed");
+            tracing::warn!(%uid, reason = ?state.reason, message = state.message, "failed to write resource; retrying");
         }
         self.failures.insert(uid, Failure { generation, state, attempts, retry_at: Instant::now() + delay });
     }

@@ -23,7 +23,7 @@ pub(crate) struct Observed {
     pub(crate) producers: Vec<Arc<Producer>>,
     /// The labels of each namespace.
     pub(crate) namespaces: HashMap<String, BTreeMap<String, String>>,
-    /// The terms of the invites in Secrets, by tenant.
+    /// The expiry times of the invites in Secrets, by tenant.
     pub(crate) secrets: HashMap<String, DateTime<Utc>>,
     /// What identity stores; `None` until it was read once. Until then, nothing is written.
     pub(crate) stored_tenants: Option<HashMap<TenantId, StoredTenant>>,
@@ -116,6 +116,9 @@ impl Observed {
             self.plan_producer(resource, &tenants, now, &mut plan);
         }
         self.plan_orphans(now, &mut plan);
+        // Removals first: they must not wait for the writes of others. The order is stable otherwise.
+        plan.writes
+            .sort_by_key(|write| !matches!(write, Write::DeleteProducer { .. } | Write::Release { .. }));
         plan
     }
 
@@ -149,7 +152,7 @@ impl Observed {
             return;
         }
         let Some(stored_tenants) = &self.stored_tenants else {
-            let message = "The tenants were not read from identity yet.";
+            let message = "The operator has not read the tenants from identity yet.";
             let state = State::new(Progress::Reconciling, Reason::IdentityUnavailable, message);
             plan.tenants.push((Arc::clone(resource), state));
             return;
@@ -209,22 +212,18 @@ impl Observed {
         if resource.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let (Some(stored_tenants), Some(stored_producers)) = (&self.stored_tenants, &self.stored_producers)
-        else {
-            let reason = if self.stored_tenants.is_none() {
-                Reason::IdentityUnavailable
-            } else {
-                Reason::SessionUnavailable
-            };
-            let state = State::new(Progress::Reconciling, reason, "The stored state was not read yet.");
+        let Some(stored_producers) = &self.stored_producers else {
+            let message = "The operator has not read the producers from session yet.";
+            let state = State::new(Progress::Reconciling, Reason::SessionUnavailable, message);
             plan.producers.push((Arc::clone(resource), state));
             return;
         };
         let stored = stored_producers.get(&uid).map(|stored| &stored.producer);
-        let tenant_id = match self.allowed_tenant(resource, tenants, stored_tenants) {
+        let tenant_id = match self.allowed_tenant(resource, tenants) {
             Ok(tenant_id) => tenant_id,
             Err(state) => {
-                if let Some(stored) = stored.filter(|_| self.may_delete(uid, now)) {
+                let is_known = state.reason != Reason::IdentityUnavailable;
+                if let Some(stored) = stored.filter(|_| is_known && self.may_delete(uid, now)) {
                     let tenant_id = stored.tenant_id.clone();
                     plan.writes.push(Write::DeleteProducer { uid, tenant_id, is_final: false });
                 }
@@ -265,7 +264,6 @@ impl Observed {
         &self,
         resource: &Producer,
         tenants: &HashMap<String, &Tenant>,
-        stored_tenants: &HashMap<TenantId, StoredTenant>,
     ) -> Result<TenantId, State> {
         let (name, namespace) = (&resource.spec.tenant, resource.namespace().unwrap_or_default());
         let Some(tenant) = tenants.get(name) else {
@@ -279,6 +277,10 @@ impl Observed {
                 format!("allowedNamespaces of the Tenant {name} does not select the namespace {namespace}.");
             return Err(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message));
         }
+        let Some(stored_tenants) = &self.stored_tenants else {
+            let message = "The operator has not read the tenants from identity yet.";
+            return Err(State::new(Progress::Reconciling, Reason::IdentityUnavailable, message));
+        };
         let stored = name.parse().ok().and_then(|tenant_id: TenantId| stored_tenants.get(&tenant_id));
         match stored {
             Some(stored) if uid(*tenant) == Some(stored.owner.uid) => Ok(stored.tenant_id.clone()),
@@ -292,8 +294,10 @@ impl Observed {
     /// Releases tenants and deletes producers without a resource.
     fn plan_orphans(&self, now: Instant, plan: &mut Plan) {
         let tenants: HashSet<Uuid> = self.tenants.iter().filter_map(|tenant| uid(&**tenant)).collect();
+        // A foreign finalizer must not keep a producer that is being deleted.
+        let is_present = |producer: &&Arc<Producer>| producer.metadata.deletion_timestamp.is_none();
         let producers: HashSet<Uuid> =
-            self.producers.iter().filter_map(|producer| uid(&**producer)).collect();
+            self.producers.iter().filter(is_present).filter_map(|producer| uid(&**producer)).collect();
         for stored in self.stored_tenants.iter().flat_map(HashMap::values) {
             if !tenants.contains(&stored.owner.uid) && self.may_delete(stored.owner.uid, now) {
                 let (tenant_id, owner) = (stored.tenant_id.clone(), stored.owner);

@@ -53,8 +53,8 @@ pub struct TenantSpec {
     /// Limits of ingestion. Without a limit, the default of the installation applies.
     #[serde(default)]
     pub quota: QuotaSpec,
-    /// The namespaces, selected by their labels. Their producers may send events for the tenant. An empty selector selects all
-    /// namespaces. Without a selector, no namespace is allowed.
+    /// The namespaces, selected by their labels. Their producers may send events of any source for the tenant. Without a selector, no
+    /// namespace is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_namespaces: Option<NamespaceSelector>,
     /// What happens to the tenant when this resource is deleted. Data is never deleted.
@@ -120,7 +120,9 @@ pub struct QuotaSpec {
 }
 
 /// A label selector. All requirements must match.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = Rule::new("(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)")
+    .message("allowedNamespaces must not be empty: to allow all namespaces, use matchExpressions with the key kubernetes.io/metadata.name and the operator Exists"))]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceSelector {
     /// Labels with these values.
@@ -162,7 +164,7 @@ pub enum LabelOperator {
 }
 
 impl NamespaceSelector {
-    /// Returns whether it selects a namespace with these labels.
+    /// Returns whether it selects a namespace with these labels. Without a requirement, it selects none.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let expressions = self.match_expressions.iter().map(|requirement| {
             let key = requirement.key.clone();
@@ -176,7 +178,7 @@ impl NamespaceSelector {
         });
         let mut selector: Selector = self.match_labels.clone().into_iter().collect();
         selector.extend(expressions);
-        selector.matches(labels)
+        !(self.match_labels.is_empty() && self.match_expressions.is_empty()) && selector.matches(labels)
     }
 }
 

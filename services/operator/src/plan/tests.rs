@@ -1,9 +1,20 @@
 use contract::managed::StoredInvite;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use proptest::prelude::*;
 
 use super::*;
-use crate::resources::{NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec};
+use crate::resources::{
+    LabelOperator, LabelRequirement, NamespaceSelector, ProducerSpec, QuotaSpec, TenantSpec,
+};
+
+/// A selector of all namespaces.
+fn everything() -> NamespaceSelector {
+    let key = "none".to_owned();
+    let requirement = LabelRequirement { key, operator: LabelOperator::DoesNotExist, values: Vec::new() };
+    NamespaceSelector { match_expressions: vec![requirement], ..NamespaceSelector::default() }
+}
 
 fn metadata(name: &str, number: u128, generation: i64) -> ObjectMeta {
     ObjectMeta {
@@ -238,13 +249,17 @@ async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
 }
 
 #[tokio::test]
-async fn an_empty_selector_allows_all_namespaces() {
+async fn a_selector_can_allow_all_namespaces_and_an_empty_one_allows_none() {
     let mut observed = converged();
     let mut changed = tenant("acme", 1, 1);
-    changed.spec.allowed_namespaces = Some(NamespaceSelector::default());
+    changed.spec.allowed_namespaces = Some(everything());
     observed.tenants = vec![Arc::new(changed)];
     observed.namespaces.insert("apps".to_owned(), BTreeMap::new());
     assert_eq!(reasons(&observed).1, [Reason::Provisioned]);
+    let mut empty = tenant("acme", 1, 1);
+    empty.spec.allowed_namespaces = Some(NamespaceSelector::default());
+    observed.tenants = vec![Arc::new(empty)];
+    assert_eq!(reasons(&observed).1, [Reason::NamespaceNotAllowed]);
 }
 
 #[tokio::test]
@@ -297,7 +312,7 @@ proptest! {
     #[test]
     fn every_state_converges_and_stored_producers_are_allowed_ones(
         tenants in prop::collection::btree_map(0_u8..4, (1_i64..3, any::<bool>(), any::<bool>()), 0..4),
-        producers in prop::collection::btree_map(10_u8..16, (0_u8..5, 1_i64..3), 0..6),
+        producers in prop::collection::btree_map(10_u8..16, (0_u8..5, 1_i64..3, any::<bool>()), 0..6),
         stored_tenants in prop::collection::btree_map(0_u8..4, (0_u8..6, 1_i64..3, any::<bool>()), 0..4),
         stored_producers in prop::collection::btree_map(8_u8..16, (0_u8..5, 1_i64..3), 0..6),
     ) {
@@ -309,15 +324,17 @@ proptest! {
         };
         for (number, (generation, allows, suspends)) in &tenants {
             let mut resource = tenant(&name(*number), (*number).into(), *generation);
-            resource.spec.allowed_namespaces = allows.then(NamespaceSelector::default);
+            resource.spec.allowed_namespaces = allows.then(everything);
             if *suspends {
                 resource.spec.deletion_policy = DeletionPolicy::Suspend;
             }
             observed.tenants.push(Arc::new(resource));
         }
         observed.namespaces.insert("apps".to_owned(), BTreeMap::new());
-        for (number, (of, generation)) in &producers {
-            observed.producers.push(Arc::new(producer(&name(*of), (*number).into(), *generation)));
+        for (number, (of, generation, is_terminating)) in &producers {
+            let mut resource = producer(&name(*of), (*number).into(), *generation);
+            resource.metadata.deletion_timestamp = is_terminating.then(|| Time(Timestamp::UNIX_EPOCH));
+            observed.producers.push(Arc::new(resource));
         }
         for (number, (owner, generation, is_drifted)) in &stored_tenants {
             let (tenant_id, mut tenant) = stored(&name(*number), (*owner).into(), *generation);
@@ -356,6 +373,10 @@ proptest! {
                 tenant.name_any() == stored.producer.tenant_id.as_str() && tenant.spec.allowed_namespaces.is_some()
             });
             prop_assert!(allowed);
+            let is_present = observed.producers.iter().any(|producer| {
+                super::uid(&**producer) == Some(stored.uid) && producer.metadata.deletion_timestamp.is_none()
+            });
+            prop_assert!(is_present);
         }
     }
 }
