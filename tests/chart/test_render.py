@@ -377,7 +377,7 @@ class Variables(unittest.TestCase):
         objects = chart.case("mail")
         for component in ("identity", "session", "ingest"):
             spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
-            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+            env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
             policy = chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]
             actual = (env.get("SVC_SMTP_URL_FILE"), env.get("SVC_MAIL_FROM"), chart.SUBMISSION in policy["egress"])
             expected = ("/etc/svc/secrets/svc-mail/smtp-url", "svc <no-reply@svc.example.com>", True)
@@ -396,7 +396,7 @@ class Variables(unittest.TestCase):
             ("required values only", "identity", {}),
         ):
             spec = chart.named(chart.case(case), "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
-            env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"] if "value" in variable}
+            env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"] if "value" in variable}
             self.assertEqual({name: env[name] for name in names & env.keys()}, expected, (case, component))
             volumes = [volume for volume in spec["volumes"] if volume["name"] == "branding"]
             expected_volumes = [{"name": "branding", "configMap": {"name": "branding"}}] if expected else []
@@ -485,6 +485,17 @@ class Variables(unittest.TestCase):
             env = {v["name"]: v.get("value") for v in each["spec"]["template"]["spec"]["containers"][0]["env"]}
             expected = None if each["metadata"]["name"] == "svc-ingest" else "12"
             self.assertEqual(env.get("SVC_DATABASE_CONNECTIONS"), expected, each["metadata"]["name"])
+
+    def test_the_number_of_threads_follows_the_cpu_request(self):
+        def cpus(objects, component):
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            return next((each for each in spec["containers"][0]["env"] if each["name"] == "SVC_CPUS"), None)
+
+        for component in ("identity", "session", "ingest", "operator"):
+            self.assertEqual(cpus(chart.case("operator"), component)["valueFrom"], {"resourceFieldRef": {"resource": "requests.cpu"}})
+        own = chart.render({"session": {"env": {"SVC_CPUS": "4"}}, "ingest": {"resources": {"requests": {"cpu": None}}}})
+        self.assertEqual((cpus(own, "session")["value"], cpus(own, "ingest")), ("4", None))
+        self.assertIn("already set", chart.error({"session": {"extraEnv": [{"name": "SVC_CPUS", "value": "4"}]}}))
 
     def test_additions_reach_the_pods_and_the_migration_of_the_component(self):
         objects = chart.render(chart.SIDECAR)
@@ -591,7 +602,7 @@ class Variables(unittest.TestCase):
 
     def test_numbers_are_rendered_unchanged(self):
         spec = chart.named(chart.case("all features"), "Deployment", "svc-identity")["spec"]["template"]["spec"]
-        env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+        env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
         self.assertEqual(env["SVC_ARGON2_MEMORY_COST"], "65536")
         self.assertEqual(env["SVC_INVITE_TTL"], "48h")
 
@@ -650,7 +661,7 @@ class Routes(unittest.TestCase):
             self.assertEqual(ports["internal"], 8081)
             for caller in callers:
                 spec = chart.named(objects, "Deployment", f"svc-{caller}")["spec"]["template"]["spec"]
-                env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+                env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
                 self.assertEqual(env[f"SVC_{callee.upper()}_URL"], url)
 
 

@@ -42,7 +42,7 @@ class Trial(unittest.TestCase):
         servers = ("identity", "session", "ingest", "trial-postgres", "trial-nats", "trial-proxy")
         self.assertEqual(replicas, {f"svc-{name}": 1 for name in servers})
         spec = chart.named(objects, "Deployment", "svc-ingest")["spec"]["template"]["spec"]
-        env = {variable["name"]: variable["value"] for variable in spec["containers"][0]["env"]}
+        env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
         found = [env[name] for name in ("SVC_STREAM_REPLICAS", "SVC_STREAM_MAX_BYTES", "SVC_NATS_DURABILITY", "SVC_STREAM_MODE")]
         self.assertEqual(found, ["1", "256MiB", "dev", "ensure"])
 

@@ -262,6 +262,7 @@
 {{- end -}}
 {{- end -}}
 {{- $taken = concat $taken (keys $own.env) -}}
+{{- if include "svc.setsCpus" $own -}}{{- $taken = append $taken "SVC_CPUS" -}}{{- end -}}
 {{- $database := include "svc.database" (dict "root" .root "component" $name "role" $name) | fromJson -}}
 {{- $taken = concat $taken (keys $database.env) (keys (include "svc.nats" . | fromJson).env) -}}
 {{- range include "svc.secrets" . | fromJsonArray -}}{{- $taken = append $taken (printf "%s_FILE" .variable) -}}{{- end -}}

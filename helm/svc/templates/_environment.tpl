@@ -149,6 +149,13 @@
 {{- define "svc.env" -}}
 {{- $own := index .root.Values .component -}}
 {{ include "svc.plainEnv" (merge (include "svc.settings" . | fromJson) $own.env) }}
+{{- if include "svc.setsCpus" $own }}
+- name: SVC_CPUS
+  valueFrom:
+    resourceFieldRef:
+      # In cores, rounded up.
+      resource: requests.cpu
+{{- end }}
 {{- range include "svc.secrets" . | fromJsonArray }}
 - name: {{ .variable }}_FILE
   value: /etc/svc/secrets/{{ .secret }}/{{ .key }}
@@ -156,6 +163,11 @@
 {{- with $own.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Whether the CPU request of a component sets the number of its threads. */}}
+{{- define "svc.setsCpus" -}}
+{{- if and (dig "requests" "cpu" "" .resources) (not (hasKey .env "SVC_CPUS")) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* A map of variables as `env` of a container. */}}

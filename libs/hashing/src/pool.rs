@@ -43,8 +43,7 @@ impl PoolSize {
 
     /// Uses one worker per core, but no more than fit into half of the memory limit. More workers than cores would only
     /// use more memory, because hashing is CPU-bound.
-    pub fn from_machine(settings: &Argon2Settings, memory_limit: Option<u64>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    pub fn fitting(settings: &Argon2Settings, cores: usize, memory_limit: Option<u64>) -> Self {
         let fitting = memory_limit.map_or(usize::MAX, |bytes| {
             usize::try_from(bytes / 2).unwrap_or(usize::MAX) / settings.memory_bytes().max(1)
         });
@@ -469,8 +468,8 @@ mod tests {
     #[test]
     fn the_memory_limit_bounds_the_number_of_workers() {
         let settings = Argon2Settings::default();
-        assert_eq!(PoolSize::from_machine(&settings, Some(129 << 20)).workers(), 1);
-        assert_eq!(PoolSize::from_machine(&settings, Some(1)).workers(), 1);
-        assert!(PoolSize::from_machine(&settings, None).workers() >= 1);
+        assert_eq!(PoolSize::fitting(&settings, 4, Some(129 << 20)).workers(), 1);
+        assert_eq!(PoolSize::fitting(&settings, 4, Some(1)).workers(), 1);
+        assert_eq!(PoolSize::fitting(&settings, 4, None).workers(), 4);
     }
 }

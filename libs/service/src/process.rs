@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -71,6 +72,9 @@ crate::variables! {
 crate::variables! {
     /// Settings that every service process has.
     pub(crate) struct ProcessSettings {
+        /// CPU cores that the process gets. It starts as many threads for requests, but at least two and at most one per core of the
+        /// machine, and as many for password hashes. Without it, all cores. The chart sets it to the CPU request of the pod.
+        cpus: Option<NonZeroUsize> = Variable::new("SVC_CPUS", "number").optional(),
         admin: SocketAddr = LISTEN_ADMIN.required(),
         log: String = LOG.required_with(telemetry::parse_directives),
         traces: TraceSettings,
@@ -139,7 +143,7 @@ struct CommandLine<C: Subcommand> {
 }
 
 /// Runs the binary of a service: parses the command line, then runs a subcommand or the service.
-pub async fn main<P: Program>() -> ExitCode {
+pub fn main<P: Program>() -> ExitCode {
     // The command line library needs a static name.
     let name: &str = format!("svc-{}", P::NAME).leak();
     let arguments = CommandLine::<P::Command>::command().name(name).about(P::ABOUT).get_matches();
@@ -149,10 +153,35 @@ pub async fn main<P: Program>() -> ExitCode {
     // Fails only if a provider is installed already, and this is the only installation in the process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
-        Some(command) => P::execute(command, &environment).await,
+        Some(command) => block_on(cores(), P::execute(command, &environment)),
         None if arguments.check_config => check_config::<P>(&environment),
-        None => run::<P>(&environment).await,
+        None => match load::<P>(&environment) {
+            Ok(loaded) => block_on(threads(loaded.1.cpus, cores()), run::<P>(&environment, loaded)),
+            Err(errors) => report_config_errors(&errors),
+        },
     }
+}
+
+/// Runs a future on this number of threads.
+fn block_on(threads: usize, future: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
+        Ok(runtime) => runtime.block_on(future),
+        Err(error) => {
+            // Standard error can be closed; then there is no place to report to.
+            let _ = writeln!(io::stderr(), "failed to start threads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The number of cores of the machine, or of the CPU limit of the container if it is smaller.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// The number of threads of a process. One thread would let a long request delay all others.
+fn threads(cpus: Option<NonZeroUsize>, cores: usize) -> usize {
+    cpus.map_or(cores, |cpus| cpus.get().max(2).min(cores))
 }
 
 /// Checks the configuration of a service.
@@ -179,11 +208,8 @@ fn check_config<P: Program>(environment: &Environment) -> ExitCode {
 }
 
 /// Runs the service until a signal or a failure.
-async fn run<P: Program>(environment: &Environment) -> ExitCode {
-    let (listen, settings, config) = match load::<P>(environment) {
-        Ok(loaded) => loaded,
-        Err(errors) => return report_config_errors(&errors),
-    };
+async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCode {
+    let (listen, settings, config) = loaded;
     let telemetry = match Telemetry::start(P::NAME, &settings.traces) {
         Ok(telemetry) => telemetry,
         Err(error) => {
@@ -307,6 +333,20 @@ pub fn memory_limit() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_follow_the_cpus_of_the_process_not_those_of_the_machine() {
+        let threads = |cpus, cores| super::threads(NonZeroUsize::new(cpus), cores);
+        assert_eq!((threads(0, 64), threads(1, 64), threads(4, 64)), (64, 2, 4));
+        assert_eq!((threads(1, 1), threads(100, 8)), (1, 8));
+    }
+
+    #[test]
+    fn a_process_runs_on_its_threads() {
+        let workers = || tokio::runtime::Handle::current().metrics().num_workers();
+        let code = block_on(3, async { ExitCode::from(u8::try_from(workers()).unwrap()) });
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(3)));
+    }
 
     #[test]
     fn a_public_url_is_an_origin() {

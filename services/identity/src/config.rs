@@ -38,8 +38,8 @@ service::variables! {
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         pub(crate) argon2: Argon2,
-        /// Number of passwords that are hashed in parallel. The default is one per core, limited to half of the memory
-        /// limit.
+        /// Number of passwords that are hashed in parallel. The default is one per thread (`SVC_CPUS`), limited to half of the
+        /// memory limit.
         hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number").optional(),
         /// Implementation of Argon2id. `auto` uses the vector instructions of the processor and checks results with the
         /// `argon2` crate, `crate` uses only the crate.
@@ -136,10 +136,11 @@ impl Variables for Argon2 {
 }
 
 impl Config {
-    pub(crate) fn pool_size(&self) -> PoolSize {
+    /// The workers for password hashes in a process with this number of threads.
+    pub(crate) fn pool_size(&self, threads: usize) -> PoolSize {
         match self.hash_workers {
             Some(workers) => PoolSize::new(workers),
-            None => PoolSize::from_machine(&self.argon2.0, service::process::memory_limit()),
+            None => PoolSize::fitting(&self.argon2.0, threads, service::process::memory_limit()),
         }
     }
 }

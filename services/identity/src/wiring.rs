@@ -100,7 +100,8 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         .with_trusted_proxies(&config.connections.proxies);
     let metrics = telemetry.metrics();
     let database = database.measured(metrics, &tasks);
-    let hashes = HashPool::start(config.argon2.0, config.pool_size(), config.hash_kernel, &entropy)?;
+    let threads = tokio::runtime::Handle::current().metrics().num_workers();
+    let hashes = HashPool::start(config.argon2.0, config.pool_size(threads), config.hash_kernel, &entropy)?;
     metrics.register(|registry| hashes.register(registry));
     let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));

@@ -8,7 +8,6 @@ use service::process::Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    service::process::main::<Ingest>().await
+fn main() -> ExitCode {
+    service::process::main::<Ingest>()
 }

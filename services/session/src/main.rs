@@ -8,7 +8,6 @@ use session::Session;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    service::process::main::<Session>().await
+fn main() -> ExitCode {
+    service::process::main::<Session>()
 }
