@@ -130,12 +130,10 @@ async fn every_rejected_login_does_the_same_work() {
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 401).await;
         let expected = [
             "-- limit.count with network_0 …",
-            "select set_config('svc.tenant_id', $1, true)",
             "-- login_attempt.load insert into …",
             "-- login_attempt.save_source update identity.login_attempts …",
             "COMMIT",
             "-- user.find_account select user_id …",
-            "select set_config('svc.tenant_id', $1, true)",
             "-- login_attempt.load_locked with account …",
             "-- login_attempt.save_source update identity.login_attempts …",
             "-- login_attempt.save_account with saved …",
@@ -170,7 +168,6 @@ async fn every_login_above_the_limit_in_flight_does_the_same_work() {
         let (statements, hashed) = observed.work_of("/auth/password/login", tenant, &body, 429).await;
         let expected = [
             "-- limit.count with network_0 …",
-            "select set_config('svc.tenant_id', $1, true)",
             "-- login_attempt.load insert into …",
             "-- login_attempt.save_source update identity.login_attempts …",
             "COMMIT",
@@ -196,12 +193,7 @@ async fn every_reset_request_does_the_same_work() {
     ] {
         let body = json!({ "email": email });
         let (statements, hashed) = observed.work_of("/auth/password/reset", tenant, &body, 204).await;
-        let expected = [
-            "-- limit.count with network_0 …",
-            "select set_config('svc.tenant_id', $1, true)",
-            "-- outbox.insert insert into …",
-            "COMMIT",
-        ];
+        let expected = ["-- limit.count with network_0 …", "-- outbox.insert insert into …", "COMMIT"];
         assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
     }
 }
