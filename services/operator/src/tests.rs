@@ -251,7 +251,7 @@ async fn poll_and_drop(polls: usize, future: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_killed_at_any_point_leaves_one_tenant_with_one_valid_invite_or_one_mail() {
+async fn a_leader_that_is_killed_at_any_point_leaves_one_tenant_with_one_invite_that_is_valid_or_mailed() {
     let mut cluster = Cluster::start().await;
     let mut mails = 0;
     for polls in 1.. {
@@ -285,8 +285,7 @@ async fn a_leader_that_is_killed_at_any_point_leaves_one_tenant_with_one_valid_i
             break;
         }
     }
-    cluster.running.system.wait_for_empty_outbox().await;
-    assert_eq!(cluster.running.system.wait_for_mails(mails).await.len(), mails);
+    cluster.running.system.wait_for_mails(mails).await;
 }
 
 #[tokio::test]
