@@ -1,10 +1,13 @@
 //! The unit of work of a use case: one transaction, which row-level security confines to one tenant.
 
+use std::io;
+
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
 use tenancy::{Actor, TenantId, TenantScope};
+use tracing::Instrument as _;
 
 use crate::Error;
 use crate::outbox::{Fold, NewMessage, Outbox};
@@ -34,7 +37,12 @@ impl TenantTx {
         // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
         // a-z, 0-9 and '-'. Both statements are one round trip.
         let statements = format!("begin; set local svc.tenant_id = '{tenant_id}'");
-        let transaction = pool.begin_with(AssertSqlSafe(statements)).await?;
+        let pool = pool.clone();
+        // In a task, because sqlx does not roll back if a begin is cancelled while it waits for the response: the pool would get a
+        // connection with an open transaction, and lose the statements of its next users. A request of a client that disconnects is cancelled.
+        let begin = async move { pool.begin_with(AssertSqlSafe(statements)).await };
+        let began = tokio::spawn(begin.in_current_span()).await;
+        let transaction = began.map_err(|error| sqlx::Error::Io(io::Error::other(error)))??;
         Ok(Self {
             transaction,
             outbox,
