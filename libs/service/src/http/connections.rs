@@ -82,7 +82,18 @@ struct Activity {
     write_blocked: Option<Instant>,
     /// Since when the handler waits for the request body.
     body_awaited: Option<Instant>,
-    is_body_unread: bool,
+    body: BodyState,
+}
+
+/// How far the body of the last request is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyState {
+    /// Read to its end, or still being read.
+    Read,
+    /// Not read, and so short that it usually arrives with the head: the server discards it and keeps the connection.
+    UnreadShort,
+    /// Not read to its end. The server closes the connection after the response.
+    Unread,
 }
 
 #[derive(Debug)]
@@ -134,7 +145,7 @@ impl Connection {
     pub(super) fn request_started(&self) {
         let mut activity = self.activity();
         activity.enter(Phase::Request);
-        activity.is_body_unread = false;
+        activity.body = BodyState::Read;
     }
 
     /// Records that a response is complete, or that it is dropped.
@@ -170,15 +181,20 @@ impl Connection {
     }
 
     /// Records that the request body ended or is dropped.
-    pub(super) fn body_ended(&self, is_complete: bool) {
+    pub(super) fn body_ended(&self, state: BodyState) {
         self.body_awaited(false);
-        self.activity().is_body_unread = !is_complete;
+        self.activity().body = state;
+    }
+
+    /// Returns whether the server closes the connection after the response because a part of the request is unread.
+    pub(super) fn closes_after_response(&self) -> bool {
+        self.activity().body == BodyState::Unread
     }
 
     /// Records that the server closes the connection. Returns whether the client can still be sending a request.
     pub(super) fn closing(&self) -> bool {
         let mut activity = self.activity();
-        let is_incomplete = activity.is_body_unread || matches!(activity.phase, Phase::Head { .. });
+        let is_incomplete = activity.body != BodyState::Read || matches!(activity.phase, Phase::Head { .. });
         activity.enter(Phase::Closing);
         is_incomplete
     }
@@ -234,7 +250,7 @@ impl Activity {
             since: Instant::now(),
             write_blocked: None,
             body_awaited: None,
-            is_body_unread: false,
+            body: BodyState::Read,
         }
     }
 

@@ -193,9 +193,11 @@ where
 }
 
 /// Closes the connection of a client that exceeds a rate limit, so that its requests do not keep the connection open. A
-/// connection of a proxy serves other clients too.
+/// connection of a proxy serves other clients too. Announces also that the connection is closed because the body is unread:
+/// otherwise the client would send its next request on this connection, and lose it (RFC 9112, section 9.6).
 fn finish(mut response: Response<Body>, connection: Arc<Connection>) -> Response<ResponseBody> {
-    if response.status() == StatusCode::TOO_MANY_REQUESTS && !connection.is_proxy {
+    let is_rate_limited = response.status() == StatusCode::TOO_MANY_REQUESTS && !connection.is_proxy;
+    if is_rate_limited || connection.closes_after_response() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.map(|body| ResponseBody::new(body, connection))

@@ -10,11 +10,14 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connections::Connection;
+use super::connections::{BodyState, Connection};
 
 /// Bytes of a rejected request that are received and discarded. If a connection were closed with unread data, the client
 /// could lose the response, because the kernel resets such a connection.
 const MAX_DISCARDED: usize = 32 * 1024 * 1024;
+
+/// Size up to which a body usually arrives in one read with the head.
+const SHORT_BODY: u64 = 4096;
 
 /// Byte stream of a client.
 pub(super) struct Stream<T> {
@@ -105,13 +108,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<T> {
 pub(super) struct RequestBody {
     body: Incoming,
     connection: Arc<Connection>,
-    is_complete: bool,
+    state: BodyState,
 }
 
 impl RequestBody {
     pub(super) fn new(body: Incoming, connection: Arc<Connection>) -> Self {
-        let is_complete = body.is_end_stream();
-        Self { body, connection, is_complete }
+        let state = match body.size_hint().upper() {
+            Some(0) => BodyState::Read,
+            Some(size) if size <= SHORT_BODY => BodyState::UnreadShort,
+            _ => BodyState::Unread,
+        };
+        Self { body, connection, state }
     }
 }
 
@@ -125,7 +132,8 @@ impl HttpBody for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = pin!(&mut self.body).poll_frame(cx);
         self.connection.body_awaited(frame.is_pending());
-        self.is_complete |= matches!(frame, Poll::Ready(None)) || self.body.is_end_stream();
+        let is_complete = matches!(frame, Poll::Ready(None)) || self.body.is_end_stream();
+        self.state = if is_complete { BodyState::Read } else { BodyState::Unread };
         frame
     }
 
@@ -140,7 +148,7 @@ impl HttpBody for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.connection.body_ended(self.is_complete);
+        self.connection.body_ended(self.state);
     }
 }
 

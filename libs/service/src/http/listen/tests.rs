@@ -261,6 +261,31 @@ async fn a_declared_length_above_the_limit_is_rejected_without_continue() {
 }
 
 #[tokio::test]
+async fn a_connection_with_an_unread_body_is_announced_as_closed_unless_the_body_is_short() {
+    let partly = post(async |request| body::read(request, 6).await.map(|_| ()));
+    let router = Router::new().route("/", post(async || ())).route("/partly", partly);
+    let server = TestServer::start(SMALL, "127.0.0.9/32", router).await;
+    for host in [1, 9] {
+        for (path, framing, body) in [
+            ("/", "content-length: 5000", "x".repeat(5000)),
+            ("/", "transfer-encoding: chunked", "1\r\nx\r\n0\r\n\r\n".to_owned()),
+            ("/partly", "transfer-encoding: chunked", "7\r\n1234567\r\n0\r\n\r\n".to_owned()),
+        ] {
+            let mut client = server.connect(host).await;
+            let request = format!("POST {path} HTTP/1.1\r\nhost: test\r\n{framing}\r\n\r\n{body}");
+            let response = send(&mut client, request.as_bytes()).await;
+            assert!(response.contains("connection: close"), "{path} {framing}: {response}");
+            assert!(is_closed(&mut client).await);
+        }
+        let mut client = server.connect(host).await;
+        for _ in 0..2 {
+            let short = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhello";
+            assert!(send(&mut client, short).await.starts_with("HTTP/1.1 200"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn transfer_encoding_overrides_content_length_and_the_connection_is_closed() {
     let router = Router::new().route("/", post(async |body: Bytes| body));
     let server = TestServer::start(SMALL, "", router).await;
