@@ -40,9 +40,9 @@ impl TenantTx {
         let pool = pool.clone();
         // In a task, because sqlx does not roll back if a begin is cancelled while it waits for the response: the pool would get a
         // connection with an open transaction, and lose the statements of its next users. A request of a client that disconnects is cancelled.
-        let begin = async move { pool.begin_with(AssertSqlSafe(statements)).await };
-        let began = tokio::spawn(begin.in_current_span()).await;
-        let transaction = began.map_err(|error| sqlx::Error::Io(io::Error::other(error)))??;
+        let beginning = async move { pool.begin_with(AssertSqlSafe(statements)).await };
+        let result = tokio::spawn(beginning.in_current_span()).await;
+        let transaction = result.map_err(|error| sqlx::Error::Io(io::Error::other(error)))??;
         Ok(Self {
             transaction,
             outbox,
