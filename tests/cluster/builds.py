@@ -17,7 +17,7 @@ UPGRADED = ("svc-identity", "svc-session", "svc-ingest")
 DEPENDENCIES = {
     "postgres": dependencies.write_postgres,
     "nats": dependencies.write_nats,
-    "reader": dependencies.write_reader,
+    "python": dependencies.write_python,
 }
 
 
@@ -41,7 +41,7 @@ def make(work, report, other):
     for name, write in DEPENDENCIES.items():
         write(work / f"{name}.tar", dependency(name))
         load_and_delete(work / f"{name}.tar")
-    report.step("load images of Postgres, NATS and the reader", started, "done")
+    report.step("load images of Postgres, NATS and Python", started, "done")
 
 
 def load_programs(work, report, tag, root, names, description):

@@ -1,6 +1,6 @@
 """Images of the dependencies from binaries of this machine, for clusters that cannot pull images.
 
-Postgres with its libraries and a shell, nats-server, and Python with nats-py for the reader of the stream.
+Postgres with its libraries and a shell, nats-server, and Python with nats-py and aiosmtpd for the programs that run in pods of the test.
 """
 
 import json
@@ -63,7 +63,7 @@ def write_nats(target, reference):
     archive.write(target, reference, files, ["/usr/bin/nats-server"], environment={"PATH": "/usr/bin"})
 
 
-def write_reader(target, reference):
+def write_python(target, reference):
     program = Path(sys.executable).resolve()
     standard = Path(sysconfig.get_path("stdlib"))
     excluded = {
@@ -84,9 +84,10 @@ def write_reader(target, reference):
     ]  # fmt: skip
     files = {**USERS, **with_libraries([program, *(file for file in modules if file.suffix == ".so")])}
     files |= {str(file): file for file in modules}
-    files |= {"/reader.py": HERE / "reader.py", "/nats-py": Path(tools()["nats_py_path"])}
-    environment = {"PYTHONPATH": "/nats-py", "PYTHONHOME": sys.base_prefix, "PYTHONDONTWRITEBYTECODE": "1"}
-    archive.write(target, reference, files, [str(program), "/reader.py"], environment=environment)
+    files |= {f"/{name}": HERE / name for name in ("reader.py", "mail_server.py")}
+    files |= {"/nats-py": Path(tools()["nats_py_path"]), "/aiosmtpd": Path(tools()["aiosmtpd_path"])}
+    environment = {"PYTHONPATH": "/nats-py:/aiosmtpd", "PYTHONHOME": sys.base_prefix, "PYTHONDONTWRITEBYTECODE": "1"}
+    archive.write(target, reference, files, [str(program)], environment=environment)
 
 
 def with_libraries(programs):
@@ -107,6 +108,6 @@ def libraries(programs):
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    for name, write in (("postgres", write_postgres), ("nats", write_nats), ("reader", write_reader)):
+    for name, write in (("postgres", write_postgres), ("nats", write_nats), ("python", write_python)):
         write(out / f"{name}.tar", f"svc.localhost/{name}:e2e")
         print(f"{out / name}.tar: {(out / f'{name}.tar').stat().st_size / 1e6:.0f} MB")

@@ -122,7 +122,7 @@ def test_system(installation, address, work, steps):
         acknowledged = first_use(cluster, client, report)
         installation.test()
         tokens = [log_in(entries[0]) for _ in range(SESSIONS)]
-        stream = Stream(cluster, builds.dependency("reader"), report)
+        stream = Stream(cluster, builds.dependency("python"), report)
         stream.check(acknowledged, "stream read by a consumer")
         system = System(installation, entries, client, tokens, report)
         for step in steps:

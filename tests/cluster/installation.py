@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+import mail
 from builds import OTHER, PRESENT, REGISTRY, dependency
 from cluster import ROOT, TestError, run
 
@@ -26,7 +27,7 @@ class Installation:
         self.first = OTHER if other and other.is_older else PRESENT
 
     def prepare(self):
-        """Creates a namespace with NATS, the Secrets, and all of Postgres but its pod."""
+        """Creates a namespace with NATS, a mail server, the Secrets, and all of Postgres but its pod."""
         started, cluster = time.monotonic(), self.cluster
         cluster.recreate_namespace()
         development = [sys.executable, ROOT / "deploy/dev/dev.py"]
@@ -38,7 +39,8 @@ class Installation:
             else:
                 cluster.apply(manifest)
         cluster.rolled_out("nats")
-        self.report.step("NATS", started, "ready")
+        mail.install(cluster, dependency("python"))
+        self.report.step("NATS and mail server", started, "ready")
 
     def install(self):
         """Installs the release while Postgres does not run. Starts Postgres when the migrations wait for it."""
@@ -93,6 +95,7 @@ def chart_values(chart):
         "publicUrl": f"http://{HOST}",
         "image": {"registry": REGISTRY},
         "ingress": {"enabled": True},
+        "mail": mail.VALUES,
         "tests": {
             "existingSecret": "e2e-user",
             "hostAliases": [{"ip": ingress_service()["spec"]["clusterIP"], "hostnames": [HOST]}],

@@ -26,7 +26,7 @@ def connect_over_ipv6(system):
         pod = cluster.pods(component)[0]["metadata"]["name"]
         program = str(Path(sys.executable).resolve())
         cluster.kubectl(
-            "debug", pod, "--image", builds.dependency("reader"), "--container", CONTAINER, "--profile=restricted", "--", program, "-c", CODE
+            "debug", pod, "--image", builds.dependency("python"), "--container", CONTAINER, "--profile=restricted", "--", program, "-c", CODE
         )
         output = finished(cluster, pod)
         if output.split() != ["200", "200"]:

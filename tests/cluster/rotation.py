@@ -1,4 +1,4 @@
-"""Rotation of service token, platform token, limiter key, URLs of Postgres and passwords of NATS as documented, without a restart."""
+"""Rotation of service token, platform token, limiter key, URLs of Postgres, passwords of NATS and of the mail server as documented, without a restart."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import mail
 from cluster import NODE, ROOT, TestError
 from disturbances import ATTEMPTS
 
@@ -38,8 +39,9 @@ def rotate_secrets(system):
     if NODE:
         # Events in flight get 503, and producers send them again.
         system.disturb("rotation: passwords of NATS", lambda: replace_nats_passwords(cluster), ATTEMPTS)
+        system.disturb("rotation: password of the mail server", lambda: replace_mail_password(system))
     else:
-        system.report.step("rotation: passwords of NATS", time.monotonic(), "not run: set E2E_NODE_EXEC")
+        system.report.step("rotation: passwords of NATS and of the mail server", time.monotonic(), "not run: set E2E_NODE_EXEC")
     if any(status == 200 for status in statuses(system, old["platform-token"])):
         system.report.fail("rotation: the old platform token is still accepted")
     if names(cluster) != before:
@@ -90,7 +92,7 @@ def replace_nats_passwords(cluster):
 
     def unread():
         pods = [(name, pod) for name in VARIABLES for pod in cluster.pods(name)]
-        return ", ".join(name for name, pod in pods if passwords[name] not in cluster.file(pod, url_file(pod)))
+        return ", ".join(name for name, pod in pods if passwords[name] not in cluster.file(pod, url_file(pod, "SVC_NATS_URL")))
 
     seconds = edit(cluster, "svc-nats", urls, unread)
     cluster.kubectl("patch", "configmap", "nats-config", "--patch-file", "/dev/stdin", text=json.dumps({"data": servers}))
@@ -105,8 +107,38 @@ def replace_nats_passwords(cluster):
     return f"read by all pods after {seconds:.0f} s, then the server was reloaded"
 
 
-def url_file(pod):
-    return next(each["value"] for each in pod["spec"]["containers"][0]["env"] if each["name"] == "SVC_NATS_URL_FILE")
+def replace_mail_password(system):
+    """Adds a password to the mail server, edits the URL, and removes the old password. Invites people all the time: each gets a mail."""
+    cluster, invited = system.cluster, []
+    old, new = cluster.secret(mail.PASSWORDS, "passwords"), secrets.token_hex(24)
+
+    def invite():
+        invited.append(f"person-{len(invited)}@e2e.example")
+        system.client.svc("users", "invite", "--email", invited[-1])
+
+    def unread(pods, path, text):
+        invite()
+        return ", ".join(pod["metadata"]["name"] for pod in pods if cluster.file(pod, path) != text)
+
+    def edit_server(*accepted):
+        data, pods = mail.passwords(*accepted), cluster.get("pods", "--selector", f"app={mail.NAME}")["items"]
+        edit(cluster, mail.PASSWORDS, data, lambda: unread(pods, mail.FILE, data["passwords"]))
+
+    edit_server(old, new)
+    data, pods = mail.url(new), cluster.pods("identity")
+    seconds = edit(cluster, mail.URL, data, lambda: unread(pods, url_file(pods[0], "SVC_SMTP_URL"), data["smtp-url"]))
+    edit_server(new)
+    invite()
+    started = time.monotonic()
+    while missing := set(invited) - mail.recipients(cluster):
+        if time.monotonic() - started > 60:
+            raise TestError(f"rotation: no mail to {', '.join(sorted(missing))}")
+        time.sleep(1)
+    return f"read by all pods after {seconds:.0f} s, {len(invited)} of {len(invited)} invites mailed"
+
+
+def url_file(pod, variable):
+    return next(each["value"] for each in pod["spec"]["containers"][0]["env"] if each["name"] == f"{variable}_FILE")
 
 
 def edit(cluster, name, values, waiting, seconds=180):

@@ -37,6 +37,7 @@ def pod(image):
     container = {
         "name": NAME,
         "image": image,
+        "args": ["/reader.py"],
         "env": addresses,
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
