@@ -203,6 +203,8 @@ async fn every_reset_request_gets_the_same_response() {
     ];
     for answer in &mut answers {
         answer.headers.remove("date");
+        // The connection is closed after a body that was not read: this depends on its size only.
+        answer.headers.remove("connection");
     }
     let mut texts: Vec<_> = answers.iter().map(ToString::to_string).collect();
     texts.dedup();
