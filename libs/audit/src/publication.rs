@@ -4,6 +4,7 @@
 //! of the tenant the stream has. Only the publication depends on it, so no state is shared between the replicas.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,13 +13,12 @@ use bus::{
     StreamUsage,
 };
 use database::Database;
-use database::outbox::{
-    CONCURRENCY, DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy,
-};
+use database::outbox::{DELIVERY_TIMEOUT, Deliver, DeliveryError, OutboxMessage, Relay, RetryPolicy};
 use serde_json::json;
 use service::telemetry::{self, Metrics};
 use service::{Clock, Tasks};
 use tenancy::TenantId;
+use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
 use crate::log::{Record, Recorded};
@@ -28,7 +28,8 @@ const TENANT_FRACTION: u64 = 4;
 /// Failures are published only while a tenant fills less than this fraction: half of its share. Unauthenticated clients can cause
 /// any number of failures, and must not hide the other events of the tenant.
 const FAILURE_FRACTION: u64 = 8;
-/// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes.
+/// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes, and by the messages that were
+/// in flight at the measurement.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
 /// Number of measurements at which outdated ones are deleted.
 const MAX_MEASUREMENTS: usize = 1024;
@@ -36,8 +37,11 @@ const MAX_MEASUREMENTS: usize = 1024;
 /// Timeout for the acknowledgement of one event.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Small, because the relay delivers few messages at the same time.
-const IN_FLIGHT: PublishLimits = PublishLimits { messages: 64, bytes: 1024 * 1024 };
+/// The number of deliveries at the same time. Those that end together are settled by one statement.
+const CONCURRENCY: u8 = 200;
+/// The number of measurements of shares at the same time.
+const TURNS: usize = 32;
+const IN_FLIGHT: PublishLimits = PublishLimits { messages: 256, bytes: 1024 * 1024 };
 
 /// The kinds of audit events and their streams. Each has its own relay, so that events of unauthenticated clients do not delay the
 /// others.
@@ -165,6 +169,9 @@ struct Shares {
     /// A share is this fraction of the stream.
     fraction: u64,
     measurements: Mutex<HashMap<TenantId, Measurement>>,
+    /// Each for many tenants.
+    turns: [Turn<()>; TURNS],
+    hasher: RandomState,
 }
 
 #[derive(Clone, Copy)]
@@ -184,7 +191,12 @@ impl Measurement {
 
 impl Shares {
     fn new(fraction: u64) -> Self {
-        Self { fraction, measurements: Mutex::default() }
+        Self {
+            fraction,
+            measurements: Mutex::default(),
+            turns: Default::default(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// Returns whether the tenant has used its share. If this is unknown, publication decides.
@@ -192,14 +204,27 @@ impl Shares {
         if let Some(exhausted) = self.known(tenant_id) {
             return exhausted;
         }
+        let _turn = self.turn_of(tenant_id).lock().await;
+        // Another delivery may have measured meanwhile.
+        if let Some(exhausted) = self.known(tenant_id) {
+            return exhausted;
+        }
         let Ok(usage) = publisher.usage(&AuditSubject::of_tenant(tenant_id)).await else { return false };
         let left = messages_left(&usage, self.fraction);
         let exhausted = left == 0;
+        // Less the message that is published now.
+        let left = left.saturating_sub(1);
         let last = self.save(tenant_id, Measurement { exhausted, left, measured_at: Instant::now() });
         if exhausted && !last.is_some_and(|last| last.exhausted) {
             tracing::warn!(%tenant_id, "tenant has used its share of the audit stream; its events wait in the outbox");
         }
         exhausted
+    }
+
+    /// Deliveries of a tenant measure one after the other, so that all but the first one use its measurement.
+    fn turn_of(&self, tenant_id: &TenantId) -> &Turn<()> {
+        let index = self.hasher.hash_one(tenant_id) % self.turns.len() as u64;
+        &self.turns[usize::try_from(index).unwrap_or(0)]
     }
 
     /// Returns the result of a recent measurement, and counts the message that is published if there was space.

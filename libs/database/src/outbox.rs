@@ -8,6 +8,7 @@
 //! Messages that can repeat often are *folded*: those with the same key and member that wait for the relay are one row with their
 //! number. Further members of a key share one row, so that the rows of a key are bounded.
 
+mod groups;
 mod metrics;
 mod relay;
 

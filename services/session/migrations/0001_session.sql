@@ -694,36 +694,47 @@ begin
 end
 $$;
 
--- Outbox: records the outcome of a delivery. A relay that has lost its lease changes nothing.
+-- Outbox: records the outcomes of deliveries. A relay that has lost its lease changes nothing.
 create function session.outbox_settle(
-    in_outbox_id uuid, in_fence uuid, in_state text, in_due_at timestamptz, in_error text, in_now timestamptz
+    in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
 )
 returns void
 language sql volatile security definer set search_path = '' as $$
-    delete from session.outbox
-    where outbox_id = in_outbox_id and fence = in_fence and in_state = 'delivered';
-    update session.outbox
+    with outcomes as (
+        select *
+        from unnest(in_outbox_ids, in_fences, in_states, in_due_at, in_errors) as outcomes (outbox_id, fence, state, due_at, error)
+    ), delivered as (
+        delete from session.outbox as message
+        using outcomes
+        where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state = 'delivered'
+    )
+    update session.outbox as message
     set fence = null,
-        due_at = coalesce(in_due_at, due_at),
-        dead_lettered_at = case when in_state = 'dead_lettered' then in_now end,
-        last_error = in_error
-    where outbox_id = in_outbox_id and fence = in_fence
+        due_at = coalesce(outcomes.due_at, message.due_at),
+        dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
+        last_error = outcomes.error
+    from outcomes
+    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered'
 $$;
 
--- Outbox: the relay postpones the messages of a tenant that cannot be delivered for a while: the claimed message and those that
--- no relay delivers now.
+-- Outbox: the relay postpones the due messages of tenants whose messages cannot be delivered for a while, except those that a relay delivers now.
 create function session.outbox_postpone(
-    in_outbox_id uuid, in_fence uuid, in_tenant_id text, in_kinds text[], in_due_at timestamptz, in_error text
+    in_turns text[], in_kinds text[], in_now timestamptz, in_due_at timestamptz, in_error text
 )
 returns void
 language sql volatile security definer set search_path = '' as $$
     update session.outbox
-    set fence = null, due_at = in_due_at, last_error = in_error
-    where tenant_id = in_tenant_id
-        and kind = any(in_kinds)
-        and due_at < in_due_at
-        and dead_lettered_at is null
-        and (fence is null or (outbox_id = in_outbox_id and fence = in_fence))
+    set due_at = in_due_at, last_error = in_error
+    where outbox_id in (
+        select outbox_id
+        from session.outbox
+        where tenant_id = any(in_turns)
+            and kind = any(in_kinds)
+            and due_at <= in_now
+            and dead_lettered_at is null
+            and fence is null
+        for update skip locked
+    )
 $$;
 
 -- Outbox: metrics of the relay.

@@ -43,7 +43,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,send-command,sustained,waiting-events,many-tenants,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -77,6 +77,8 @@ enum Measurement {
     WaitingEvents,
     /// The broker with many tenants and sources
     ManyTenants,
+    /// Audit events per second from the outbox to the broker
+    Relay,
     /// Time until a reader of `/events/stream` has an event
     Tail,
     /// Durability `strict` with synchronized writes
@@ -135,6 +137,7 @@ async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Re
                 Measurement::Sustained => bench.sustained().await?,
                 Measurement::WaitingEvents => bench.waiting_events().await?,
                 Measurement::ManyTenants => bench.many_tenants().await?,
+                Measurement::Relay => bench.relay().await?,
                 Measurement::Tail => bench.tail().await?,
                 Measurement::Strict => bench.strict().await?,
                 Measurement::Replicas => bench.replicas().await?,

@@ -7,6 +7,7 @@ mod events;
 mod images;
 mod linger;
 mod logins;
+mod relay;
 mod send_command;
 mod session_checks;
 mod sustained;

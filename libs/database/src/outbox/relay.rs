@@ -1,5 +1,6 @@
 //! The relay: the background task that delivers outbox messages. Several processes can run one.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::groups::Groups;
 use super::metrics::RelayMetrics;
 use super::{Outbox, OutboxMessage};
 use crate::{Database, Error, decode};
@@ -91,12 +93,13 @@ impl<D: Deliver> Relay<D> {
     pub async fn run(self, tasks: Tasks) {
         let mut stats_read: Option<Instant> = None;
         let mut woken = self.outbox().wake.subscribe();
+        let settler = Settler { metrics: self.metrics(), outcomes: Groups::default() };
         let mut deliveries = FuturesUnordered::new();
         // The turn of the last claim. Each relay has its own: the turns are fair in each, and so in all.
         let mut last_turn = String::new();
         while !tasks.stopping().is_cancelled() {
             if stats_read.is_none_or(|at| at.elapsed() >= STATS_INTERVAL) {
-                self.read_stats().await;
+                self.read_stats(&settler.metrics).await;
                 stats_read = Some(Instant::now());
             }
             let free = usize::from(self.concurrency) - deliveries.len();
@@ -116,12 +119,13 @@ impl<D: Deliver> Relay<D> {
             }
             // With free slots left, no further message is due.
             let is_idle = claimed.len() < free;
-            deliveries.extend(claimed.into_iter().map(|message| self.process(message)));
+            deliveries.extend(claimed.into_iter().map(|message| self.process(message, &settler)));
             if slot_freed {
                 continue;
             }
             tokio::select! {
-                Some(()) = deliveries.next() => {}
+                // All that are complete, so that the next claim is a large one.
+                Some(()) = deliveries.next() => while let Some(Some(())) = deliveries.next().now_or_never() {},
                 // `self` owns the sender, so the channel is open.
                 _ = woken.changed(), if is_idle => {}
                 () = tokio::time::sleep(POLL_INTERVAL), if is_idle => {}
@@ -141,9 +145,8 @@ impl<D: Deliver> Relay<D> {
     }
 
     /// Updates the gauges. They keep their values if the database is not available.
-    async fn read_stats(&self) {
-        // Before the query, so that the metrics exist when it fails.
-        let (outbox, metrics) = (self.outbox(), self.metrics());
+    async fn read_stats(&self, metrics: &RelayMetrics) {
+        let outbox = self.outbox();
         let stats = format!(
             "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2)",
             outbox.schema
@@ -170,20 +173,26 @@ impl<D: Deliver> Relay<D> {
     }
 
     /// Delivers a message in the trace of the request that wrote it.
-    async fn process(&self, message: OutboxMessage) {
+    async fn process(&self, message: OutboxMessage, settler: &Settler) {
         match message.origin() {
-            Some(origin) => origin.resume("outbox.deliver", self.deliver_and_settle(&message)).await,
-            None => self.deliver_and_settle(&message).await,
+            Some(origin) => origin.resume("outbox.deliver", self.deliver_and_settle(message, settler)).await,
+            None => self.deliver_and_settle(message, settler).await,
         }
     }
 
-    async fn deliver_and_settle(&self, message: &OutboxMessage) {
-        let settlement = match self.try_deliver(message).await {
-            Ok(()) => Settlement::Delivered,
-            Err(error) => self.settlement_after(message, &error),
+    async fn deliver_and_settle(&self, message: OutboxMessage, settler: &Settler) {
+        let settlement = match self.try_deliver(&message).await {
+            Ok(()) => Settlement { state: State::Delivered, due_at: None, error: None },
+            Err(error) => self.settlement_after(&message, &error),
         };
-        if let Err(error) = self.settle(message, settlement).await {
-            tracing::warn!(error = chain(&error), outbox_id = %message.outbox_id, "failed to settle outbox message; it will be redelivered");
+        settler.count(settlement.state);
+        let outcome = Outcome { message, settlement };
+        let settled = settler.outcomes.write(outcome, |outcomes| self.settle(outcomes)).await;
+        if let Err(error) = settled {
+            tracing::warn!(
+                error = chain(&error),
+                "failed to settle outbox messages; they will be redelivered"
+            );
         }
     }
 
@@ -201,21 +210,28 @@ impl<D: Deliver> Relay<D> {
     }
 
     fn settlement_after(&self, message: &OutboxMessage, error: &DeliveryError) -> Settlement {
-        if let DeliveryError::TenantBlocked(reason) = error {
-            return Settlement::Postponed { due_at: self.clock.now() + TENANT_PAUSE, error: reason.clone() };
+        let due_after = |state, delay| Settlement {
+            state,
+            due_at: Some(self.clock.now() + delay),
+            error: Some(error.to_string()),
+        };
+        if let DeliveryError::TenantBlocked(_) = error {
+            return due_after(State::Postponed, TENANT_PAUSE);
         }
         let (outbox_id, kind, attempts) = (message.outbox_id, &message.kind, message.attempts);
         let exhausted = matches!(error, DeliveryError::Permanent(_)) || attempts >= MAX_ATTEMPTS;
         if exhausted && self.retry_policy == RetryPolicy::DeadLetter {
             tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; dead-lettered");
-            return Settlement::DeadLettered { error: error.to_string() };
+            return Settlement { state: State::DeadLettered, due_at: None, error: Some(error.to_string()) };
         }
         tracing::warn!(%outbox_id, kind, attempts, %error, "failed to deliver outbox message; retrying");
-        let back_off = match self.retry_policy {
-            RetryPolicy::DeadLetter => back_off(attempts),
-            RetryPolicy::Unlimited => back_off(attempts).min(MAX_UNLIMITED_BACK_OFF),
-        };
-        Settlement::Retried { due_at: self.clock.now() + back_off, error: error.to_string() }
+        due_after(
+            State::Retried,
+            match self.retry_policy {
+                RetryPolicy::DeadLetter => back_off(attempts),
+                RetryPolicy::Unlimited => back_off(attempts).min(MAX_UNLIMITED_BACK_OFF),
+            },
+        )
     }
 
     /// Claims messages that are due, beginning with the turn after the given one. None if the database is not available.
@@ -247,48 +263,34 @@ impl<D: Deliver> Relay<D> {
         rows.iter().map(message).collect()
     }
 
-    async fn settle(&self, message: &OutboxMessage, settlement: Settlement) -> Result<(), Error> {
-        let metrics = self.metrics();
-        let (counter, state, due_at, error) = match settlement {
-            Settlement::Delivered => (&metrics.delivered, "delivered", None, None),
-            Settlement::Retried { due_at, error } => (&metrics.retried, "retried", Some(due_at), Some(error)),
-            Settlement::DeadLettered { error } => {
-                (&metrics.dead_lettered, "dead_lettered", None, Some(error))
-            }
-            Settlement::Postponed { due_at, error } => {
-                metrics.postponed.inc();
-                return self.postpone(message, due_at, error).await;
-            }
-        };
-        counter.inc();
+    async fn settle(&self, outcomes: Vec<Outcome>) -> Result<(), Error> {
         let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox().schema);
+        let messages = outcomes.iter().map(|outcome| &outcome.message);
+        let settlements = outcomes.iter().map(|outcome| &outcome.settlement);
         sqlx::query(sqlx::AssertSqlSafe(settle))
-            .bind(message.outbox_id)
-            .bind(message.fence)
-            .bind(state)
-            .bind(due_at)
-            .bind(error)
+            .bind(messages.clone().map(|message| message.outbox_id).collect::<Vec<_>>())
+            .bind(messages.map(|message| message.fence).collect::<Vec<_>>())
+            .bind(settlements.clone().map(|settlement| settlement.state.name()).collect::<Vec<_>>())
+            .bind(settlements.clone().map(|settlement| settlement.due_at).collect::<Vec<_>>())
+            .bind(settlements.map(|settlement| settlement.error.as_deref()).collect::<Vec<_>>())
             .bind(self.clock.now())
             .execute(self.database.pool())
             .await?;
-        Ok(())
+        self.postpone(&outcomes).await
     }
 
-    /// Postpones a message, and all messages of its turn that no relay delivers now.
-    async fn postpone(
-        &self,
-        message: &OutboxMessage,
-        due_at: DateTime<Utc>,
-        error: String,
-    ) -> Result<(), Error> {
-        let postpone = format!("select {}.outbox_postpone($1, $2, $3, $4, $5, $6)", self.outbox().schema);
+    /// Postpones the due messages of the turns of postponed messages, except those that a relay delivers now.
+    async fn postpone(&self, outcomes: &[Outcome]) -> Result<(), Error> {
+        let postponed = || outcomes.iter().filter(|outcome| outcome.settlement.state == State::Postponed);
+        let Some(Outcome { settlement, .. }) = postponed().next() else { return Ok(()) };
+        let turns: BTreeSet<_> = postponed().map(|outcome| &*outcome.message.turn).collect();
+        let postpone = format!("select {}.outbox_postpone($1, $2, $3, $4, $5)", self.outbox().schema);
         sqlx::query(sqlx::AssertSqlSafe(postpone))
-            .bind(message.outbox_id)
-            .bind(message.fence)
-            .bind(&message.turn)
+            .bind(turns.into_iter().collect::<Vec<_>>())
             .bind(self.kinds)
-            .bind(due_at)
-            .bind(error)
+            .bind(self.clock.now())
+            .bind(settlement.due_at)
+            .bind(&settlement.error)
             .execute(self.database.pool())
             .await?;
         Ok(())
@@ -307,11 +309,54 @@ fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
     })
 }
 
-enum Settlement {
+/// How a delivered message leaves the outbox, or when the next attempt is due.
+struct Settlement {
+    state: State,
+    due_at: Option<DateTime<Utc>>,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
     Delivered,
-    Retried { due_at: DateTime<Utc>, error: String },
-    Postponed { due_at: DateTime<Utc>, error: String },
-    DeadLettered { error: String },
+    Retried,
+    Postponed,
+    DeadLettered,
+}
+
+impl State {
+    /// The name in `outbox_settle`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Retried | Self::Postponed => "retried",
+            Self::DeadLettered => "dead_lettered",
+        }
+    }
+}
+
+/// The outcome of a delivery.
+struct Outcome {
+    message: OutboxMessage,
+    settlement: Settlement,
+}
+
+/// Counts outcomes, and settles them in groups.
+struct Settler {
+    metrics: RelayMetrics,
+    outcomes: Groups<Outcome>,
+}
+
+impl Settler {
+    fn count(&self, state: State) {
+        let counter = match state {
+            State::Delivered => &self.metrics.delivered,
+            State::Retried => &self.metrics.retried,
+            State::Postponed => &self.metrics.postponed,
+            State::DeadLettered => &self.metrics.dead_lettered,
+        };
+        counter.inc();
+    }
 }
 
 /// 2 s, 8 s, 32 s and 128 s: together long enough to outlast a restart of the receiver.
