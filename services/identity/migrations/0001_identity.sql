@@ -557,7 +557,7 @@ language sql volatile security definer set search_path = '' as $$
     where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered'
 $$;
 
--- The relay postpones the due messages of tenants whose messages cannot be delivered for a while, except those that a relay delivers now.
+-- The relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.
 create function identity.outbox_postpone(
     in_turns text[], in_kinds text[], in_now timestamptz, in_due_at timestamptz, in_error text
 )

@@ -1,4 +1,4 @@
-//! Group commit: what is added during a write is written together by the next one.
+//! Group commit: the next write contains all items that are added during a write.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
