@@ -23,7 +23,7 @@ def outlive_token(system):
             run("kubectl", "create", "--filename", "-", text=json.dumps(manifest))
         wait_ready("producer", "collector", "--namespace", apps)
         started = time.monotonic()
-        apply(pods(apps, {"sender": sender(cluster, "--batch-size=8", "--concurrency=1")}))
+        apply(pods(apps, {"sender": sender(cluster, "--batch-size=12", "--concurrency=1")}))
         run(*kubectl, "wait", "pod/sender", "--for=condition=Ready", "--timeout=60s")
         pod = json.loads(run(*kubectl, "get", "pod", "sender", "--output", "json"))
         token = cluster.file(pod, TOKEN)
