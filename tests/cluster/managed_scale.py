@@ -58,12 +58,12 @@ def measure_many(system, apps):
     create([in_namespace(resource("Producer", f"many-{number}", spec(number)), apps) for number in range(PRODUCERS)])
     started = time.monotonic()
     cluster.kubectl("scale", f"deployment/{cluster.release}-operator", "--replicas=2")
-    pod = leader(cluster)
+    leader(cluster)
     leading = time.monotonic() - started
     # Ready producers need ready tenants.
     wait_until("all producers are ready", lambda: ready("producers") >= PRODUCERS, 600)
     seconds = time.monotonic() - started
-    detail = f"ready {seconds:.0f} s after the operator started, which led after {leading:.0f} s; {memory(cluster, pod)}"
+    detail = f"ready {seconds:.0f} s after the operator started, which led after {leading:.0f} s; {memory(cluster, leader(cluster))}"
     system.report.step(f"operator: {TENANTS} tenants, {PRODUCERS} producers", started, detail)
     started, before = time.monotonic(), requests()
     time.sleep(60)
