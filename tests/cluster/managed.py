@@ -97,12 +97,12 @@ def wait_ready(kind, name, *options):
     run("kubectl", "wait", "--for=condition=Ready", f"{kind}/{name}", "--timeout=60s", *options)
 
 
-def wait_until(what, condition, seconds=60):
+def wait_until(what, condition, seconds=60, interval=0.1):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TestError(f"operator: {what}: not within {seconds} s")
-        time.sleep(0.1)
+        time.sleep(interval)
 
 
 def create_tenant(system):
