@@ -196,7 +196,7 @@ impl Controller {
         }
     }
 
-    /// Writes the states that have changed, and an event if the reason has changed. A temporary state is written only if the plan has no
+    /// Writes the states that have changed, and the events among them. A temporary state is written only if the plan has no
     /// writes, because a write could replace it at once.
     /// At most [`MAX_WRITES`] at once. Returns whether more remain.
     async fn write_states(&self, plan: &Plan, memory: &mut Memory) -> bool {
@@ -232,7 +232,7 @@ impl Controller {
         self.term.wait_while_valid().await;
         let before = subject.status();
         let status = state.status(subject.metadata().generation, before);
-        let reason = state.has_new_reason(before).then(|| format!("{:?}", state.reason));
+        let reason = state.is_event(before).then(|| format!("{:?}", state.reason));
         match subject {
             Subject::Tenant(tenant) => {
                 self.kubernetes.write_tenant_status(tenant, &status).await?;

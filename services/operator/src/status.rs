@@ -82,12 +82,17 @@ impl State {
         ResourceStatus { observed_generation: generation, conditions }
     }
 
-    /// Returns whether the condition `Ready` of a status has another reason. A state that lasts for one request causes no event.
-    pub(crate) fn has_new_reason(&self, before: Option<&ResourceStatus>) -> bool {
+    /// Returns whether this state is an event: a problem, or the end of one. A new resource that becomes ready is none, and neither is a
+    /// state that lasts for one request: the conditions say the same, and events of thousands of new resources cost more than their writes.
+    pub(crate) fn is_event(&self, before: Option<&ResourceStatus>) -> bool {
         let ready =
             before.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
-        self.reason != Reason::Pending
-            && ready.is_none_or(|ready| ready.reason != format!("{:?}", self.reason))
+        let reason_before = ready.map(|ready| ready.reason.as_str());
+        match self.reason {
+            Reason::Pending => false,
+            Reason::Provisioned => !matches!(reason_before, None | Some("Pending" | "Provisioned")),
+            reason => reason_before != Some(&format!("{reason:?}")),
+        }
     }
 }
 
@@ -147,5 +152,22 @@ mod tests {
         let changed = state(Progress::Stalled).status(Some(2), Some(&first));
         assert_ne!(of(&changed, "Ready").last_transition_time, Time(Timestamp::UNIX_EPOCH));
         assert_eq!(of(&changed, "Reconciling").last_transition_time, Time(Timestamp::UNIX_EPOCH));
+    }
+
+    #[test]
+    fn problems_and_their_ends_are_events_and_a_new_resource_that_becomes_ready_is_none() {
+        let state = |reason| State::new(Progress::Stalled, reason, "");
+        let is_event = |before: Option<Reason>, after| {
+            let before = before.map(|reason| state(reason).status(Some(1), None));
+            state(after).is_event(before.as_ref())
+        };
+        for before in [None, Some(Reason::Pending), Some(Reason::Provisioned)] {
+            assert!(!is_event(before, Reason::Provisioned), "{before:?}");
+            assert!(is_event(before, Reason::Invalid), "{before:?}");
+        }
+        assert!(is_event(Some(Reason::Invalid), Reason::Provisioned));
+        assert!(is_event(Some(Reason::Invalid), Reason::TenantExists));
+        assert!(!is_event(Some(Reason::Invalid), Reason::Invalid));
+        assert!(!is_event(Some(Reason::Invalid), Reason::Pending));
     }
 }
