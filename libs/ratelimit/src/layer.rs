@@ -5,26 +5,22 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use contract::routes::{self, RateLimit};
-use service::Problem;
 use service::http::ClientAddress;
+use service::{Problem, Tasks};
 
-use crate::{Limit, Limiter, RateLimitError, source};
-
-#[derive(Clone)]
-struct Layer {
-    limiter: Limiter,
-    limit: Limit,
-}
+use crate::{BufferedLimiter, Limit, Limiter, source};
 
 impl Limiter {
     /// Counts the requests of a router per client address, except for routes with another class than
-    /// [`RateLimit::Default`] in the route table: their handlers count them. Unknown paths and methods count too. If the counter is
-    /// unavailable, requests are accepted, because these routes verify no passwords or single-use tokens.
-    pub fn wrap(&self, limit: Limit, router: Router) -> Router {
+    /// [`RateLimit::Default`] in the route table: their handlers count them. Unknown paths and methods count too. If the database is
+    /// unavailable, each replica counts by itself.
+    pub fn wrap(&self, limit: Limit, router: Router, tasks: &Tasks) -> Router {
         if limit.rate.is_none() {
             return router;
         }
-        router.layer(from_fn_with_state(Layer { limiter: self.clone(), limit }, count))
+        let limiter = BufferedLimiter::new(self.clone(), limit);
+        tasks.spawn("limits_exchange", limiter.clone().run(tasks.clone()));
+        router.layer(from_fn_with_state(limiter, count))
     }
 }
 
@@ -35,20 +31,15 @@ pub fn class_of(request: &Request) -> RateLimit {
 }
 
 async fn count(
-    State(Layer { limiter, limit }): State<Layer>,
+    State(limiter): State<BufferedLimiter>,
     ClientAddress(address): ClientAddress,
     request: Request,
     next: Next,
 ) -> Response {
-    if class_of(&request) != RateLimit::Default {
-        return next.run(request).await;
+    if class_of(&request) == RateLimit::Default
+        && let Err(error) = limiter.count(&source(address))
+    {
+        return Problem::from(error).into_response();
     }
-    match limiter.count(&limit, source(address)).await {
-        Ok(()) => next.run(request).await,
-        Err(error @ RateLimitError::Limited { .. }) => Problem::from(error).into_response(),
-        Err(RateLimitError::Unavailable(error)) => {
-            limiter.log_unavailable(&error);
-            next.run(request).await
-        }
-    }
+    next.run(request).await
 }

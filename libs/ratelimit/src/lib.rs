@@ -5,16 +5,18 @@
 //! next request at an even rate. A request that arrives earlier than this time by more than the burst tolerance is
 //! rejected. A replica rejects further requests of the same subject without a statement until the limit allows one.
 //!
-//! Most routes use [`Limiter::wrap`]. A handler that inspects the request first calls [`Limiter::count`] with the limit
-//! and the [`source`] of the client address, or with another subject. [`LocalLimiter`] counts in memory, for a service without a
-//! database.
+//! Most routes use [`Limiter::wrap`], which counts in memory and shares the counts every second ([`BufferedLimiter`]). A handler that
+//! verifies a password or a single-use token calls [`Limiter::count`] with the limit and the [`source`] of the client address, or with
+//! another subject. [`LocalLimiter`] counts in memory only, for a service without a database.
 
+mod buffered;
 mod layer;
 mod limit;
 mod limiter;
 mod local;
 mod source;
 
+pub use buffered::BufferedLimiter;
 pub use layer::class_of;
 pub use limit::{CREDENTIAL, DEFAULT, DEVICE, INVITE, InvalidRate, LOGIN, Limit, RESET, Rate, TOKEN};
 pub use limiter::{Limiter, LimiterMetrics, RateLimitError};

@@ -12,8 +12,9 @@ use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use service::telemetry::{Labels, Metrics};
-use service::{Clock, LogThrottle, Problem, Tasks, chain};
+use service::{Clock, Problem, Tasks, chain};
 
+use crate::buffered::Counts;
 use crate::{Limit, Network, Rate, Source};
 
 /// Interval of the purge of expired rows.
@@ -31,7 +32,6 @@ struct Shared {
     clock: Arc<dyn Clock>,
     rejections: Rejections,
     metrics: LimiterMetrics,
-    log_throttle: LogThrottle,
 }
 
 /// A request that was not allowed.
@@ -49,7 +49,7 @@ pub enum RateLimitError {
 }
 
 impl From<RateLimitError> for Problem {
-    /// Returns 429, or 503 for a route that verifies a credential. Other routes accept a request that cannot be counted.
+    /// Returns 429, or 503 if the request could not be counted.
     fn from(error: RateLimitError) -> Self {
         match error {
             RateLimitError::Limited { retry_after } => {
@@ -80,7 +80,7 @@ impl LimiterMetrics {
         self.count(limit, "rejected");
     }
 
-    /// Counts a request for which the counter was unavailable.
+    /// Counts a request that could not be counted, or an exchange of counts that failed.
     pub fn unavailable(&self, limit: &'static str) {
         self.count(limit, "unavailable");
     }
@@ -99,15 +99,11 @@ impl Limiter {
             clock,
             rejections: Rejections::default(),
             metrics: LimiterMetrics::of(metrics),
-            log_throttle: LogThrottle::default(),
         }))
     }
 
-    pub(crate) fn log_unavailable(&self, error: &database::Error) {
-        if self.0.log_throttle.is_due() {
-            let (schema, error) = (self.0.schema, chain(error));
-            tracing::warn!(schema, error, "failed to count request for rate limit; request allowed");
-        }
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.clock)
     }
 
     /// Returns the counters of decisions.
@@ -164,7 +160,7 @@ impl Limiter {
         let count = sqlx::AssertSqlSafe(count_statement(self.0.schema, networks.len()));
         let mut query = sqlx::query_as(count).bind(limit).bind(now).bind(tolerance);
         for network in networks {
-            query = query.bind(&network.name).bind(delta(rate.interval() / network.width));
+            query = query.bind(&network.name).bind(network.interval(rate));
         }
         let rejection: Option<(i32, DateTime<Utc>)> = query.fetch_optional(self.0.database.pool()).await?;
         Ok(rejection
@@ -186,7 +182,7 @@ impl Limiter {
             self.0.schema
         );
         let source = source.into();
-        let of_network = |network: &Network| (network.name.clone(), delta(rate.interval() / network.width));
+        let of_network = |network: &Network| (network.name.clone(), network.interval(rate));
         let (subjects, intervals): (Vec<_>, Vec<_>) = source.networks().iter().map(of_network).unzip();
         sqlx::query(sqlx::AssertSqlSafe(refund))
             .bind(limit.name)
@@ -195,6 +191,36 @@ impl Limiter {
             .execute(self.0.database.pool())
             .await?;
         Ok(())
+    }
+
+    /// Adds requests that were counted in memory. Returns the resulting theoretical arrival time of each network.
+    pub(crate) async fn add(
+        &self,
+        limit: &'static str,
+        counts: Counts,
+    ) -> Result<Vec<(String, DateTime<Utc>)>, database::Error> {
+        // The order prevents deadlocks between replicas.
+        let add = format!(
+            "-- limit.add
+            insert into {}.limits as stored (limit_name, subject, theoretical_arrival_at, allowed)
+            select $1, added.subject, $2 + added.intervals, true
+            from unnest($3::text[], $4::interval[]) as added (subject, intervals)
+            order by added.subject
+            on conflict (limit_name, subject) do update
+            set theoretical_arrival_at =
+                greatest(stored.theoretical_arrival_at, $2) + (excluded.theoretical_arrival_at - $2)
+            returning subject, theoretical_arrival_at",
+            self.0.schema
+        );
+        let (subjects, intervals): (Vec<_>, Vec<_>) = counts.intervals.into_iter().unzip();
+        sqlx::query_as(sqlx::AssertSqlSafe(add))
+            .bind(limit)
+            .bind(counts.since)
+            .bind(subjects)
+            .bind(intervals)
+            .fetch_all(self.0.database.pool())
+            .await
+            .map_err(Into::into)
     }
 
     /// Purges expired rows periodically until the process stops.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 use service::Clock;
@@ -11,9 +11,9 @@ use crate::limiter::delta;
 use crate::{Limit, LimiterMetrics, Network, Rate, RateLimitError, Source};
 
 /// Clients decide how many networks there are. Beyond this number, those with the fewest requests are forgotten.
-const CAPACITY: u64 = 16_384;
+pub(crate) const CAPACITY: usize = 16_384;
 
-/// Rate limiter of one process for requests that are counted after they have failed. Clones share its state.
+/// Rate limiter of one process. Clones share its state.
 #[derive(Clone)]
 pub struct LocalLimiter {
     limit: Limit,
@@ -26,7 +26,7 @@ pub struct LocalLimiter {
 impl LocalLimiter {
     /// Creates the limiter of a limit.
     pub fn new(limit: Limit, clock: Arc<dyn Clock>, metrics: LimiterMetrics) -> Self {
-        let mut arrivals = Cache::builder().max_capacity(CAPACITY);
+        let mut arrivals = Cache::builder().max_capacity(CAPACITY as u64);
         if let Some(rate) = &limit.rate {
             // Later, the network has no influence.
             arrivals = arrivals.time_to_live(rate.burst_tolerance() * 2);
@@ -51,16 +51,59 @@ impl LocalLimiter {
         Ok(())
     }
 
-    /// Counts a request. Requests above the limit of a network do not count.
+    /// Counts a request after [`Self::check`]. Requests above the limit of a network do not count.
     pub fn count(&self, source: &Source) {
         let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return };
         self.metrics.allowed(self.limit.name);
         for network in source.networks() {
-            self.arrivals.entry_by_ref(&network.name).and_compute_with(|entry| {
-                let arrival = entry.map(moka::Entry::into_value);
-                next_arrival(rate, network, arrival, now).map_or(Op::Nop, Op::Put)
-            });
+            let _ = self.count_in(network, rate, now);
         }
+    }
+
+    /// Checks and counts a request in one step, narrowest network first: a network counts the requests that the narrower ones allow.
+    /// Calls `counted` with each network that counted the request, and the interval of its rate.
+    ///
+    /// # Errors
+    /// The rate limit is exceeded.
+    pub(crate) fn allow(
+        &self,
+        source: &Source,
+        counted: impl Fn(&Network, TimeDelta),
+    ) -> Result<(), RateLimitError> {
+        let (Some(rate), now) = (&self.limit.rate, self.clock.now()) else { return Ok(()) };
+        for network in source.networks() {
+            if let Err(allowed_at) = self.count_in(network, rate, now) {
+                self.metrics.rejected(self.limit.name);
+                let retry_after = (allowed_at - now).to_std().unwrap_or_default();
+                return Err(RateLimitError::Limited { retry_after });
+            }
+            counted(network, network.interval(rate));
+        }
+        self.metrics.allowed(self.limit.name);
+        Ok(())
+    }
+
+    /// Counts a request in one network, or returns the time of the next allowed request.
+    fn count_in(&self, network: &Network, rate: &Rate, now: DateTime<Utc>) -> Result<(), DateTime<Utc>> {
+        let mut decision = Ok(());
+        self.arrivals.entry_by_ref(&network.name).and_compute_with(|entry| {
+            match next_arrival(rate, network, entry.map(moka::Entry::into_value), now) {
+                Ok(arrival) => Op::Put(arrival),
+                Err(allowed_at) => {
+                    decision = Err(allowed_at);
+                    Op::Nop
+                }
+            }
+        });
+        decision
+    }
+
+    /// Raises the theoretical arrival time of a network to the one that all replicas share.
+    pub(crate) fn raise(&self, network: &str, shared: DateTime<Utc>) {
+        self.arrivals.entry_by_ref(network).and_compute_with(|entry| match entry {
+            Some(entry) if *entry.value() >= shared => Op::Nop,
+            _ => Op::Put(shared),
+        });
     }
 }
 
@@ -72,7 +115,7 @@ fn next_arrival(
     now: DateTime<Utc>,
 ) -> Result<DateTime<Utc>, DateTime<Utc>> {
     let tolerance = delta(rate.burst_tolerance());
-    let next = arrival.map_or(now, |arrival| arrival.max(now)) + delta(rate.interval() / network.width);
+    let next = arrival.map_or(now, |arrival| arrival.max(now)) + network.interval(rate);
     if next <= now + tolerance { Ok(next) } else { Err(next - tolerance) }
 }
 
@@ -81,7 +124,6 @@ mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use chrono::TimeDelta;
     use service::clock::ManualClock;
     use service::telemetry::Metrics;
 

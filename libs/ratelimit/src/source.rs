@@ -6,6 +6,11 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use chrono::TimeDelta;
+
+use crate::Rate;
+use crate::limiter::delta;
+
 /// Prefix lengths of IPv6 networks, with the number of limits of one source that each may use up.
 const IPV6_NETWORKS: [(u32, u32); 3] = [(64, 1), (56, 4), (48, 16)];
 
@@ -23,6 +28,13 @@ pub struct Network {
     pub name: String,
     /// The limit of the network is that of one source, multiplied by this number.
     pub width: u32,
+}
+
+impl Network {
+    /// Returns the time between two requests of this network at an even rate.
+    pub(crate) fn interval(&self, rate: &Rate) -> TimeDelta {
+        delta(rate.interval() / self.width)
+    }
 }
 
 /// Returns the source of a client address: an IPv4 address, or the IPv6 networks that contain the address. An IPv4-mapped IPv6

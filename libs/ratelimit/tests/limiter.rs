@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use ratelimit::{Limit, Limiter, RateLimitError, source};
+use ratelimit::{BufferedLimiter, Limit, Limiter, RateLimitError, source};
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
 use sqlx::Connection as _;
@@ -211,6 +211,70 @@ async fn purges_expired_rows() {
     replicas.clock.advance(TimeDelta::hours(1));
     limiter.purge_once().await.unwrap();
     assert_eq!(replicas.rows().await, 0);
+}
+
+/// Sends requests until one is rejected. Returns how many were allowed.
+fn exhaust(limiter: &BufferedLimiter, address: &str) -> usize {
+    let source = source(address.parse().unwrap());
+    (0..1000).take_while(|_| limiter.count(&source).is_ok()).count()
+}
+
+#[tokio::test]
+async fn replicas_that_count_in_memory_exchange_their_counts() {
+    let replicas = Replicas::new().await;
+    let [here, there] = [(); 2].map(|()| BufferedLimiter::new(replicas.replica(), limit("4/min")));
+    let two = source("192.0.2.2".parse().unwrap());
+    for limiter in [&here, &there] {
+        assert_eq!(exhaust(limiter, "192.0.2.1"), 4, "until the exchange, each replica allows a burst");
+        limiter.count(&two).unwrap();
+    }
+    here.exchange().await.unwrap();
+    there.exchange().await.unwrap();
+    // Each replica had counted one of the two requests.
+    assert_eq!((exhaust(&here, "192.0.2.2"), exhaust(&there, "192.0.2.2")), (3, 2));
+    here.exchange().await.unwrap();
+    there.exchange().await.unwrap();
+    // Both bursts count: eight requests of 15 seconds, less the burst of a minute.
+    replicas.clock.advance(TimeDelta::seconds(74));
+    assert_eq!(exhaust(&there, "192.0.2.1"), 0);
+    replicas.clock.advance(TimeDelta::seconds(1));
+    assert_eq!(exhaust(&there, "192.0.2.1"), 1);
+    // A new replica learns of the others with its first exchange.
+    let new = BufferedLimiter::new(replicas.replica(), limit("4/min"));
+    new.count(&source("192.0.2.1".parse().unwrap())).unwrap();
+    there.exchange().await.unwrap();
+    new.exchange().await.unwrap();
+    assert_eq!(exhaust(&new, "192.0.2.1"), 0);
+}
+
+#[tokio::test]
+async fn a_replica_that_cannot_exchange_its_counts_counts_by_itself() {
+    let replicas = Replicas::new().await;
+    let limiter = BufferedLimiter::new(replicas.replica(), limit("4/min"));
+    replicas.run_sql("alter table identity.limits rename to gone").await;
+    assert_eq!(exhaust(&limiter, "192.0.2.1"), 4);
+    limiter.exchange().await.unwrap_err();
+    assert_eq!(exhaust(&limiter, "192.0.2.1"), 0);
+    replicas.run_sql("alter table identity.gone rename to limits").await;
+    replicas.clock.advance(TimeDelta::seconds(15));
+    assert_eq!(exhaust(&limiter, "192.0.2.1"), 1);
+    limiter.exchange().await.unwrap();
+    assert_eq!(replicas.rows().await, 1);
+}
+
+#[tokio::test]
+async fn an_even_rate_below_the_limit_is_never_rejected_by_an_exchange() {
+    let replicas = Replicas::new().await;
+    let limiter = BufferedLimiter::new(replicas.replica(), limit("100/s"));
+    let source = source("2001:db8::1".parse().unwrap());
+    for _ in 0..3 {
+        for _ in 0..90 {
+            limiter.count(&source).unwrap();
+            replicas.clock.advance(TimeDelta::microseconds(11_111));
+        }
+        limiter.exchange().await.unwrap();
+    }
+    assert!(exhaust(&limiter, "2001:db8::1") >= 90, "nearly the whole burst is still available");
 }
 
 #[tokio::test]

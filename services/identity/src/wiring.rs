@@ -164,6 +164,6 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     }
     let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;
     let internal = Some(edge.wrap(http::internal(app.clone(), operator)));
-    let public = limiter.wrap(config.rate_limits.other, http::public(app, pages));
+    let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
 }

@@ -134,7 +134,7 @@ pub fn build(
     let count = periodic::count_active_sessions(app.clone(), active_sessions, tasks.clone());
     tasks.spawn("active sessions", count);
     Ok(Routers {
-        public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()))),
+        public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()), &tasks)),
         internal: Some(edge.wrap(http::internal(app, operator))),
         connections: config.connections,
     })
