@@ -82,8 +82,8 @@ impl State {
         ResourceStatus { observed_generation: generation, conditions }
     }
 
-    /// Returns whether this state is an event: a problem, or the end of one. A new resource that becomes ready is none, and neither is a
-    /// state that lasts for one request: the conditions say the same, and events of thousands of new resources cost more than their writes.
+    /// Returns whether this state causes an event: it is a problem, or the end of one. A new resource that becomes ready causes no event,
+    /// because the conditions contain the same, and the events of thousands of new resources would cost more than the other requests.
     pub(crate) fn is_event(&self, before: Option<&ResourceStatus>) -> bool {
         let ready =
             before.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_and_their_ends_are_events_and_a_new_resource_that_becomes_ready_is_none() {
+    fn problems_and_their_ends_cause_events_but_a_new_resource_that_becomes_ready_does_not() {
         let state = |reason| State::new(Progress::Stalled, reason, "");
         let is_event = |before: Option<Reason>, after| {
             let before = before.map(|reason| state(reason).status(Some(1), None));
