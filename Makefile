@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench image release chart chart-checks e2e clean help
+.PHONY: up down test lint gen fmt advisories bench campaign image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -69,6 +69,11 @@ bench: ## Compare the running system with the limits of this machine (20 GB of d
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
 	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench"
+
+campaign: ## Test the system with random faults under load for ten minutes; ARGS="--minutes 60 --seed 7", ARGS=--help
+	@$(FETCH) --tests
+	@cargo build --release --package standalone --package identity --package session --package ingest --package campaign --bins
+	@exec "$(TARGET)/release/svc-standalone" with-servers -- "$(TARGET)/release/campaign" $(ARGS)
 
 image: ## Build the images; option ARGS="svc-ingest --dev"
 	@$(PYTHON) deploy/image.py $(ARGS)

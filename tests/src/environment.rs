@@ -22,10 +22,11 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// Cargo places programs in the parent directory of the tests.
+/// Cargo places programs in the parent directory of the tests, and in the directory of other programs.
 pub fn program_path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path = test.parent().unwrap().with_file_name(name);
+    let (sibling, parent) = (test.with_file_name(name), test.parent().unwrap().with_file_name(name));
+    let path = if sibling.exists() { sibling } else { parent };
     assert!(path.exists(), "{} is not built: run the tests with `make test`", path.display());
     path
 }

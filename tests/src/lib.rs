@@ -20,6 +20,6 @@ pub use environment::{program, program_path, required_variable, tools, variable}
 pub use events::{EventStream, Producers, expect_rejected_events};
 pub use process::{Process, StoppedProcesses, descendants, is_alive, kill, output_of};
 pub use proxy::{Proxy, free_address};
-pub use services::{ALL_SERVICES, Broker, Service, Services};
+pub use services::{ALL_SERVICES, Broker, Instance, Service, Services};
 pub use standalone::{BlockedServer, Installation, Pids, Run, RunFile, Server};
 pub use svc::{Svc, SvcOutput};

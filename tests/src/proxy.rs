@@ -23,9 +23,27 @@ pub struct Proxy {
 impl Proxy {
     /// Starts Caddy and waits until it listens.
     pub async fn start(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> Self {
+        Self::launch(address, &configuration(address, |service| upstream(service).to_string())).await
+    }
+
+    /// Starts Caddy as load balancer: of the public API at `address`, and of each other address.
+    pub async fn balance(
+        address: SocketAddr,
+        upstreams: impl Fn(Upstream) -> Vec<SocketAddr>,
+        others: &[(SocketAddr, Vec<SocketAddr>)],
+    ) -> Self {
+        let mut text = configuration(address, |service| balanced(&upstreams(service)));
+        for (address, upstreams) in others {
+            let (ip, upstreams) = (address.ip(), balanced(upstreams));
+            let _ = writeln!(text, "http://{address} {{\n\tbind {ip}\n\treverse_proxy {upstreams}\n}}");
+        }
+        Self::launch(address, &text).await
+    }
+
+    async fn launch(address: SocketAddr, configuration: &str) -> Self {
         let home = tempfile::Builder::new().prefix("svc-e2e-proxy-").tempdir().unwrap();
         let file = home.path().join("Caddyfile");
-        std::fs::write(&file, configuration(address, upstream)).unwrap();
+        std::fs::write(&file, configuration).unwrap();
         let caddy = required_variable("SVC_TEST_CADDY");
         let mut command = Command::new(caddy);
         command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
@@ -42,7 +60,7 @@ impl Proxy {
 }
 
 /// Routes each prefix to its service and all other paths to identity.
-fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr) -> String {
+fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> String) -> String {
     let mut text = String::from("{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}\n");
     let _ = writeln!(text, "http://{address} {{\n\tbind {}", address.ip());
     for service in [Upstream::Session, Upstream::Ingest] {
@@ -55,6 +73,13 @@ fn configuration(address: SocketAddr, upstream: impl Fn(Upstream) -> SocketAddr)
     }
     let _ = writeln!(text, "\treverse_proxy {}\n}}", upstream(Upstream::Identity));
     text
+}
+
+/// The upstreams of a load balancer. A process that does not accept connections gets no requests for a second.
+fn balanced(upstreams: &[SocketAddr]) -> String {
+    let upstreams: Vec<_> = upstreams.iter().map(ToString::to_string).collect();
+    let settings = "lb_policy round_robin\n\t\tlb_retries 2\n\t\tfail_duration 1s";
+    format!("{} {{\n\t\t{settings}\n\t}}", upstreams.join(" "))
 }
 
 /// A free address on loopback, below the ephemeral port range. Each call returns another port.

@@ -60,6 +60,13 @@ struct Listeners {
     admin: SocketAddr,
 }
 
+/// One of several processes of a service. Its addresses remain the same when it is restarted.
+pub struct Instance {
+    service: Upstream,
+    listeners: Listeners,
+    output: String,
+}
+
 /// A running service.
 pub struct Service {
     /// The process.
@@ -200,6 +207,26 @@ impl<B: Broker> Services<B> {
         self.start_at(service, Listeners::choose(), &format!("second-{}", service.name()), variables)
     }
 
+    /// The addresses of one of several processes. [`Proxy::balance`] makes them one service.
+    pub fn instance(&self, service: Upstream, number: usize) -> Instance {
+        Instance { service, listeners: Listeners::choose(), output: format!("{}-{number}", service.name()) }
+    }
+
+    /// Starts one of several processes with additional variables.
+    pub fn start_instance(&self, instance: &Instance, variables: &[(&str, &str)]) -> Service {
+        self.start_at(instance.service, instance.listeners, &instance.output, variables)
+    }
+
+    /// Starts a proxy at the addresses of the public API and of the internal APIs. It distributes the requests among the instances.
+    pub async fn balance(&self, instances: &[&Instance]) -> Proxy {
+        let of = |service: Upstream| instances.iter().filter(move |instance| instance.service == service);
+        let internal = [Upstream::Identity, Upstream::Session].map(|service| {
+            (self.listeners(service).internal, of(service).map(|it| it.listeners.internal).collect())
+        });
+        Proxy::balance(self.address, |service| of(service).map(|it| it.listeners.public).collect(), &internal)
+            .await
+    }
+
     fn start_at(
         &self,
         service: Upstream,
@@ -247,6 +274,13 @@ impl<B: Broker> Services<B> {
             Upstream::Session => self.session,
             Upstream::Ingest => self.ingest,
         }
+    }
+}
+
+impl Instance {
+    /// The address of its public API.
+    pub fn address(&self) -> SocketAddr {
+        self.listeners.public
     }
 }
 

@@ -1,0 +1,311 @@
+//! People with accounts: each does one thing at a time, so its history has one order, and each response is compared with it. A request
+//! without a definite response may or may not have had its effect: a revocation is repeated, after another change the person is replaced.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use e2e::ApiUser;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::{Client, PASSWORD, TestResponse};
+use tokio::time::sleep;
+
+use crate::findings::Findings;
+use crate::http::send;
+
+/// ingest rejects a revoked credential in requests that start this long after the response to the revocation.
+const REVOCATION_DELAY: Duration = Duration::from_secs(5);
+/// Sessions that a password change or a disabled account ends are rejected at the latest after this time without faults.
+const RECOVERY: Duration = Duration::from_mins(1);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_SESSIONS: usize = 6;
+
+/// A tenant with its administrator.
+pub(crate) struct Tenant {
+    pub(crate) name: &'static str,
+    pub(crate) admin: ApiUser,
+    base_url: String,
+    ingest_urls: Vec<String>,
+    people: AtomicU64,
+}
+
+/// A session, and when its revocation was acknowledged.
+struct Session {
+    token: String,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Active,
+    /// Rejected by the session service from this time on.
+    Revoked(Instant),
+    /// A change of the account ends it as soon as the session service has the change.
+    Ending,
+}
+
+/// Why a history ends before its round.
+struct Uncertain;
+
+struct Person<'a> {
+    tenant: &'a Tenant,
+    findings: &'a Findings,
+    email: String,
+    user_id: String,
+    password: String,
+    former_password: Option<String>,
+    sessions: Vec<Session>,
+}
+
+impl Tenant {
+    pub(crate) async fn create(
+        name: &'static str,
+        base_url: &str,
+        ingest_urls: &[String],
+        platform_token: &str,
+    ) -> Arc<Self> {
+        let email = format!("admin@{name}.example");
+        let admin = ApiUser::create_tenant(base_url, platform_token, name, &email).await;
+        let (base_url, ingest_urls) = (base_url.to_owned(), ingest_urls.to_vec());
+        Arc::new(Self { name, admin, base_url, ingest_urls, people: AtomicU64::new(0) })
+    }
+
+    /// Creates an API key.
+    pub(crate) async fn create_key(&self) -> String {
+        let key: Value =
+            self.admin.client.post("/api-keys", &json!({ "name": "campaign" })).await.expect(201);
+        key["key"].as_str().unwrap_or_else(|| panic!("no key: {key}")).to_owned()
+    }
+
+    /// Lives as one person after the other until `stop` is set, and then checks the last one.
+    pub(crate) async fn live(self: Arc<Self>, seed: u64, stop: Arc<AtomicBool>, findings: Arc<Findings>) {
+        let mut random = StdRng::seed_from_u64(seed);
+        while !stop.load(Relaxed) {
+            let Some(mut person) = Person::create(&self, &findings).await else {
+                sleep(RETRY_DELAY).await;
+                continue;
+            };
+            let mut history = Ok(());
+            while history.is_ok() && !stop.load(Relaxed) {
+                history = person.act(&mut random).await;
+            }
+            if history.is_ok() {
+                person.check_after_recovery().await;
+            }
+        }
+    }
+}
+
+impl<'a> Person<'a> {
+    /// Invites a person, who accepts. Returns `None` if one of the requests failed.
+    async fn create(tenant: &'a Tenant, findings: &'a Findings) -> Option<Self> {
+        let email = format!("person-{}@{}.example", tenant.people.fetch_add(1, Relaxed), tenant.name);
+        let invite = json!({ "email": email, "role": "member", "delivery": "response" });
+        let request = tenant.admin.client.request(Method::POST, "/users/invite").json(&invite);
+        let invite: Value = findings.definite(send(request).await)?.expect(201);
+        let accept = json!({ "token": invite["token"], "password": PASSWORD });
+        let request =
+            Client::new(&tenant.base_url).request(Method::POST, "/users/accept-invite").json(&accept);
+        let user: Value = findings.definite(send(request).await)?.expect(201);
+        let user_id = user["user_id"].as_str()?.to_owned();
+        let (password, former_password, sessions) = (PASSWORD.to_owned(), None, Vec::new());
+        Some(Self { tenant, findings, email, user_id, password, former_password, sessions })
+    }
+
+    async fn act(&mut self, random: &mut StdRng) -> Result<(), Uncertain> {
+        let place = match self.sessions.len() {
+            0 => None,
+            count => Some(random.random_range(0..count)),
+        };
+        match (random.random_range(0..100), place) {
+            (0..15, _) | (_, None) => self.log_in().await,
+            (15..50, Some(place)) => self.check_at_session(place).await,
+            (50..80, Some(place)) => {
+                let url = &self.tenant.ingest_urls[random.random_range(0..self.tenant.ingest_urls.len())];
+                self.check_at_ingest(place, url).await;
+            }
+            (80..94, Some(place)) => self.log_out(place).await,
+            (94..98, Some(place)) => return self.change_password(place, random.random()).await,
+            (_, Some(_)) => return self.disable_and_enable().await,
+        }
+        Ok(())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.tenant.base_url).header("X-Tenant-ID", self.tenant.name)
+    }
+
+    async fn try_password(&self, password: &str) -> Option<TestResponse> {
+        let body = json!({ "email": self.email, "password": password });
+        let request = self.client().request(Method::POST, "/auth/password/login").json(&body);
+        self.findings.definite(send(request).await)
+    }
+
+    fn broken(&self, promise: &str, response: &TestResponse) {
+        self.findings.add(format!("{} of {}: {promise}: {response}", self.email, self.tenant.name));
+    }
+
+    async fn log_in(&mut self) {
+        let Some(response) = self.try_password(&self.password).await else { return };
+        if response.status != 200 {
+            return self.broken("the right password was rejected", &response);
+        }
+        let session = response.json();
+        let token = session["session_id"].as_str().unwrap_or_default().to_owned();
+        if self.sessions.len() == MAX_SESSIONS {
+            self.sessions.remove(0);
+        }
+        self.sessions.push(Session { token, state: State::Active });
+    }
+
+    /// Asks the session service, which has no cache.
+    async fn check_at_session(&mut self, place: usize) {
+        let Session { token, state } = &self.sessions[place];
+        let request = Client::new(&self.tenant.base_url).bearer(token).request(Method::GET, "/auth/session");
+        let Some(response) = self.findings.definite(send(request).await) else { return };
+        match (response.status, state) {
+            (200, State::Active | State::Ending) | (401, State::Revoked(_) | State::Ending) => {}
+            (_, state) => {
+                self.broken(&format!("a session in the state {state:?}, at the session service"), &response);
+            }
+        }
+    }
+
+    /// Sends no event: the response to an invalid one shows whether the credential is accepted.
+    async fn check_at_ingest(&self, place: usize, url: &str) {
+        let Session { token, state } = &self.sessions[place];
+        let request = Client::new(url).bearer(token).request(Method::POST, "/events");
+        let started_at = Instant::now();
+        let request = request.header("Content-Type", "application/json").body("no event");
+        let Some(response) = self.findings.definite(send(request).await) else { return };
+        match (response.status, state) {
+            (400, State::Active) | (401, State::Revoked(_)) | (400 | 401, State::Ending) => {}
+            (400, State::Revoked(at)) if started_at < *at + REVOCATION_DELAY => {}
+            (_, state) => self.broken(&format!("a session in the state {state:?}, at {url}"), &response),
+        }
+    }
+
+    /// Revokes a session, until the response is definite.
+    async fn log_out(&mut self, place: usize) {
+        if self.sessions[place].state != State::Active {
+            return;
+        }
+        loop {
+            let client =
+                Client::new(&self.tenant.base_url).header("X-Session-ID", &self.sessions[place].token);
+            let response = send(client.request(Method::POST, "/auth/sessions/logout")).await;
+            match self.findings.definite(response) {
+                Some(response) if response.status == 204 => break,
+                // An earlier request that got no response has revoked it.
+                Some(response) if response.status == 404 => break,
+                Some(response) => return self.broken("logout failed", &response),
+                None => sleep(RETRY_DELAY).await,
+            }
+        }
+        self.sessions[place].state = State::Revoked(Instant::now());
+    }
+
+    /// Changes the password with one session, which ends all others.
+    async fn change_password(&mut self, place: usize, number: u32) -> Result<(), Uncertain> {
+        if self.sessions[place].state != State::Active {
+            return Ok(());
+        }
+        let password = format!("brisk-otter-lantern-{number}");
+        let body = json!({ "current_password": self.password, "new_password": password });
+        let client = self.client().bearer(&self.sessions[place].token).header("X-User-ID", &self.user_id);
+        let response = send(client.request(Method::POST, "/auth/password/change").json(&body)).await;
+        let response = self.findings.definite(response).ok_or(Uncertain)?;
+        if response.status != 204 {
+            self.broken("the password could not be changed", &response);
+            return Err(Uncertain);
+        }
+        self.former_password = Some(std::mem::replace(&mut self.password, password));
+        let changed_with = self.sessions.remove(place);
+        self.end_sessions();
+        self.sessions.push(changed_with);
+        Ok(())
+    }
+
+    /// An administrator disables the account, which ends all sessions, and enables it.
+    async fn disable_and_enable(&mut self) -> Result<(), Uncertain> {
+        self.set_status("disabled").await?;
+        self.end_sessions();
+        if let Some(response) = self.try_password(&self.password).await
+            && response.status != 401
+        {
+            self.broken("a disabled user can log in", &response);
+        }
+        self.set_status("active").await
+    }
+
+    async fn set_status(&self, status: &str) -> Result<(), Uncertain> {
+        let path = format!("/users/{}", self.user_id);
+        let request =
+            self.tenant.admin.client.request(Method::PATCH, &path).json(&json!({ "status": status }));
+        let response = self.findings.definite(send(request).await).ok_or(Uncertain)?;
+        if response.status != 200 {
+            self.broken("the status could not be changed", &response);
+            return Err(Uncertain);
+        }
+        Ok(())
+    }
+
+    fn end_sessions(&mut self) {
+        for session in &mut self.sessions {
+            if session.state == State::Active {
+                session.state = State::Ending;
+            }
+        }
+    }
+
+    /// After all faults, the state of each session is the one of the history, and only the last password is accepted.
+    async fn check_after_recovery(&mut self) {
+        let deadline = Instant::now() + RECOVERY;
+        for session in &self.sessions {
+            let expected = if session.state == State::Active { 200 } else { 401 };
+            let client = Client::new(&self.tenant.base_url).bearer(&session.token);
+            let response =
+                self.until(deadline, expected, || client.request(Method::GET, "/auth/session")).await;
+            if let Some(response) = response {
+                self.broken(
+                    &format!("after the faults, a session in the state {:?}", session.state),
+                    &response,
+                );
+            }
+        }
+        for (password, expected) in [(Some(&self.password), 200), (self.former_password.as_ref(), 401)] {
+            let Some(password) = password else { continue };
+            let body = json!({ "email": self.email, "password": password });
+            let login = || self.client().request(Method::POST, "/auth/password/login").json(&body);
+            if let Some(response) = self.until(deadline, expected, login).await {
+                self.broken("after the faults, a login", &response);
+            }
+        }
+    }
+
+    /// Repeats a request until it has the expected status. Returns the last response if it has another one at the deadline.
+    async fn until(
+        &self,
+        deadline: Instant,
+        expected: u16,
+        request: impl Fn() -> reqwest::RequestBuilder,
+    ) -> Option<TestResponse> {
+        loop {
+            let response = self.findings.definite(send(request()).await);
+            if response.as_ref().is_some_and(|response| response.status == expected) {
+                return None;
+            }
+            if Instant::now() > deadline {
+                return response.or_else(|| {
+                    self.findings
+                        .add(format!("{}: no response {RECOVERY:?} after the last fault", self.email));
+                    None
+                });
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+}
