@@ -68,14 +68,14 @@ impl Controller {
         match tenants {
             Ok(tenants) => {
                 let tenants = tenants.into_iter().map(|stored| (stored.tenant_id.clone(), stored));
-                memory.stored_tenants = Some(tenants.collect());
+                memory.stored_tenants = Some(Arc::new(tenants.collect()));
             }
             Err(error) => tracing::warn!(%error, "failed to read the tenants from identity"),
         }
         match producers {
             Ok(producers) => {
-                memory.stored_producers =
-                    Some(producers.into_iter().map(|stored| (stored.uid, stored)).collect());
+                let producers = producers.into_iter().map(|stored| (stored.uid, stored));
+                memory.stored_producers = Some(Arc::new(producers.collect()));
             }
             Err(error) => tracing::warn!(%error, "failed to read the producers from session"),
         }

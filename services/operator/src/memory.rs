@@ -1,6 +1,7 @@
 //! State of the controller between two plans. It is not stored: a new leader reads it again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -25,8 +26,9 @@ const MAX_RETRY: Duration = Duration::from_mins(5);
 /// The stored state, the writes that failed, and the writes that the watches report later, with their time.
 #[derive(Default)]
 pub(crate) struct Memory {
-    pub(crate) stored_tenants: Option<HashMap<TenantId, StoredTenant>>,
-    pub(crate) stored_producers: Option<HashMap<Uuid, StoredProducer>>,
+    /// Shared with the plan, because a copy of thousands of objects for each plan would double the memory of the operator.
+    pub(crate) stored_tenants: Option<Arc<HashMap<TenantId, StoredTenant>>>,
+    pub(crate) stored_producers: Option<Arc<HashMap<Uuid, StoredProducer>>>,
     failures: HashMap<Uuid, Failure>,
     /// The versions of the resources before their finalizers were changed.
     outdated: HashMap<Uuid, (Option<String>, Instant)>,
@@ -74,12 +76,20 @@ impl Memory {
         self.secrets.insert(resource.name_any(), (term, Instant::now()));
     }
 
+    fn stored_tenants_mut(&mut self) -> &mut HashMap<TenantId, StoredTenant> {
+        Arc::make_mut(self.stored_tenants.get_or_insert_default())
+    }
+
+    fn stored_producers_mut(&mut self) -> &mut HashMap<Uuid, StoredProducer> {
+        Arc::make_mut(self.stored_producers.get_or_insert_default())
+    }
+
     pub(crate) fn put_producer(&mut self, stored: StoredProducer) {
-        self.stored_producers.get_or_insert_default().insert(stored.uid, stored);
+        self.stored_producers_mut().insert(stored.uid, stored);
     }
 
     pub(crate) fn forget_producer(&mut self, uid: Uuid) {
-        self.stored_producers.get_or_insert_default().remove(&uid);
+        self.stored_producers_mut().remove(&uid);
         self.forget_conflicts();
     }
 
@@ -88,7 +98,7 @@ impl Memory {
     }
 
     pub(crate) fn put_tenant(&mut self, tenant_id: &TenantId, owner: Owner, invite: Option<&IssuedInvite>) {
-        let stored_tenants = self.stored_tenants.get_or_insert_default();
+        let stored_tenants = self.stored_tenants_mut();
         let before = stored_tenants.get(tenant_id).and_then(|stored| stored.invite.clone());
         let issued = invite
             .map(|invite| StoredInvite { status: InviteStatus::Pending, expires_at: invite.expires_at });
@@ -102,7 +112,7 @@ impl Memory {
     }
 
     pub(crate) fn forget_tenant(&mut self, tenant_id: &TenantId) {
-        self.stored_tenants.get_or_insert_default().remove(tenant_id);
+        self.stored_tenants_mut().remove(tenant_id);
         self.forget_conflicts();
     }
 
@@ -125,7 +135,7 @@ impl Memory {
         let delay = FIRST_RETRY.saturating_mul(1 << attempts.min(16)).min(MAX_RETRY) / 2;
         let state = failure::state_of(write, error);
         if before.is_none_or(|failure| failure.state != state) {
-            tracing::warn!(%uid, reason = ?state.reason, message = state.message, "failed to write resource; retrying");
+            tracing::warn!(%uid, reason = ?state.reason, message = &*state.message, "failed to write resource; retrying");
         }
         self.failures.insert(uid, Failure { generation, state, attempts, retry_at: Instant::now() + delay });
     }

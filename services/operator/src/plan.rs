@@ -26,9 +26,9 @@ pub(crate) struct Observed {
     /// The expiry times of the invites in Secrets, by tenant.
     pub(crate) secrets: HashMap<String, DateTime<Utc>>,
     /// What identity stores; `None` until it was read once. Until then, nothing is written.
-    pub(crate) stored_tenants: Option<HashMap<TenantId, StoredTenant>>,
+    pub(crate) stored_tenants: Option<Arc<HashMap<TenantId, StoredTenant>>>,
     /// What session stores; `None` until it was read once. Until then, no producer is written.
-    pub(crate) stored_producers: Option<HashMap<Uuid, StoredProducer>>,
+    pub(crate) stored_producers: Option<Arc<HashMap<Uuid, StoredProducer>>>,
     /// The writes that failed, by the uid of the resource.
     pub(crate) failures: HashMap<Uuid, Failure>,
     /// The versions of resources with finalizers that were just changed. The watch reports the change later.
@@ -298,13 +298,13 @@ impl Observed {
         let is_present = |producer: &&Arc<Producer>| producer.metadata.deletion_timestamp.is_none();
         let producers: HashSet<Uuid> =
             self.producers.iter().filter(is_present).filter_map(|producer| uid(&**producer)).collect();
-        for stored in self.stored_tenants.iter().flat_map(HashMap::values) {
+        for stored in self.stored_tenants.iter().flat_map(|stored| stored.values()) {
             if !tenants.contains(&stored.owner.uid) && self.may_delete(stored.owner.uid, now) {
                 let (tenant_id, owner) = (stored.tenant_id.clone(), stored.owner);
                 plan.writes.push(Write::Release { tenant_id, owner });
             }
         }
-        for (uid, stored) in self.stored_producers.iter().flatten() {
+        for (uid, stored) in self.stored_producers.iter().flat_map(|stored| stored.iter()) {
             if !producers.contains(uid) && self.may_delete(*uid, now) {
                 let tenant_id = stored.producer.tenant_id.clone();
                 plan.writes.push(Write::DeleteProducer { uid: *uid, tenant_id, is_final: true });

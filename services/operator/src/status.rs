@@ -1,5 +1,6 @@
 //! Conditions of a resource, as kstatus reads them: `Ready`, `Reconciling` and `Stalled`, with abnormal-true polarity of the last two.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -43,11 +44,11 @@ pub(crate) struct State {
     pub(crate) progress: Progress,
     pub(crate) reason: Reason,
     /// A sentence.
-    pub(crate) message: String,
+    pub(crate) message: Cow<'static, str>,
 }
 
 impl State {
-    pub(crate) fn new(progress: Progress, reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(progress: Progress, reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { progress, reason, message: message.into() }
     }
 
@@ -67,7 +68,7 @@ impl State {
                     || Time(Timestamp::now()),
                     |condition| condition.last_transition_time.clone(),
                 ),
-                message: self.message.clone(),
+                message: self.message.to_string(),
                 observed_generation: generation,
                 reason: format!("{:?}", self.reason),
                 status: status.to_owned(),

@@ -68,12 +68,20 @@ fn converged() -> Observed {
         tenants: vec![Arc::new(tenant("acme", 1, 1))],
         producers: vec![Arc::new(producer("acme", 2, 1))],
         namespaces: [("apps".to_owned(), [("tenant".to_owned(), "acme".to_owned())].into())].into(),
-        stored_tenants: Some([stored("acme", 1, 1)].into()),
-        stored_producers: Some(HashMap::new()),
+        stored_tenants: Some(Arc::new([stored("acme", 1, 1)].into())),
+        stored_producers: Some(Arc::new(HashMap::new())),
         ..Observed::default()
     };
     execute_all(&mut observed);
     observed
+}
+
+fn tenants_in(observed: &mut Observed) -> &mut HashMap<TenantId, StoredTenant> {
+    Arc::make_mut(observed.stored_tenants.as_mut().unwrap())
+}
+
+fn producers_in(observed: &mut Observed) -> &mut HashMap<Uuid, StoredProducer> {
+    Arc::make_mut(observed.stored_producers.as_mut().unwrap())
 }
 
 /// Changes the stored state as identity and session do.
@@ -87,25 +95,25 @@ fn execute(observed: &mut Observed, write: &Write) {
             let invite = before.and_then(|stored| stored.invite.clone());
             let (tenant_id, owner) = (tenant_id.clone(), desired.owner);
             let tenant = StoredTenant { tenant_id: tenant_id.clone(), owner, is_drifted: false, invite };
-            observed.stored_tenants.as_mut().unwrap().insert(tenant_id, tenant);
+            tenants_in(observed).insert(tenant_id, tenant);
         }
         Write::RenewInvite { resource, tenant_id, .. } => {
             let expires_at = DateTime::UNIX_EPOCH + chrono::TimeDelta::days(1);
             let invite = StoredInvite { status: InviteStatus::Pending, expires_at };
-            observed.stored_tenants.as_mut().unwrap().get_mut(tenant_id).unwrap().invite = Some(invite);
+            tenants_in(observed).get_mut(tenant_id).unwrap().invite = Some(invite);
             observed.secrets.insert(resource.name_any(), expires_at);
         }
         Write::DeleteSecret { resource } => drop(observed.secrets.remove(&resource.name_any())),
         Write::Suspend { tenant_id, resource, .. } => {
-            observed.stored_tenants.as_mut().unwrap().remove(tenant_id);
+            tenants_in(observed).remove(tenant_id);
             observed.tenants.retain(|tenant| uid(&**tenant) != uid(&**resource));
         }
-        Write::Release { tenant_id, .. } => drop(observed.stored_tenants.as_mut().unwrap().remove(tenant_id)),
+        Write::Release { tenant_id, .. } => drop(tenants_in(observed).remove(tenant_id)),
         Write::PutProducer { uid, producer, .. } => {
             let stored = StoredProducer { uid: *uid, producer: producer.clone() };
-            observed.stored_producers.as_mut().unwrap().insert(*uid, stored);
+            producers_in(observed).insert(*uid, stored);
         }
-        Write::DeleteProducer { uid, .. } => drop(observed.stored_producers.as_mut().unwrap().remove(uid)),
+        Write::DeleteProducer { uid, .. } => drop(producers_in(observed).remove(uid)),
         Write::SetFinalizer { resource, present } => {
             let mut changed = (**resource).clone();
             changed.metadata.finalizers = present.then(|| vec![FINALIZER.to_owned()]);
@@ -145,8 +153,8 @@ async fn a_stored_tenant_and_its_producer_need_no_write() {
 #[tokio::test]
 async fn a_new_tenant_is_written_before_its_producers() {
     let mut observed = Observed {
-        stored_tenants: Some(HashMap::new()),
-        stored_producers: Some(HashMap::new()),
+        stored_tenants: Some(Arc::new(HashMap::new())),
+        stored_producers: Some(Arc::new(HashMap::new())),
         ..converged()
     };
     let plan = observed.plan(Instant::now());
@@ -181,7 +189,7 @@ async fn a_changed_finalizer_is_not_written_again_before_the_watch_reports_it() 
 #[tokio::test]
 async fn drift_and_a_new_generation_are_written() {
     let mut drifted = converged();
-    drifted.stored_tenants.as_mut().unwrap().get_mut(&id("acme")).unwrap().is_drifted = true;
+    tenants_in(&mut drifted).get_mut(&id("acme")).unwrap().is_drifted = true;
     let mut changed = converged();
     changed.tenants = vec![Arc::new(tenant("acme", 1, 2))];
     for observed in [drifted, changed] {
@@ -196,7 +204,7 @@ async fn the_secret_follows_the_invite() {
     let with = |status: Option<InviteStatus>, secret: Option<DateTime<Utc>>| {
         let mut observed = converged();
         let invite = status.map(|status| StoredInvite { status, expires_at: term });
-        observed.stored_tenants.as_mut().unwrap().get_mut(&id("acme")).unwrap().invite = invite;
+        tenants_in(&mut observed).get_mut(&id("acme")).unwrap().invite = invite;
         observed.secrets = secret.map(|term| ("acme".to_owned(), term)).into_iter().collect();
         observed.plan(Instant::now()).writes
     };
@@ -231,9 +239,9 @@ async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
     without_selector.tenants = vec![Arc::new(changed)];
     let mut without_tenant = converged();
     without_tenant.tenants.clear();
-    without_tenant.stored_tenants = Some(HashMap::new());
+    without_tenant.stored_tenants = Some(Arc::new(HashMap::new()));
     let mut owned_elsewhere = converged();
-    owned_elsewhere.stored_tenants = Some([stored("acme", 9, 1)].into());
+    owned_elsewhere.stored_tenants = Some(Arc::new([stored("acme", 9, 1)].into()));
     owned_elsewhere.failures.insert(Uuid::from_u128(9), failure(DELETION));
     owned_elsewhere.failures.insert(Uuid::from_u128(1), failure(1));
     for (mut observed, reason) in [
@@ -298,8 +306,8 @@ fn failure(generation: i64) -> Failure {
 #[tokio::test]
 async fn a_failed_write_is_planned_again_after_its_delay_or_with_a_new_generation() {
     let mut observed = converged();
-    observed.stored_tenants = Some(HashMap::new());
-    observed.stored_producers = Some(HashMap::new());
+    observed.stored_tenants = Some(Arc::new(HashMap::new()));
+    observed.stored_producers = Some(Arc::new(HashMap::new()));
     observed.failures.insert(Uuid::from_u128(1), failure(1));
     assert_eq!(observed.plan(Instant::now()).writes, []);
     assert_eq!(reasons(&observed).0, [Reason::ManagedElsewhere]);
@@ -318,8 +326,8 @@ proptest! {
     ) {
         let name = |number: u8| format!("tenant-{number}");
         let mut observed = Observed {
-            stored_tenants: Some(HashMap::new()),
-            stored_producers: Some(HashMap::new()),
+            stored_tenants: Some(Arc::new(HashMap::new())),
+            stored_producers: Some(Arc::new(HashMap::new())),
             ..Observed::default()
         };
         for (number, (generation, allows, suspends)) in &tenants {
@@ -339,7 +347,7 @@ proptest! {
         for (number, (owner, generation, is_drifted)) in &stored_tenants {
             let (tenant_id, mut tenant) = stored(&name(*number), (*owner).into(), *generation);
             tenant.is_drifted = *is_drifted;
-            observed.stored_tenants.as_mut().unwrap().insert(tenant_id, tenant);
+            tenants_in(&mut observed).insert(tenant_id, tenant);
         }
         for (number, (of, generation)) in &stored_producers {
             let uid = Uuid::from_u128((*number).into());
@@ -350,7 +358,7 @@ proptest! {
                 source_ids: Vec::new(),
                 generation: *generation,
             };
-            observed.stored_producers.as_mut().unwrap().insert(uid, StoredProducer { uid, producer });
+            producers_in(&mut observed).insert(uid, StoredProducer { uid, producer });
         }
         // A tenant of another owner is written never, so it stays in the plan. It is a conflict, which is not planned again.
         for _ in 0..4 {
