@@ -1,7 +1,8 @@
 //! `campaign`: the binaries under load, while a schedule of faults kills, pauses and isolates their processes. It checks that
-//! every acknowledged event is stored exactly once, byte for byte and under its tenant, and that no response contradicts the history of a
-//! person. docs/reliability.md describes the promises and the faults.
+//! every acknowledged event is stored exactly once, byte for byte and under its tenant, that no response contradicts the history of a
+//! person, and that each change is audited. docs/reliability.md describes the promises and the faults.
 
+mod audit;
 mod faults;
 mod findings;
 mod http;
@@ -22,6 +23,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use audit::AuditTrail;
 use faults::Schedule;
 use findings::{Findings, Requests};
 use people::Tenant;
@@ -146,19 +148,21 @@ struct Campaign {
     system: Arc<System>,
     tenants: Vec<Arc<Tenant>>,
     producers: Vec<Producer>,
+    audit: Arc<AuditTrail>,
 }
 
 impl Campaign {
     async fn start() -> anyhow::Result<Self> {
         let system = Arc::new(System::start().await?);
-        let (mut tenants, mut producers) = (Vec::new(), Vec::new());
+        let (mut tenants, mut producers, audit) = (Vec::new(), Vec::new(), Arc::new(AuditTrail::default()));
         for name in ["acme", "globex"] {
             let urls = system.ingest_urls();
-            let tenant = Tenant::create(name, &system.base_url(), &urls, system.platform_token()).await;
+            let tenant =
+                Tenant::create(name, &system.base_url(), &urls, system.platform_token(), &audit).await;
             producers.extend(Producer::of_tenant(name, &tenant.create_key().await, &urls));
             tenants.push(tenant);
         }
-        Ok(Self { system, tenants, producers })
+        Ok(Self { system, tenants, producers, audit })
     }
 
     /// Runs a round: load and faults, recovery, checks.
@@ -173,7 +177,7 @@ impl Campaign {
             (0..PEOPLE).flat_map(|number| self.tenants.iter().map(move |tenant| (number, tenant)))
         {
             let seed = schedule.seed.wrapping_mul(1000) + number;
-            people.spawn(Arc::clone(tenant).live(seed, Arc::clone(&stop), Arc::clone(&findings)));
+            people.spawn(Arc::clone(tenant).run_people(seed, Arc::clone(&stop), Arc::clone(&findings)));
         }
         self.disturb(schedule).await?;
         self.system.wait_until_ready().await;
@@ -186,6 +190,7 @@ impl Campaign {
         }
         self.system.wait_until_ready().await;
         check_stream(self.system.nats_url(), &self.producers, &findings).await?;
+        self.audit.check(self.system.nats_url(), &findings).await?;
         let round = Round {
             seed: schedule.seed,
             seconds: schedule.seconds,

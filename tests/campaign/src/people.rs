@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use testkit::{Client, PASSWORD, TestResponse};
 use tokio::time::sleep;
 
+use crate::audit::AuditTrail;
 use crate::findings::Findings;
 use crate::http::send;
 
@@ -30,6 +31,7 @@ pub(crate) struct Tenant {
     base_url: String,
     ingest_urls: Vec<String>,
     people: AtomicU64,
+    audit: Arc<AuditTrail>,
 }
 
 /// A session, and when its revocation was acknowledged.
@@ -45,6 +47,13 @@ enum State {
     Revoked(Instant),
     /// A change of the account ends it as soon as the session service has the change.
     Ending,
+}
+
+/// Asked until the response is the expected one.
+#[derive(Clone, Copy, Debug)]
+enum Question<'a> {
+    Session(&'a str),
+    Login(&'a str),
 }
 
 /// Why a history ends before its round.
@@ -66,11 +75,13 @@ impl Tenant {
         base_url: &str,
         ingest_urls: &[String],
         platform_token: &str,
+        audit: &Arc<AuditTrail>,
     ) -> Arc<Self> {
         let email = format!("admin@{name}.example");
         let admin = ApiUser::create_tenant(base_url, platform_token, name, &email).await;
         let (base_url, ingest_urls) = (base_url.to_owned(), ingest_urls.to_vec());
-        Arc::new(Self { name, admin, base_url, ingest_urls, people: AtomicU64::new(0) })
+        let audit = Arc::clone(audit);
+        Arc::new(Self { name, admin, base_url, ingest_urls, people: AtomicU64::new(0), audit })
     }
 
     /// Creates an API key.
@@ -80,8 +91,13 @@ impl Tenant {
         key["key"].as_str().unwrap_or_else(|| panic!("no key: {key}")).to_owned()
     }
 
-    /// Lives as one person after the other until `stop` is set, and then checks the last one.
-    pub(crate) async fn live(self: Arc<Self>, seed: u64, stop: Arc<AtomicBool>, findings: Arc<Findings>) {
+    /// Sends the requests of one person after the other until `stop` is set, and then checks the last one.
+    pub(crate) async fn run_people(
+        self: Arc<Self>,
+        seed: u64,
+        stop: Arc<AtomicBool>,
+        findings: Arc<Findings>,
+    ) {
         let mut random = StdRng::seed_from_u64(seed);
         while !stop.load(Relaxed) {
             let Some(mut person) = Person::create(&self, &findings).await else {
@@ -141,7 +157,14 @@ impl<'a> Person<'a> {
     async fn try_password(&self, password: &str) -> Option<TestResponse> {
         let body = json!({ "email": self.email, "password": password });
         let request = self.client().request(Method::POST, "/auth/password/login").json(&body);
-        self.findings.definite(send(request).await)
+        let response = self.findings.definite(send(request).await);
+        self.expect_audit("authn_login_success", response.as_ref(), 200);
+        self.expect_audit("session_created", response.as_ref(), 200);
+        response
+    }
+
+    fn expect_audit(&self, event: &str, response: Option<&TestResponse>, success: u16) {
+        self.tenant.audit.expect(&self.user_id, event, response, success);
     }
 
     fn broken(&self, promise: &str, response: &TestResponse) {
@@ -162,10 +185,14 @@ impl<'a> Person<'a> {
     }
 
     /// Asks the session service, which has no cache.
+    async fn ask_session(&self, token: &str) -> Option<TestResponse> {
+        let client = Client::new(&self.tenant.base_url).bearer(token);
+        self.findings.definite(send(client.request(Method::GET, "/auth/session")).await)
+    }
+
     async fn check_at_session(&mut self, place: usize) {
         let Session { token, state } = &self.sessions[place];
-        let request = Client::new(&self.tenant.base_url).bearer(token).request(Method::GET, "/auth/session");
-        let Some(response) = self.findings.definite(send(request).await) else { return };
+        let Some(response) = self.ask_session(token).await else { return };
         match (response.status, state) {
             (200, State::Active | State::Ending) | (401, State::Revoked(_) | State::Ending) => {}
             (_, state) => {
@@ -217,7 +244,9 @@ impl<'a> Person<'a> {
         let body = json!({ "current_password": self.password, "new_password": password });
         let client = self.client().bearer(&self.sessions[place].token).header("X-User-ID", &self.user_id);
         let response = send(client.request(Method::POST, "/auth/password/change").json(&body)).await;
-        let response = self.findings.definite(response).ok_or(Uncertain)?;
+        let response = self.findings.definite(response);
+        self.expect_audit("authn_password_change", response.as_ref(), 204);
+        let response = response.ok_or(Uncertain)?;
         if response.status != 204 {
             self.broken("the password could not be changed", &response);
             return Err(Uncertain);
@@ -245,7 +274,9 @@ impl<'a> Person<'a> {
         let path = format!("/users/{}", self.user_id);
         let request =
             self.tenant.admin.client.request(Method::PATCH, &path).json(&json!({ "status": status }));
-        let response = self.findings.definite(send(request).await).ok_or(Uncertain)?;
+        let response = self.findings.definite(send(request).await);
+        self.expect_audit("user_updated", response.as_ref(), 200);
+        let response = response.ok_or(Uncertain)?;
         if response.status != 200 {
             self.broken("the status could not be changed", &response);
             return Err(Uncertain);
@@ -262,50 +293,38 @@ impl<'a> Person<'a> {
     }
 
     /// After all faults, the state of each session is the one of the history, and only the last password is accepted.
-    async fn check_after_recovery(&mut self) {
+    async fn check_after_recovery(&self) {
+        let status = |is_valid| if is_valid { 200 } else { 401 };
+        let sessions = self
+            .sessions
+            .iter()
+            .map(|session| (Question::Session(&session.token), status(session.state == State::Active)));
+        let former = self.former_password.iter().map(|password| (Question::Login(password), status(false)));
+        let last = (Question::Login(&self.password), status(true));
         let deadline = Instant::now() + RECOVERY;
-        for session in &self.sessions {
-            let expected = if session.state == State::Active { 200 } else { 401 };
-            let client = Client::new(&self.tenant.base_url).bearer(&session.token);
-            let response =
-                self.until(deadline, expected, || client.request(Method::GET, "/auth/session")).await;
-            if let Some(response) = response {
-                self.broken(
-                    &format!("after the faults, a session in the state {:?}", session.state),
-                    &response,
-                );
+        for (question, expected) in sessions.chain(former).chain([last]) {
+            loop {
+                let response = match question {
+                    Question::Session(token) => self.ask_session(token).await,
+                    Question::Login(password) => self.try_password(password).await,
+                };
+                match response {
+                    Some(response) if response.status == expected => break,
+                    _ if Instant::now() < deadline => sleep(RETRY_DELAY).await,
+                    Some(response) => {
+                        self.broken(
+                            &format!("{question:?} after the faults, expected {expected}"),
+                            &response,
+                        );
+                        break;
+                    }
+                    None => {
+                        self.findings
+                            .add(format!("{}: no response to {question:?} after the faults", self.email));
+                        break;
+                    }
+                }
             }
-        }
-        for (password, expected) in [(Some(&self.password), 200), (self.former_password.as_ref(), 401)] {
-            let Some(password) = password else { continue };
-            let body = json!({ "email": self.email, "password": password });
-            let login = || self.client().request(Method::POST, "/auth/password/login").json(&body);
-            if let Some(response) = self.until(deadline, expected, login).await {
-                self.broken("after the faults, a login", &response);
-            }
-        }
-    }
-
-    /// Repeats a request until it has the expected status. Returns the last response if it has another one at the deadline.
-    async fn until(
-        &self,
-        deadline: Instant,
-        expected: u16,
-        request: impl Fn() -> reqwest::RequestBuilder,
-    ) -> Option<TestResponse> {
-        loop {
-            let response = self.findings.definite(send(request()).await);
-            if response.as_ref().is_some_and(|response| response.status == expected) {
-                return None;
-            }
-            if Instant::now() > deadline {
-                return response.or_else(|| {
-                    self.findings
-                        .add(format!("{}: no response {RECOVERY:?} after the last fault", self.email));
-                    None
-                });
-            }
-            sleep(RETRY_DELAY).await;
         }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) async fn check_stream(
         let (source, id) = (header("ce-source").unwrap_or_default(), header("ce-id").unwrap_or_default());
         let known = producers.iter().find(|producer| producer.name == source);
         let (Some(producer), Ok(number)) = (known, id.parse::<u64>()) else {
-            findings.add(format!("the stream contains an event that nobody sent: {source} {id}"));
+            findings.add(format!("the stream contains an event that no producer sent: {source} {id}"));
             continue;
         };
         check_message(producer, number, &message, findings);
