@@ -36,7 +36,7 @@ pub(crate) struct AuditTrail {
     stored: tokio::sync::Mutex<Stored>,
 }
 
-/// What was read so far. Delivery is at least once, so ids that repeat are one event.
+/// The events that were read. Delivery is at least once, so ids that repeat are one event.
 #[derive(Default)]
 struct Stored {
     last_sequence: u64,

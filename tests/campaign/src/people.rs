@@ -1,6 +1,7 @@
 //! People with accounts: each does one thing at a time, so its history has one order, and each response is compared with it. A request
 //! without a definite response may or may not have had its effect: a revocation is repeated, after another change the person is replaced.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -22,7 +23,9 @@ const REVOCATION_DELAY: Duration = Duration::from_secs(5);
 /// Sessions that a password change or a disabled account ends are rejected at the latest after this time without faults.
 const RECOVERY: Duration = Duration::from_mins(1);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_SESSIONS: usize = 6;
+/// Sessions that have ended are checked for this time.
+const CHECKED_AFTERWARDS: Duration = Duration::from_secs(15);
+const MAX_SESSIONS: usize = 8;
 
 /// A tenant with its administrator.
 pub(crate) struct Tenant {
@@ -45,8 +48,18 @@ enum State {
     Active,
     /// Rejected by the session service from this time on.
     Revoked(Instant),
-    /// A change of the account ends it as soon as the session service has the change.
-    Ending,
+    /// A change of the account at this time ends it as soon as the session service has the change.
+    Ending(Instant),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Active => write!(f, "an active session"),
+            Self::Revoked(at) => write!(f, "a session that was revoked {:.1?} ago", at.elapsed()),
+            Self::Ending(at) => write!(f, "a session that was ended {:.1?} ago", at.elapsed()),
+        }
+    }
 }
 
 /// Asked until the response is the expected one.
@@ -137,14 +150,14 @@ impl<'a> Person<'a> {
             count => Some(random.random_range(0..count)),
         };
         match (random.random_range(0..100), place) {
-            (0..15, _) | (_, None) => self.log_in().await,
-            (15..50, Some(place)) => self.check_at_session(place).await,
-            (50..80, Some(place)) => {
+            (0..5, _) | (_, None) => self.log_in().await,
+            (5..40, Some(place)) => self.check_at_session(place).await,
+            (40..92, Some(place)) => {
                 let url = &self.tenant.ingest_urls[random.random_range(0..self.tenant.ingest_urls.len())];
                 self.check_at_ingest(place, url).await;
             }
-            (80..94, Some(place)) => self.log_out(place).await,
-            (94..98, Some(place)) => return self.change_password(place, random.random()).await,
+            (92..97, Some(place)) => self.log_out(place).await,
+            (97..99, Some(place)) => return self.change_password(place, random.random()).await,
             (_, Some(_)) => return self.disable_and_enable().await,
         }
         Ok(())
@@ -171,16 +184,21 @@ impl<'a> Person<'a> {
         self.findings.add(format!("{} of {}: {promise}: {response}", self.email, self.tenant.name));
     }
 
+    /// Logs in, unless there are enough sessions to check.
     async fn log_in(&mut self) {
+        self.sessions.retain(|session| match session.state {
+            State::Active => true,
+            State::Revoked(at) | State::Ending(at) => at.elapsed() < CHECKED_AFTERWARDS,
+        });
+        if self.sessions.len() == MAX_SESSIONS {
+            return;
+        }
         let Some(response) = self.try_password(&self.password).await else { return };
         if response.status != 200 {
             return self.broken("the right password was rejected", &response);
         }
         let session = response.json();
         let token = session["session_id"].as_str().unwrap_or_default().to_owned();
-        if self.sessions.len() == MAX_SESSIONS {
-            self.sessions.remove(0);
-        }
         self.sessions.push(Session { token, state: State::Active });
     }
 
@@ -194,9 +212,9 @@ impl<'a> Person<'a> {
         let Session { token, state } = &self.sessions[place];
         let Some(response) = self.ask_session(token).await else { return };
         match (response.status, state) {
-            (200, State::Active | State::Ending) | (401, State::Revoked(_) | State::Ending) => {}
+            (200, State::Active | State::Ending(_)) | (401, State::Revoked(_) | State::Ending(_)) => {}
             (_, state) => {
-                self.broken(&format!("a session in the state {state:?}, at the session service"), &response);
+                self.broken(&format!("{state}, checked at the session service"), &response);
             }
         }
     }
@@ -209,9 +227,9 @@ impl<'a> Person<'a> {
         let request = request.header("Content-Type", "application/json").body("no event");
         let Some(response) = self.findings.definite(send(request).await) else { return };
         match (response.status, state) {
-            (400, State::Active) | (401, State::Revoked(_)) | (400 | 401, State::Ending) => {}
+            (400, State::Active) | (401, State::Revoked(_)) | (400 | 401, State::Ending(_)) => {}
             (400, State::Revoked(at)) if started_at < *at + REVOCATION_DELAY => {}
-            (_, state) => self.broken(&format!("a session in the state {state:?}, at {url}"), &response),
+            (_, state) => self.broken(&format!("{state}, checked at {url}"), &response),
         }
     }
 
@@ -287,7 +305,7 @@ impl<'a> Person<'a> {
     fn end_sessions(&mut self) {
         for session in &mut self.sessions {
             if session.state == State::Active {
-                session.state = State::Ending;
+                session.state = State::Ending(Instant::now());
             }
         }
     }
