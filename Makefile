@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench campaign image release chart chart-checks e2e clean help
+.PHONY: up down test lint gen fmt advisories bench campaign fuzz image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -69,6 +69,21 @@ bench: ## Compare the running system with the limits of this machine (20 GB of d
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
 	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench"
+
+# Inputs that libFuzzer finds, and inputs that fail, are in target/fuzz.
+FUZZ = .dev/tools/cargo-fuzz-0.13.2
+TARGETS ?= $(notdir $(basename $(wildcard tests/fuzz/targets/*.rs)))
+SECONDS ?= 60
+fuzz: $(FUZZ) ## Fuzz the parsers, each for SECONDS=60; TARGETS="event batch" selects some; needs a C++ compiler
+	@for target in $(TARGETS); do \
+	  mkdir -p target/fuzz/$$target && echo "--- $$target" && \
+	  CARGO_TARGET_DIR=$(CURDIR)/target/fuzz $(FUZZ)/bin/cargo-fuzz fuzz run --fuzz-dir tests/fuzz --sanitizer none $$target \
+	    target/fuzz/$$target tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- \
+	    || exit 1; \
+	done
+
+$(FUZZ):
+	cargo install --quiet --locked --root $@ cargo-fuzz@$(@:.dev/tools/cargo-fuzz-%=%)
 
 campaign: ## Test the system with random faults under load for ten minutes; ARGS="--minutes 60 --seed 7", ARGS=--help
 	@$(FETCH) --tests

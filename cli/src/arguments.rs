@@ -123,12 +123,21 @@ impl From<Color> for clap::ColorChoice {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match duration_of(text) {
         Ok(duration) if duration.is_zero() => Err("the duration must be above zero".to_owned()),
         Ok(duration) if duration > MAX_DURATION => Err("the duration must be at most 24h".to_owned()),
         Ok(duration) => Ok(duration),
         Err(error) => Err(format!("{error} (examples: 500ms, 30s, 5m)")),
     }
+}
+
+/// Parses a duration such as `30s` or `7d`.
+pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
+    // humantime panics when seconds and fractions together exceed the largest duration by a nanosecond. That needs a longer text.
+    if text.len() > 20 {
+        return Err("the text of a duration is too long".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
 /// Value of an option in raw arguments, else in a variable, else the default. For errors that occur before clap has

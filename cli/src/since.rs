@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::arguments::duration_of;
 use crate::output::now;
 
 /// Parses an RFC 3339 time, or a duration before now such as `15m`, `24h` or `7d`.
@@ -9,8 +10,7 @@ pub(crate) fn parse_since(text: &str) -> Result<DateTime<Utc>, String> {
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         return Ok(time.to_utc());
     }
-    let duration =
-        humantime::parse_duration(text).ok().and_then(|duration| TimeDelta::from_std(duration).ok());
+    let duration = duration_of(text).ok().and_then(|duration| TimeDelta::from_std(duration).ok());
     duration.and_then(|duration| now().checked_sub_signed(duration)).ok_or_else(|| {
         "expected a time such as 2026-01-31T12:00:00Z, or a duration such as 15m, 24h or 7d".to_owned()
     })
@@ -26,7 +26,9 @@ mod tests {
         assert_eq!(parse_since(absolute).unwrap().to_rfc3339(), "2026-01-31T12:00:00+00:00");
         let before = now() - parse_since("7d").unwrap();
         assert!((before - TimeDelta::days(7)).num_seconds().abs() < 60, "{before}");
-        for invalid in ["", "yesterday", "7", "-1h", "2026-01-31", "99999999999999y"] {
+        for invalid in
+            ["", "yesterday", "7", "-1h", "2026-01-31", "99999999999999y", "18446744073709551614.9s1.1s"]
+        {
             assert!(parse_since(invalid).is_err(), "{invalid}");
         }
     }

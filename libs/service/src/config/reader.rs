@@ -154,8 +154,14 @@ impl<'e> Reader<'e> {
 /// # Errors
 /// A message that describes the expected format.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text.len() > MAX_DURATION_TEXT {
+        return Err("the text of a duration is too long".to_owned());
+    }
     humantime::parse_duration(text).map_err(|error| error.to_string())
 }
+
+/// humantime panics when seconds and fractions together exceed the largest duration by a nanosecond. That needs a longer text.
+const MAX_DURATION_TEXT: usize = 20;
 
 /// Parses a size in bytes: a whole number followed by `B`, `KiB`, `MiB`, `GiB` or `TiB`.
 ///
@@ -188,6 +194,15 @@ mod tests {
         let mut read = Reader::new(&environment);
         let (count, key) = (read.required(&COUNT), read.required(&KEY));
         read.finish(|| Some((count?, key?)))
+    }
+
+    #[test]
+    fn a_duration_beyond_the_largest_one_is_an_error() {
+        assert_eq!(parse_duration("365days 23h 59m 59s"), Ok(Duration::from_secs(31_622_399)));
+        for text in ["18446744073709551614.9s1.1s", "18446744073709551615s1s", "99999999999999999y", "1x", ""]
+        {
+            parse_duration(text).unwrap_err();
+        }
     }
 
     #[test]
