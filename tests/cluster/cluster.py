@@ -96,6 +96,12 @@ class Cluster:
                 )
             time.sleep(0.5)
 
+    def state(self):
+        """Returns the workloads of the namespace and its last events, for a person who looks for the cause of an error."""
+        workloads = self.kubectl("get", "deployments,statefulsets,jobs,pods", "--output", "wide", check=False)
+        events = self.kubectl("get", "events", "--sort-by", ".lastTimestamp", check=False).splitlines()
+        return "\n".join([workloads, *events[-40:]])
+
     def log_of_new(self, component):
         """Returns the log of the newest pod of a component."""
         newest = max(self.pods(component), key=lambda pod: pod["metadata"]["creationTimestamp"])

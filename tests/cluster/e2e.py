@@ -129,6 +129,9 @@ def test_system(installation, address, work, steps):
             step(system)
             # After each step: Kubernetes replaces the log of the reader at 10 MiB, which is about 140,000 events.
             stream.check(acknowledged + system.acknowledged, "stream read by a consumer")
+    except TestError:
+        print(cluster.state(), flush=True)
+        raise
     finally:
         cluster.delete_namespace()
 
