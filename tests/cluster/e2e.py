@@ -63,6 +63,7 @@ STEPS = {
     "lost-pods": disturbances.lose_pods,
     "drain": drain.drain_node,
     "wrong-version": rejections.upgrade_on_another_version,
+    "leftover-job": rejections.upgrade_with_leftover_job,
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
     "ipv6": ipv6.connect_over_ipv6,

@@ -13,8 +13,6 @@ from rotation import superuser
 
 TENANT, ACCOUNT = "managed", "collector"
 EVENTS = 1000
-POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 ENABLED = ("--set", "operator.enabled=true", "--set", "operator.replicas=2")
 DEFINITIONS = ("tenants.svc.internal", "producers.svc.internal")
 SELECTORS = {"secrets": "svc.internal/invite"}
@@ -206,17 +204,18 @@ def events(apps, count):
 
 def sender(cluster, *options):
     """Returns a pod that sends the events of the ConfigMap with the token of its service account."""
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     address = f"http://{cluster.release}-ingest.{cluster.namespace}:8080"
     container = {
         "name": "svc", "image": f"{REGISTRY}/svc:{PRESENT}", "args": ["events", "send", "--file", "/events/events", *options],
         "env": [{"name": "SVC_BASE_URL", "value": address}, {"name": "SVC_API_KEY_FILE", "value": "/var/run/secrets/svc/token"}],
         "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/svc"}, {"name": "events", "mountPath": "/events"}],
-        "securityContext": CONTAINER_SECURITY,
+        "securityContext": security,
     }  # fmt: skip
     token = {"serviceAccountToken": {"path": "token", "audience": "svc-ingest", "expirationSeconds": 600}}
     return {
         "serviceAccountName": ACCOUNT, "restartPolicy": "OnFailure", "containers": [container],
-        "securityContext": POD_SECURITY,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "volumes": [{"name": "token", "projected": {"sources": [token]}}, {"name": "events", "configMap": {"name": "events"}}],
     }  # fmt: skip
 
@@ -236,19 +235,6 @@ def idle(cluster):
     """Returns a pod that never starts, because its image does not exist. Tokens can be bound to it."""
     spec = sender(cluster)
     return {**spec, "containers": [{**spec["containers"][0], "image": f"{REGISTRY}/none:none"}]}
-
-
-def run_job(apps):
-    """Runs a Job that ends at once."""
-    container = {
-        "name": "svc", "image": f"{REGISTRY}/svc:{PRESENT}", "args": ["version", "--client"], "securityContext": CONTAINER_SECURITY,
-    }  # fmt: skip
-    spec = {"restartPolicy": "Never", "containers": [container], "securityContext": POD_SECURITY}
-    apply({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "probe", "namespace": apps},
-        "spec": {"template": {"spec": spec}},
-    })  # fmt: skip
-    run("kubectl", "wait", "job/probe", "--namespace", apps, "--for=condition=Complete", "--timeout=600s", seconds=620)
 
 
 def pods(apps, specs):

@@ -5,7 +5,7 @@ import time
 from client import is_active
 from cluster import NODE, run, signal_processes
 from managed import (
-    TENANT, accept_invite, apply, event, in_namespace, leader, operator, producer, run_job, send, tenant, token_of_pod, wait_ready, wait_until,
+    TENANT, accept_invite, apply, event, in_namespace, leader, operator, producer, send, tenant, token_of_pod, wait_ready, wait_until,
 )  # fmt: skip
 from managed_rights import check_rights
 from rotation import superuser
@@ -27,7 +27,7 @@ def disturb_operator(system):
         pause_leader(system, apps)
         token = token_of_pod(system, apps)
         pause_nats(system, apps, token)
-        pause_api_server(system, apps, token)
+        pause_api_server(system, token)
         check_rights(system)
 
 
@@ -124,7 +124,7 @@ def pause_nats(system, apps, token):
     system.report.step("operator: NATS is paused", started, detail)
 
 
-def pause_api_server(system, apps, token):
+def pause_api_server(system, token):
     """Without the API server, known tokens are accepted for a minute, and then get 503, because they cannot be checked."""
     started, statuses, inactive = time.monotonic(), [], 0
     signal_processes(API_SERVER, "STOP")
@@ -146,10 +146,6 @@ def pause_api_server(system, apps, token):
     wait_until("the token of the pod is accepted again", lambda: send(system, token) == 202)
     detail = f"accepted for {rejected[0] if rejected else API_SERVER_PAUSE:.0f} s, then 503 with Retry-After; sessions not affected"
     system.report.step("operator: the API server is paused", started, detail)
-    # After such a pause, the Job controller of Kubernetes 1.34 sometimes starts no pods for five minutes. The next `helm upgrade` needs it.
-    started = time.monotonic()
-    run_job(apps)
-    system.report.step("Kubernetes runs Jobs again", started, "done")
 
 
 def resource_version(name):

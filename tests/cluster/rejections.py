@@ -1,5 +1,6 @@
 """Releases that cannot start: the cluster reports the cause, and running pods are not affected."""
 
+import re
 import time
 
 from builds import PRESENT
@@ -64,6 +65,22 @@ def upgrade_on_another_version(system):
         return "rejected with the cause; after the repair, the upgrade ran the failed migration again"
 
     system.disturb("upgrade on a schema and stream of another version", upgrade)
+
+
+def upgrade_with_leftover_job(system):
+    """A Job with the name of the next migration is left, as after a failed upgrade, `helm uninstall` and a new installation."""
+    installation, cluster, started = system.installation, system.cluster, time.monotonic()
+    upgrade = ("upgrade", cluster.release, installation.chart(PRESENT), *installation.values_options(PRESENT))
+    rendered = cluster.helm(*upgrade, "--dry-run=server")
+    name = re.search(r"^  name: (\S+-identity-migrate-\w+)$", rendered, re.M)[1]
+    # A copy of a Job of this release that never completes.
+    existing = cluster.get("jobs")["items"][0]
+    template = {"spec": existing["spec"]["template"]["spec"]}
+    metadata = {"name": name, **{key: existing["metadata"][key] for key in ("annotations", "labels")}}
+    cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": True, "template": template}})
+    installation.release("upgrade", PRESENT, seconds=60)
+    cluster.kubectl("delete", "job", name)
+    system.report.step("upgrade with a Job of an earlier installation", started, "ran the migrations")
 
 
 def expect_failure(action, report, name):

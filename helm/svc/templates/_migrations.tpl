@@ -1,7 +1,10 @@
 {{/* The Job that migrates the schema of a component. A Job is immutable, so its name contains a digest of its spec, and of the
      revision: each upgrade runs the migrations again, also after a failure with equal values. For tools that render without
      Helm's revision, only a changed spec creates a new Job. It is not a hook: hooks run before the Secrets and policies of a
-     first installation, and GitOps tools handle them differently. */}}
+     first installation, and GitOps tools handle them differently.
+
+     A Job with the same name can be left from a failed upgrade before `helm uninstall`: Helm deletes only the objects of the last
+     revision, and a new installation begins with revision 1. Helm would take it for the new one. Then the digest contains its uid. */}}
 
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
@@ -48,10 +51,15 @@ spec:
 {{- define "svc.migration" -}}
 {{- $pod := include "svc.migration.pod" . -}}
 {{- $spec := printf "%v %v\n%s" .root.Release.Revision .root.Values.migrations.activeDeadlineSeconds $pod -}}
+{{- $prefix := printf "%s-migrate" (include "svc.name" .) -}}
+{{- $name := printf "%s-%s" $prefix ($spec | sha256sum | trunc 10) -}}
+{{- with lookup "batch/v1" "Job" .root.Release.Namespace $name }}
+  {{- $name = printf "%s-%s" $prefix (printf "%s %s" .metadata.uid $spec | sha256sum | trunc 10) }}
+{{- end -}}
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: {{ include "svc.name" . }}-migrate-{{ $spec | sha256sum | trunc 10 }}
+  name: {{ $name }}
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
