@@ -257,9 +257,14 @@ impl<B: Broker> Services<B> {
         Proxy::start(self.address, |service| self.listeners(service).public).await
     }
 
+    /// The URL of the database with the role of a service.
+    pub fn database_url(&self, service: Upstream) -> String {
+        self.database.url(&format!("svc_{}", service.name()))
+    }
+
     fn set_database(&self, command: &mut Command, service: Upstream) {
         let role = format!("svc_{}", service.name());
-        command.env("SVC_DATABASE_URL", self.database.url(&role));
+        command.env("SVC_DATABASE_URL", self.database_url(service));
         command.env("SVC_MIGRATOR_DATABASE_URL", self.database.url(&format!("{role}_migrator")));
     }
 

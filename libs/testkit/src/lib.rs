@@ -6,6 +6,7 @@
 
 pub mod certificates;
 pub mod client;
+mod forwarder;
 mod guarded;
 pub mod nats;
 pub mod postgres;
@@ -15,6 +16,7 @@ mod wait;
 
 pub use certificates::Certificates;
 pub use client::{Client, TestResponse};
+pub use forwarder::{Disturbance, Forwarder};
 pub use futures::future::join_all;
 pub use nats::{NatsCluster, NatsServer};
 pub use postgres::TestDatabase;
@@ -35,3 +37,13 @@ pub const LIMITS_OFF: [(&str, &str); 7] = [
     ("SVC_LIMIT_DEFAULT", "off"),
     ("SVC_LIMIT_CREDENTIAL", "off"),
 ];
+
+/// Returns the number of random schedules of a simulation: `SVC_TEST_SCHEDULES`, which `make simulate` sets, or the usual number.
+///
+/// # Panics
+/// `SVC_TEST_SCHEDULES` is not a number.
+pub fn schedules(usual: u32) -> u32 {
+    #[expect(clippy::disallowed_methods, reason = "a setting of the tests")]
+    let number = std::env::var("SVC_TEST_SCHEDULES");
+    number.map_or(usual, |text| text.parse().expect("SVC_TEST_SCHEDULES is a number"))
+}

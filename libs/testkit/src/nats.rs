@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep};
 use crate::guarded;
 
 mod cluster;
-mod forwarder;
 
 pub use cluster::NatsCluster;
 

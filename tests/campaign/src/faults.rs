@@ -32,6 +32,33 @@ pub(crate) enum Target {
     Ingest(usize),
     Broker,
     Database,
+    Network(Path),
+}
+
+/// A connection between processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Path {
+    /// From the producers to a process of ingest.
+    Ingest(usize),
+    /// From all services to a server of the broker.
+    Node(usize),
+    /// From a service to Postgres.
+    IdentityDatabase,
+    SessionDatabase,
+}
+
+impl Path {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Ingest(0),
+        Self::Ingest(1),
+        Self::Ingest(2),
+        Self::Node(0),
+        Self::Node(1),
+        Self::Node(2),
+        Self::IdentityDatabase,
+        Self::SessionDatabase,
+    ];
 }
 
 /// What happens to a target.
@@ -56,6 +83,12 @@ pub(crate) enum Kind {
     PauseDatabase,
     /// SIGKILL for one backend of Postgres: Postgres ends all connections and recovers from its log.
     CrashDatabase,
+    /// No bytes arrive, and connections stay open.
+    Interrupt,
+    /// Bytes arrive this many milliseconds later.
+    Delay(u64),
+    /// Requests arrive, responses do not. At the end, the connections break.
+    LoseResponses,
 }
 
 /// A fault at a time.
@@ -109,7 +142,7 @@ impl Schedule {
 }
 
 fn random_fault(random: &mut StdRng, at: u64) -> Fault {
-    let (target, kind) = match random.random_range(0..10) {
+    let (target, kind) = match random.random_range(0..13) {
         0..6 => {
             let service = ALL_SERVICES[random.random_range(0..ALL_SERVICES.len())];
             let number = random.random_range(0..processes(service));
@@ -136,9 +169,18 @@ fn random_fault(random: &mut StdRng, at: u64) -> Fault {
             };
             (Target::Broker, kind)
         }
-        _ => {
+        9 => {
             let kind = if random.random_bool(0.5) { Kind::PauseDatabase } else { Kind::CrashDatabase };
             (Target::Database, kind)
+        }
+        _ => {
+            let path = Path::ALL[random.random_range(0..Path::ALL.len())];
+            let kind = match random.random_range(0..3) {
+                0 => Kind::Interrupt,
+                1 => Kind::Delay(random.random_range(10..400)),
+                _ => Kind::LoseResponses,
+            };
+            (Target::Network(path), kind)
         }
     };
     // Short ones are more frequent.
@@ -166,9 +208,9 @@ mod tests {
         let names = |text: String| text.split('(').next().unwrap().to_owned();
         let kinds: std::collections::BTreeSet<_> =
             faults().map(|fault| names(format!("{:?}", fault.kind))).collect();
-        assert_eq!(kinds.len(), 9, "{kinds:?}");
+        assert_eq!(kinds.len(), 12, "{kinds:?}");
         let targets: std::collections::BTreeSet<_> = faults().map(|fault| fault.target).collect();
-        assert_eq!(targets.len(), 9, "{targets:?}");
+        assert_eq!(targets.len(), 17, "{targets:?}");
         assert!(faults().all(|fault| fault.at + fault.duration <= 60_000));
     }
 }

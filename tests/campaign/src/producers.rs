@@ -20,7 +20,7 @@ use crate::findings::Findings;
 use crate::http::send;
 
 /// Sizes of the requests of the producers of each tenant.
-const SIZES: [usize; 3] = [1, 50, 200];
+const SIZES: [usize; 3] = [1, 50, 1000];
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// After this time without faults, all events must be acknowledged. It is less than the duplicate window.
 const RECOVERY: Duration = Duration::from_mins(1);

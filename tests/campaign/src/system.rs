@@ -1,18 +1,22 @@
 //! The system under test: three processes of ingest, two each of identity and session behind a load balancer, a cluster of three
 //! nats-servers, and Postgres. It executes faults.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use contract::paths::Upstream;
 use e2e::{
     ALL_SERVICES, Broker, Instance, Proxy, Service, Services, StoppedProcesses, WrongClock, descendants, kill,
 };
 use rustix::process::Signal;
 use sqlx::Connection as _;
-use testkit::NatsCluster;
+use testkit::{Disturbance, Forwarder, NatsCluster};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
+use url::Url;
 
-use crate::faults::{Fault, Kind, NODES, Target, processes};
+use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
 
 /// Settings of ingest. The stream holds the events of a round.
 const INGEST: [(&str, &str); 4] = [
@@ -24,6 +28,7 @@ const INGEST: [(&str, &str); 4] = [
 
 /// A cluster that several tasks use.
 pub(crate) struct Cluster {
+    /// The addresses of the forwarders before the servers.
     url: String,
     nodes: Mutex<NatsCluster>,
 }
@@ -37,6 +42,7 @@ impl Broker for Cluster {
 /// One process, which faults stop and start.
 struct Slot {
     instance: Instance,
+    variables: Vec<(&'static str, String)>,
     process: Mutex<Service>,
 }
 
@@ -47,6 +53,7 @@ pub(crate) struct System {
     session: Vec<Slot>,
     ingest: Vec<Slot>,
     clock: WrongClock,
+    network: HashMap<Path, Forwarder>,
     /// The process of Postgres that starts all others.
     database: i32,
     _proxy: Proxy,
@@ -56,26 +63,48 @@ impl System {
     /// Starts all processes and waits until they are ready.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let cluster = NatsCluster::start_with("").await?;
-        let cluster = Cluster { url: cluster.url.clone(), nodes: Mutex::new(cluster) };
+        let mut network = HashMap::new();
+        let mut urls = Vec::new();
+        for (number, url) in cluster.url.split(',').enumerate() {
+            let forwarder = forward_to(Url::parse(url)?.port()).await?;
+            urls.push(format!("nats://{}", forwarder.address));
+            network.insert(Path::Node(number), forwarder);
+        }
+        let cluster = Cluster { url: urls.join(","), nodes: Mutex::new(cluster) };
         let services = Services::prepare_with(cluster).await;
         services.migrate_all().await;
         let instances = |service| -> Vec<Instance> {
             (0..processes(service)).map(|number| services.instance(service, number)).collect()
         };
         let [identity, session, ingest] = ALL_SERVICES.map(instances);
+        for (number, instance) in ingest.iter().enumerate() {
+            network.insert(Path::Ingest(number), forward_to(Some(instance.address().port())).await?);
+        }
         let all: Vec<_> = identity.iter().chain(&session).chain(&ingest).collect();
         let proxy = services.balance(&all).await;
-        let start = |instances: Vec<Instance>, variables: &[(&str, &str)]| -> Vec<Slot> {
+        let ingest_variables = INGEST.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let start = |instances: Vec<Instance>, variables: Vec<(&'static str, String)>| -> Vec<Slot> {
             let start = |instance| {
-                let process = Mutex::new(services.start_instance(&instance, variables));
-                Slot { instance, process }
+                let process = Mutex::new(start_process(&services, &instance, &variables, &[]));
+                Slot { instance, process, variables: variables.clone() }
             };
             instances.into_iter().map(start).collect()
         };
-        let (identity, session, ingest) = (start(identity, &[]), start(session, &[]), start(ingest, &INGEST));
+        let (identity, session, ingest) = (
+            start(
+                identity,
+                database_variables(&services, Upstream::Identity, Path::IdentityDatabase, &mut network)
+                    .await?,
+            ),
+            start(
+                session,
+                database_variables(&services, Upstream::Session, Path::SessionDatabase, &mut network).await?,
+            ),
+            start(ingest, ingest_variables),
+        );
         let database = database_process(&services.superuser_url()).await?;
         let clock = WrongClock::compile();
-        let system = Self { services, identity, session, ingest, clock, database, _proxy: proxy };
+        let system = Self { services, identity, session, ingest, clock, network, database, _proxy: proxy };
         system.wait_until_ready().await;
         Ok(system)
     }
@@ -85,9 +114,10 @@ impl System {
         format!("http://{}", self.services.address)
     }
 
-    /// The origins of the processes of ingest.
+    /// The origins of the processes of ingest, through the forwarders.
     pub(crate) fn ingest_urls(&self) -> Vec<String> {
-        self.ingest.iter().map(|slot| format!("http://{}", slot.instance.address())).collect()
+        let paths = (0..self.ingest.len()).map(Path::Ingest);
+        paths.map(|path| format!("http://{}", self.network[&path].address)).collect()
     }
 
     pub(crate) fn platform_token(&self) -> &str {
@@ -118,16 +148,19 @@ impl System {
                 self.disturb_database(fault).await;
                 return Ok(());
             }
+            Target::Network(path) => {
+                self.disturb_network(path, fault).await;
+                return Ok(());
+            }
         };
         self.disturb_process(slot, fault).await;
         Ok(())
     }
 
     async fn disturb_process(&self, slot: &Slot, fault: &Fault) {
-        let variables: &[_] = if matches!(fault.target, Target::Ingest(_)) { &INGEST } else { &[] };
         let mut process = slot.process.lock().await;
         let start =
-            |more: &[(&str, &str)]| self.services.start_instance(&slot.instance, &[variables, more].concat());
+            |more: &[(&str, &str)]| start_process(&self.services, &slot.instance, &slot.variables, more);
         match fault.kind {
             Kind::Terminate => {
                 process.process.signal(Signal::TERM);
@@ -185,6 +218,17 @@ impl System {
         Ok(())
     }
 
+    async fn disturb_network(&self, path: Path, fault: &Fault) {
+        let forwarder = &self.network[&path];
+        forwarder.disturb(match fault.kind {
+            Kind::Delay(milliseconds) => Disturbance::Delayed(Duration::from_millis(milliseconds)),
+            Kind::LoseResponses => Disturbance::LostResponses,
+            _ => Disturbance::Interrupted,
+        });
+        sleep(fault.duration()).await;
+        forwarder.disturb(Disturbance::None);
+    }
+
     async fn disturb_database(&self, fault: &Fault) {
         if fault.kind == Kind::PauseDatabase {
             let stopped = StoppedProcesses::stop_tree(self.database);
@@ -195,6 +239,37 @@ impl System {
             sleep(Duration::from_secs(1)).await;
         }
     }
+}
+
+fn start_process(
+    services: &Services<Cluster>,
+    instance: &Instance,
+    variables: &[(&'static str, String)],
+    more: &[(&str, &str)],
+) -> Service {
+    let variables = variables.iter().map(|(name, value)| (*name, value.as_str()));
+    services.start_instance(instance, &variables.chain(more.iter().copied()).collect::<Vec<_>>())
+}
+
+/// Starts a forwarder to a port on loopback.
+async fn forward_to(port: Option<u16>) -> anyhow::Result<Forwarder> {
+    let forwarder = Forwarder::start().await?;
+    forwarder.set_target(port.context("an address without a port")?);
+    Ok(forwarder)
+}
+
+/// Starts a forwarder between a service and Postgres. Returns the variables of the service.
+async fn database_variables(
+    services: &Services<Cluster>,
+    service: Upstream,
+    path: Path,
+    network: &mut HashMap<Path, Forwarder>,
+) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let mut url = Url::parse(&services.database_url(service))?;
+    let forwarder = forward_to(url.port()).await?;
+    let _ = url.set_port(Some(forwarder.address.port()));
+    network.insert(path, forwarder);
+    Ok(vec![("SVC_DATABASE_URL", url.into())])
 }
 
 async fn stop(service: &mut Service) {

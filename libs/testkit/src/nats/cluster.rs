@@ -4,9 +4,9 @@
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 
-use super::forwarder::Forwarder;
 use super::{NatsServer, configure};
 use crate::client::plain_http;
+use crate::forwarder::{Disturbance, Forwarder};
 use crate::wait::wait_until;
 
 const NODES: usize = 3;
@@ -79,14 +79,14 @@ impl NatsCluster {
         for Route { forwarder, .. } in
             self.routes.iter().filter(|route| [route.from, route.to].contains(&number))
         {
-            forwarder.interrupt(true);
+            forwarder.disturb(Disturbance::Interrupted);
         }
     }
 
     /// Continues all routes.
     pub fn heal(&self) {
         for Route { forwarder, .. } in &self.routes {
-            forwarder.interrupt(false);
+            forwarder.disturb(Disturbance::None);
         }
     }
 

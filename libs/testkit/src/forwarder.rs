@@ -1,32 +1,56 @@
-//! A TCP forwarder on loopback that a test can interrupt. As in a network partition, connections stay open and bytes wait.
+//! A TCP forwarder on loopback that a test can disturb: it is a network between two processes.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 const BUFFER: usize = 64 * 1024;
 
 /// A running forwarder. Dropping it closes its connections.
-pub(super) struct Forwarder {
+pub struct Forwarder {
     /// The address that it listens on.
-    pub(super) address: SocketAddr,
+    pub address: SocketAddr,
     state: watch::Sender<State>,
     _task: JoinSet<()>,
+}
+
+/// What happens to all connections, also to new ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Bytes are passed on at once.
+    #[default]
+    None,
+    /// As in a network partition, connections stay open and bytes wait.
+    Interrupted,
+    /// Bytes are passed on later.
+    Delayed(Duration),
+    /// Requests arrive, responses do not. The connections close when the disturbance ends.
+    LostResponses,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
     /// The port on loopback; connections wait for it.
     target: Option<u16>,
-    interrupted: bool,
+    disturbance: Disturbance,
+    /// How often connections were closed.
+    generation: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    Request,
+    Response,
 }
 
 impl Forwarder {
     /// Listens on a free port.
-    pub(super) async fn start() -> std::io::Result<Self> {
+    pub async fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = watch::Sender::default();
@@ -36,13 +60,16 @@ impl Forwarder {
     }
 
     /// Sets the port to which it forwards.
-    pub(super) fn set_target(&self, port: u16) {
+    pub fn set_target(&self, port: u16) {
         self.state.send_modify(|state| state.target = Some(port));
     }
 
-    /// Interrupts or continues all connections, also new ones.
-    pub(super) fn interrupt(&self, interrupted: bool) {
-        self.state.send_modify(|state| state.interrupted = interrupted);
+    /// Begins or ends a disturbance.
+    pub fn disturb(&self, disturbance: Disturbance) {
+        self.state.send_modify(|state| {
+            state.generation += u64::from(state.disturbance == Disturbance::LostResponses);
+            state.disturbance = disturbance;
+        });
     }
 }
 
@@ -56,13 +83,15 @@ async fn accept(listener: TcpListener, state: watch::Receiver<State>) {
 
 /// Forwards in both directions until one side closes its connection. Returns `None` after an error.
 async fn forward(mut client: TcpStream, mut state: watch::Receiver<State>) -> Option<()> {
+    let generation = state.borrow().generation;
     let target = state.wait_for(|state| state.target.is_some()).await.ok()?.target?;
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await.ok()?;
     client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).ok()?;
     let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
     tokio::select! {
-        ended = pass(from_client, to_server, state.clone()) => ended,
-        ended = pass(from_server, to_client, state.clone()) => ended,
+        ended = pass(from_client, to_server, state.clone(), Direction::Request) => ended,
+        ended = pass(from_server, to_client, state.clone(), Direction::Response) => ended,
+        _ = state.wait_for(|state| state.generation != generation) => None,
     }
 }
 
@@ -70,11 +99,18 @@ async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<State>,
+    direction: Direction,
 ) -> Option<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = from.read(&mut buffer).await.ok()?;
-        state.wait_for(|state| !state.interrupted).await.ok()?;
+        let disturbance =
+            state.wait_for(|state| state.disturbance != Disturbance::Interrupted).await.ok()?.disturbance;
+        match disturbance {
+            Disturbance::Delayed(delay) => sleep(delay).await,
+            Disturbance::LostResponses if direction == Direction::Response && count > 0 => continue,
+            _ => {}
+        }
         if count == 0 {
             return Some(());
         }
