@@ -7,7 +7,7 @@
 //! - An entry is not used if its lookup started before the recorded epoch. This includes lookups that were in flight when
 //!   the invalidation arrived.
 //! - A gap in the feed records the epoch for all entries.
-//! - While the feed is down, the cache is not read.
+//! - While the feed is down, the cache is not read. It is empty when the feed comes up.
 
 mod epochs;
 mod feed;

@@ -113,11 +113,16 @@ impl Shared {
     fn update_feed_state(&self, health: &mut FeedHealth, now: Instant) {
         let live = health.is_live(now);
         self.metrics.add_bypassed(health.take_downtime(now, live));
-        let was_live = self.feed_is_live.swap(live, Ordering::AcqRel);
-        if live && !was_live {
+        if live == self.feed_is_live.load(Ordering::Acquire) {
+            return;
+        }
+        // Also when the feed comes up: a lookup that was in flight when it went down has added an entry since then, and the
+        // invalidation of this entry can be lost without a missing number, if its publisher ended.
+        self.drop_all();
+        self.feed_is_live.store(live, Ordering::Release);
+        if live {
             tracing::info!("credential cache in use: invalidation feed is up");
-        } else if was_live && !live {
-            self.drop_all();
+        } else {
             tracing::warn!("credential cache bypassed: invalidation feed is down");
         }
     }

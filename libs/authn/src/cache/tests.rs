@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::feed::FeedHealth;
 use super::*;
 
-mod model;
+mod simulation;
 mod watch;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -394,6 +394,20 @@ async fn cache_is_bypassed_after_three_seconds_without_a_message() {
     fixture.cache.0.check_feed(&mut fixture.health);
     assert!(fixture.is_active(0).await && fixture.is_active(0).await);
     assert_eq!(fixture.lookups(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_of_lookups_during_an_outage_of_the_feed_are_not_used_after_it() {
+    let mut fixture = Fixture::start();
+    fixture.hold_replies().await;
+    let check = fixture.start_check(0).await;
+    fixture.apply(FeedEvent::Disconnected);
+    fixture.release_replies();
+    assert_eq!(check.join_all().await, [true]);
+    // The invalidation is lost, and its publisher has ended: no number is missing.
+    fixture.deactivate(0);
+    fixture.apply(FeedEvent::Message(message(2, 1, Vec::new())));
+    assert!(!fixture.is_active(0).await);
 }
 
 #[tokio::test(start_paused = true)]
