@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench campaign fuzz image release chart chart-checks e2e clean help
+.PHONY: up down test lint gen fmt advisories bench simulate mutants campaign fuzz image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -84,6 +84,15 @@ fuzz: $(FUZZ) ## Fuzz the parsers, each for SECONDS=60; TARGETS="event batch" se
 
 $(FUZZ):
 	cargo install --quiet --locked --root $@ cargo-fuzz@$(@:.dev/tools/cargo-fuzz-%=%)
+
+# A failing schedule is shortened and printed; the file that it is saved to repeats it.
+SCHEDULES ?= 1000000
+simulate: ## Run SCHEDULES=1000000 random schedules of each simulation: publisher, outbox relay, credential cache, account status
+	SVC_TEST_SCHEDULES=$(SCHEDULES) SQLX_OFFLINE=true cargo test --profile simulation \
+	  --package bus --package database --package authn --package session --lib -- simulation
+
+mutants: ## Check that the simulations find bugs; ARGS="--only relay" selects some
+	@$(PYTHON) tests/simulation/mutants.py $(ARGS)
 
 campaign: ## Test the system with random faults under load for ten minutes; ARGS="--minutes 60 --seed 7", ARGS=--help
 	@$(FETCH) --tests

@@ -159,7 +159,7 @@ async fn the_outbox_metrics_count_pending_and_dead_lettered_messages_and_the_old
         .await;
     let (metrics, tasks) = (Metrics::new("test"), Tasks::default());
     let relay = Relay {
-        database: system.database.pool("svc_identity").unwrap().measured(&metrics, &tasks),
+        queue: system.database.pool("svc_identity").unwrap().measured(&metrics, &tasks),
         name: "test",
         kinds: &["x"],
         retry_policy: RetryPolicy::DeadLetter,

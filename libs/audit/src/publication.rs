@@ -102,7 +102,7 @@ impl Publication {
         let shares = stream.fraction().map(Shares::new);
         let kinds = stream.kinds();
         let relay = Relay {
-            database: self.database.clone(),
+            queue: self.database.clone(),
             name: kinds[0],
             kinds,
             retry_policy: RetryPolicy::Unlimited,

@@ -25,6 +25,8 @@ pub use invalidations::{
     InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
+#[cfg(fuzzing)]
+pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };

@@ -12,6 +12,7 @@
 
 mod ack;
 mod exchange;
+mod flight;
 mod link;
 mod metrics;
 mod pending;
@@ -33,6 +34,8 @@ use crate::message::Message;
 use crate::streams::{Durability, Profile, UDM_STREAM};
 use crate::subject::PARTITIONS;
 
+#[cfg(fuzzing)]
+pub use ack::fuzzed as fuzzed_reply;
 use link::{Dialer, Link};
 use metrics::PublisherMetrics;
 use pending::{Batch, Pending};
@@ -247,11 +250,11 @@ impl Publisher {
             } else if self.0.atomic {
                 atomic[number].push(pending);
             } else {
-                link.send(pending);
+                link.flight.send(pending);
             }
         }
         for messages in atomic {
-            link.send_atomic(messages);
+            link.flight.send_atomic(messages);
         }
         batch.outcomes().await
     }

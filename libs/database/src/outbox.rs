@@ -10,6 +10,7 @@
 
 mod groups;
 mod metrics;
+mod queue;
 mod relay;
 
 use chrono::{DateTime, TimeDelta, Utc};

@@ -159,7 +159,8 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         ("account_status", STATUS, status),
     ] {
         let (database, deliver, clock) = (database.clone(), delivery.clone(), Arc::clone(&clock));
-        let relay = Relay { database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
+        let relay =
+            Relay { queue: database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;

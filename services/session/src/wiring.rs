@@ -103,7 +103,7 @@ pub fn build(
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
     publication.start(AuditStream::OfTenants, metrics, &tasks)?;
     let relay = Relay {
-        database: database.clone(),
+        queue: database.clone(),
         name: "api_key_report",
         kinds: REPORTS,
         retry_policy: RetryPolicy::Unlimited,

@@ -83,6 +83,24 @@ fn error_reply(error: ApiError) -> Reply {
     }))
 }
 
+/// The outcome of a message for `stream` with this reply; `None` if it is sent again.
+#[cfg(fuzzing)]
+pub fn fuzzed(stream: &str, payload: Vec<u8>) -> Option<Result<Ack, PublishError>> {
+    let reply = Message {
+        subject: "_INBOX.1".into(),
+        reply: None,
+        length: payload.len(),
+        payload: payload.into(),
+        headers: None,
+        status: None,
+        description: None,
+    };
+    match parse(&reply, &stream.into()) {
+        Reply::Outcome(outcome) => Some(outcome),
+        Reply::Resend => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

@@ -4,23 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, Event, HeaderMap, Request, Subject, Subscriber};
-use bytes::Bytes;
+use async_nats::{Client, Event, Request, Subscriber};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::ReadyChunks;
 use serde::Deserialize;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::ack::{self, Reply};
-use super::exchange::{self, Exchange, MAX_BATCH};
-use super::pending::{Pending, PendingTable, ReplyToken};
+use super::flight::{Flight, Outgoing};
 use super::target::Target;
 use super::{PublishError, PublishLimits, Shared, StreamSize, StreamUsage};
 use crate::connect::{self, Config, ConnectError};
-use crate::message::Message;
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -50,22 +46,11 @@ pub(super) struct Receiver {
 
 type Replies = ReadyChunks<Subscriber>;
 
-/// A message with its reply token, before it is passed to the client library.
-struct Outgoing {
-    token: ReplyToken,
-    /// Whether the server replies to this message: to the last one of an atomic batch only.
-    replied: bool,
-    subject: Subject,
-    headers: HeaderMap,
-    payload: Bytes,
-}
-
 /// A connection for publishing.
 pub(super) struct Link {
     client: Client,
     inbox: String,
-    pending: PendingTable,
-    outgoing: UnboundedSender<Outgoing>,
+    pub(super) flight: Flight,
 }
 
 impl Dialer {
@@ -101,48 +86,14 @@ impl Dialer {
             .await?;
         let inbox = client.new_inbox();
         let replies = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
-        let (queue, outgoing) = mpsc::unbounded_channel();
-        let link = Link { client, inbox, pending: PendingTable::default(), outgoing: queue };
+        let (flight, outgoing) = Flight::new();
+        let link = Link { client, inbox, flight };
         let replies = replies.ready_chunks(REPLY_CHUNK);
         Ok((Arc::new(link), Receiver { replies, outgoing, broken }))
     }
 }
 
 impl Link {
-    /// Queues the message. Its batch receives the outcome.
-    pub(super) fn send(&self, pending: Pending) {
-        let message = pending.message.clone();
-        if let Some(token) = self.pending.insert(Exchange::Single(pending)) {
-            self.queue(token, true, &message, message.headers());
-        }
-    }
-
-    /// Queues messages of one stream as atomic batches.
-    pub(super) fn send_atomic(&self, mut messages: Vec<Pending>) {
-        while messages.len() > 1 {
-            let rest = messages.split_off(messages.len().min(MAX_BATCH));
-            self.send_batch(std::mem::replace(&mut messages, rest));
-        }
-        for pending in messages {
-            self.send(pending);
-        }
-    }
-
-    fn send_batch(&self, batch: Vec<Pending>) {
-        let messages: Vec<Message> = batch.iter().map(|pending| pending.message.clone()).collect();
-        let headers = exchange::batch_headers(&batch);
-        let Some(token) = self.pending.insert(Exchange::Batch(batch)) else { return };
-        for (index, (message, headers)) in messages.iter().zip(headers).enumerate() {
-            self.queue(token, index + 1 == messages.len(), message, headers);
-        }
-    }
-
-    fn queue(&self, token: ReplyToken, replied: bool, message: &Message, headers: HeaderMap) {
-        let (subject, payload) = (message.subject().clone(), message.payload().clone());
-        // Fails only after the connection ended, which settles all pending messages.
-        let _ = self.outgoing.send(Outgoing { token, replied, subject, headers, payload });
-    }
-
     /// Passes messages to the client library in bursts: most of the cost per message is a system call of the server, which
     /// a burst shares.
     async fn forward(&self, outgoing: &mut UnboundedReceiver<Outgoing>) {
@@ -158,8 +109,7 @@ impl Link {
 
     #[expect(clippy::disallowed_methods, reason = "the only place that publishes with acknowledgement")]
     async fn pass_on(&self, Outgoing { token, replied, subject, headers, payload }: Outgoing) {
-        // The deadline can have passed: the queue of the client is full while the server accepts nothing.
-        if !self.pending.contains(token) {
+        if !self.flight.contains(token) {
             return;
         }
         let sent = if replied {
@@ -168,13 +118,12 @@ impl Link {
         } else {
             self.client.publish_with_headers(subject, headers, payload).await
         };
-        if let Err(error) = sent
-            && let Some(exchange) = self.pending.remove(token)
-        {
-            exchange.fail(&match error.kind() {
+        if let Err(error) = sent {
+            let error = match error.kind() {
                 async_nats::client::PublishErrorKind::Send => PublishError::Unavailable,
                 kind => PublishError::Misconfigured { code: 0, description: kind.to_string() },
-            });
+            };
+            self.flight.fail(token, &error);
         }
     }
 
@@ -194,9 +143,7 @@ impl Link {
             () = self.probe(shared) => "no stream available",
         };
         shared.disconnect();
-        for exchange in self.pending.close_and_remove_all() {
-            exchange.fail(&PublishError::Unavailable);
-        }
+        self.flight.end();
         reason
     }
 
@@ -208,53 +155,17 @@ impl Link {
         loop {
             tokio::select! {
                 chunk = replies.next() => match chunk {
-                    Some(chunk) => self.settle_replied(chunk, &mut resend),
+                    Some(chunk) => self.flight.settle_replied(chunk, &mut resend),
                     None => return,
                 },
-                now = sweep.tick() => self.sweep(now, &mut resend),
-                () = stop.cancelled(), if !self.pending.is_closed() => {
-                    self.pending.close();
+                now = sweep.tick() => self.flight.sweep(now, &mut resend),
+                () = stop.cancelled(), if !self.flight.is_closed() => {
+                    self.flight.close();
                     shared.disconnect();
                 }
             }
-            if self.pending.is_closed() && self.pending.is_empty() && resend.is_empty() {
+            if self.flight.is_closed() && self.flight.is_empty() && resend.is_empty() {
                 return;
-            }
-        }
-    }
-
-    fn settle_replied(&self, replies: Vec<async_nats::Message>, resend: &mut Vec<Pending>) {
-        let with_tokens = replies.into_iter().filter_map(|reply| {
-            let (_, token) = reply.subject.rsplit_once('.')?;
-            Some((token.parse().ok()?, reply))
-        });
-        for (exchange, reply) in self.pending.remove_all(with_tokens) {
-            if let Some(target) = exchange.target() {
-                target.count_reply();
-            }
-            match exchange {
-                Exchange::Single(pending) => match ack::parse(&reply, &pending.target.name) {
-                    Reply::Outcome(outcome) => pending.settle(outcome),
-                    Reply::Resend => resend.push(pending),
-                },
-                Exchange::Batch(batch) => {
-                    for pending in exchange::settle_batch(batch, &reply) {
-                        self.send(pending);
-                    }
-                }
-            }
-        }
-    }
-
-    fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
-        for exchange in self.pending.remove_expired(now) {
-            exchange.fail(&PublishError::AckTimeout);
-        }
-        for pending in std::mem::take(resend) {
-            if pending.deadline <= now {
-                pending.settle(Err(PublishError::AckTimeout));
-            } else {
-                self.send(pending);
             }
         }
     }
@@ -268,7 +179,7 @@ impl Link {
         while failed < MAX_FAILED_PROBES {
             tick.tick().await;
             let responsive = join_all(shared.targets.iter().map(|target| self.probe_stream(target))).await;
-            let open = !self.pending.is_closed();
+            let open = !self.flight.is_closed();
             let mut changed = false;
             for (target, responsive) in shared.targets.iter().zip(responsive) {
                 let available = responsive && open;

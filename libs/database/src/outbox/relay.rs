@@ -1,24 +1,21 @@
 //! The relay: the background task that delivers outbox messages. Several processes can run one.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use service::{Clock, Tasks, chain};
-use sqlx::Row as _;
-use sqlx::postgres::PgRow;
 use tokio::time::Instant;
-use uuid::Uuid;
 
+use super::OutboxMessage;
 use super::groups::Groups;
 use super::metrics::RelayMetrics;
-use super::{Outbox, OutboxMessage};
-use crate::{Database, Error, decode};
+use super::queue::{Claim, Outcome, Postponement, Queue, Settlement, State};
+use crate::{Database, Error};
 
 /// The usual number of deliveries at the same time.
 pub const CONCURRENCY: u8 = 4;
@@ -69,9 +66,9 @@ pub enum RetryPolicy {
 /// Delivers messages of the given kinds until the process stops, the first kind first. Tenants take turns. Kinds that must not
 /// delay each other have separate relays. A message of another kind stays in the outbox: a newer release wrote it, and its
 /// relay claims it.
-pub struct Relay<D> {
+pub struct Relay<D, Q = Database> {
     /// The database with the outbox.
-    pub database: Database,
+    pub queue: Q,
     /// The name in metrics: the label `kind`.
     pub name: &'static str,
     /// The kinds of messages.
@@ -88,11 +85,11 @@ pub struct Relay<D> {
     pub clock: Arc<dyn Clock>,
 }
 
-impl<D: Deliver> Relay<D> {
+impl<D: Deliver, Q: Queue> Relay<D, Q> {
     /// Runs until the tasks are stopped. Deliveries in progress are completed.
     pub async fn run(self, tasks: Tasks) {
         let mut stats_read: Option<Instant> = None;
-        let mut woken = self.outbox().wake.subscribe();
+        let mut woken = self.queue.woken();
         let settler = Settler { metrics: self.metrics(), outcomes: Groups::default() };
         let mut deliveries = FuturesUnordered::new();
         // The turn of the last claim. Each relay has its own: the turns are fair in each, and so in all.
@@ -109,6 +106,7 @@ impl<D: Deliver> Relay<D> {
                 let mut claim = pin!(self.claim(free, &last_turn));
                 loop {
                     tokio::select! {
+                        biased;
                         claimed = &mut claim => break claimed,
                         Some(()) = deliveries.next() => slot_freed = true,
                     }
@@ -124,6 +122,8 @@ impl<D: Deliver> Relay<D> {
                 continue;
             }
             tokio::select! {
+                // In this order, so that a simulation is repeatable.
+                biased;
                 // All that are complete, so that the next claim is a large one.
                 Some(()) = deliveries.next() => while let Some(Some(())) = deliveries.next().now_or_never() {},
                 // `self` owns the sender, so the channel is open.
@@ -135,39 +135,21 @@ impl<D: Deliver> Relay<D> {
         while deliveries.next().await.is_some() {}
     }
 
-    fn outbox(&self) -> &Outbox {
-        self.database.outbox()
-    }
-
     fn metrics(&self) -> RelayMetrics {
-        let outbox = self.outbox();
-        RelayMetrics::new(&outbox.metrics, outbox.schema, self.name)
+        RelayMetrics::new(self.queue.metrics(), self.queue.schema(), self.name)
     }
 
     /// Updates the gauges. They keep their values if the database is not available.
     async fn read_stats(&self, metrics: &RelayMetrics) {
-        let outbox = self.outbox();
-        let stats = format!(
-            "select oldest_seconds, pending, dead_lettered from {}.outbox_stats($1, $2)",
-            outbox.schema
-        );
-        let read = sqlx::query_as::<_, (f64, i64, i64)>(sqlx::AssertSqlSafe(stats))
-            .bind(self.clock.now())
-            .bind(self.kinds)
-            .fetch_one(self.database.pool())
-            .await;
-        match read {
-            Ok((oldest, pending, dead_lettered)) => {
-                metrics.oldest.set(oldest);
-                metrics.pending.set(pending);
-                metrics.dead_lettered_rows.set(dead_lettered);
+        match self.queue.stats(self.kinds, self.clock.now()).await {
+            Ok(stats) => {
+                metrics.oldest.set(stats.oldest_seconds);
+                metrics.pending.set(stats.pending);
+                metrics.dead_lettered_rows.set(stats.dead_lettered);
             }
             Err(error) => {
-                tracing::debug!(
-                    error = chain(&error),
-                    schema = outbox.schema,
-                    "failed to read outbox statistics"
-                );
+                let (error, schema) = (chain(&error), self.queue.schema());
+                tracing::debug!(error, schema, "failed to read outbox statistics");
             }
         }
     }
@@ -239,106 +221,36 @@ impl<D: Deliver> Relay<D> {
         if limit == 0 {
             return Vec::new();
         }
-        self.try_claim(limit, after).await.unwrap_or_else(|error| {
-            let schema = self.outbox().schema;
+        let now = self.clock.now();
+        let claim = Claim {
+            now,
+            lease_until: now + (self.timeout + LEASE_MARGIN),
+            limit,
+            kinds: self.kinds,
+            share: self.concurrency.div_ceil(2),
+            after,
+        };
+        self.queue.claim(claim).await.unwrap_or_else(|error| {
+            let schema = self.queue.schema();
             tracing::warn!(error = chain(&error), schema, "failed to claim outbox messages");
             Vec::new()
         })
     }
 
-    async fn try_claim(&self, limit: usize, after: &str) -> Result<Vec<OutboxMessage>, Error> {
-        let now = self.clock.now();
-        let claim =
-            format!("select * from {}.outbox_claim($1, $2, $3, $4, $5, $6, $7)", self.outbox().schema);
-        let rows = sqlx::query(sqlx::AssertSqlSafe(claim))
-            .bind(Uuid::now_v7())
-            .bind(now)
-            .bind(now + (self.timeout + LEASE_MARGIN))
-            .bind(i32::try_from(limit).unwrap_or(i32::MAX))
-            .bind(self.kinds)
-            .bind(i32::from(self.concurrency.div_ceil(2)))
-            .bind(after)
-            .fetch_all(self.database.pool())
-            .await?;
-        rows.iter().map(message).collect()
-    }
-
     async fn settle(&self, outcomes: Vec<Outcome>) -> Result<(), Error> {
-        let settle = format!("select {}.outbox_settle($1, $2, $3, $4, $5, $6)", self.outbox().schema);
-        let messages = outcomes.iter().map(|outcome| &outcome.message);
-        let settlements = outcomes.iter().map(|outcome| &outcome.settlement);
-        sqlx::query(sqlx::AssertSqlSafe(settle))
-            .bind(messages.clone().map(|message| message.outbox_id).collect::<Vec<_>>())
-            .bind(messages.map(|message| message.fence).collect::<Vec<_>>())
-            .bind(settlements.clone().map(|settlement| settlement.state.name()).collect::<Vec<_>>())
-            .bind(settlements.clone().map(|settlement| settlement.due_at).collect::<Vec<_>>())
-            .bind(settlements.map(|settlement| settlement.error.as_deref()).collect::<Vec<_>>())
-            .bind(self.clock.now())
-            .execute(self.database.pool())
-            .await?;
-        self.postpone(&outcomes).await
-    }
-
-    /// Postpones the due messages of the turns of postponed messages, except those that a relay delivers now.
-    async fn postpone(&self, outcomes: &[Outcome]) -> Result<(), Error> {
+        let now = self.clock.now();
+        self.queue.settle(&outcomes, now).await?;
         let postponed = || outcomes.iter().filter(|outcome| outcome.settlement.state == State::Postponed);
         let Some(Outcome { settlement, .. }) = postponed().next() else { return Ok(()) };
-        let turns: BTreeSet<_> = postponed().map(|outcome| &*outcome.message.turn).collect();
-        let postpone = format!("select {}.outbox_postpone($1, $2, $3, $4, $5)", self.outbox().schema);
-        sqlx::query(sqlx::AssertSqlSafe(postpone))
-            .bind(turns.into_iter().collect::<Vec<_>>())
-            .bind(self.kinds)
-            .bind(self.clock.now())
-            .bind(settlement.due_at)
-            .bind(&settlement.error)
-            .execute(self.database.pool())
-            .await?;
-        Ok(())
+        let postponement = Postponement {
+            turns: postponed().map(|outcome| &*outcome.message.turn).collect(),
+            kinds: self.kinds,
+            now,
+            due_at: settlement.due_at,
+            error: settlement.error.as_deref(),
+        };
+        self.queue.postpone(postponement).await
     }
-}
-
-fn message(row: &PgRow) -> Result<OutboxMessage, Error> {
-    Ok(OutboxMessage {
-        outbox_id: row.try_get("outbox_id")?,
-        tenant_id: decode("outbox.tenant_id", row.try_get("tenant_id")?)?,
-        kind: row.try_get("kind")?,
-        payload: row.try_get("payload")?,
-        attempts: row.try_get("attempts")?,
-        fence: row.try_get("fence")?,
-        turn: row.try_get("turn")?,
-    })
-}
-
-/// How a delivered message leaves the outbox, or when the next attempt is due.
-struct Settlement {
-    state: State,
-    due_at: Option<DateTime<Utc>>,
-    error: Option<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Delivered,
-    Retried,
-    Postponed,
-    DeadLettered,
-}
-
-impl State {
-    /// The name in `outbox_settle`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Retried | Self::Postponed => "retried",
-            Self::DeadLettered => "dead_lettered",
-        }
-    }
-}
-
-/// The outcome of a delivery.
-struct Outcome {
-    message: OutboxMessage,
-    settlement: Settlement,
 }
 
 /// Counts outcomes, and settles them in groups.
@@ -364,6 +276,9 @@ fn back_off(attempts: i32) -> TimeDelta {
     let exponent = u32::try_from(attempts.clamp(1, MAX_ATTEMPTS) - 1).unwrap_or(0);
     TimeDelta::seconds(2 * 4_i64.pow(exponent))
 }
+
+#[cfg(test)]
+mod simulation;
 
 #[cfg(test)]
 mod tests {

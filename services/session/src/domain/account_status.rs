@@ -45,6 +45,9 @@ impl AccountStatus {
 }
 
 #[cfg(test)]
+mod simulation;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

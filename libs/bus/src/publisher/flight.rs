@@ -1,0 +1,145 @@
+//! The messages in flight of one connection: the queue of those to send, and their outcomes after replies, deadlines and the end of
+//! the connection. It neither sends nor receives, so that a test simulates every order of these events.
+
+use async_nats::{HeaderMap, Subject};
+use bytes::Bytes;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
+
+use super::PublishError;
+use super::ack::{self, Reply};
+use super::exchange::{self, Exchange, MAX_BATCH};
+use super::pending::{Pending, PendingTable, ReplyToken};
+use crate::message::Message;
+
+/// The messages in flight, and the queue of those that are not passed to the client library yet.
+pub(super) struct Flight {
+    pending: PendingTable,
+    outgoing: UnboundedSender<Outgoing>,
+}
+
+/// A message with its reply token, before it is passed to the client library.
+pub(super) struct Outgoing {
+    pub(super) token: ReplyToken,
+    /// Whether the server replies to this message: to the last one of an atomic batch only.
+    pub(super) replied: bool,
+    pub(super) subject: Subject,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Bytes,
+}
+
+impl Flight {
+    /// Returns an empty flight, and the receiver of its messages.
+    pub(super) fn new() -> (Self, UnboundedReceiver<Outgoing>) {
+        let (queue, outgoing) = mpsc::unbounded_channel();
+        (Self { pending: PendingTable::default(), outgoing: queue }, outgoing)
+    }
+
+    /// Queues the message. Its batch receives the outcome.
+    pub(super) fn send(&self, pending: Pending) {
+        let message = pending.message.clone();
+        if let Some(token) = self.pending.insert(Exchange::Single(pending)) {
+            self.queue(token, true, &message, message.headers());
+        }
+    }
+
+    /// Queues messages of one stream as atomic batches.
+    pub(super) fn send_atomic(&self, mut messages: Vec<Pending>) {
+        while messages.len() > 1 {
+            let rest = messages.split_off(messages.len().min(MAX_BATCH));
+            self.send_batch(std::mem::replace(&mut messages, rest));
+        }
+        for pending in messages {
+            self.send(pending);
+        }
+    }
+
+    fn send_batch(&self, batch: Vec<Pending>) {
+        let messages: Vec<Message> = batch.iter().map(|pending| pending.message.clone()).collect();
+        let headers = exchange::batch_headers(&batch);
+        let Some(token) = self.pending.insert(Exchange::Batch(batch)) else { return };
+        for (index, (message, headers)) in messages.iter().zip(headers).enumerate() {
+            self.queue(token, index + 1 == messages.len(), message, headers);
+        }
+    }
+
+    fn queue(&self, token: ReplyToken, replied: bool, message: &Message, headers: HeaderMap) {
+        let (subject, payload) = (message.subject().clone(), message.payload().clone());
+        // Fails only after the connection ended, which settles all pending messages.
+        let _ = self.outgoing.send(Outgoing { token, replied, subject, headers, payload });
+    }
+
+    /// Returns whether a message still waits for its reply. The deadline can have passed: the queue of the client is full while the
+    /// server accepts nothing.
+    pub(super) fn contains(&self, token: ReplyToken) -> bool {
+        self.pending.contains(token)
+    }
+
+    /// Fails the messages of a token, unless they have an outcome.
+    pub(super) fn fail(&self, token: ReplyToken, error: &PublishError) {
+        if let Some(exchange) = self.pending.remove(token) {
+            exchange.fail(error);
+        }
+    }
+
+    /// Settles messages by their replies. Messages that must be sent again after a short delay are added to `resend`.
+    pub(super) fn settle_replied(&self, replies: Vec<async_nats::Message>, resend: &mut Vec<Pending>) {
+        let with_tokens = replies.into_iter().filter_map(|reply| {
+            let (_, token) = reply.subject.rsplit_once('.')?;
+            Some((token.parse().ok()?, reply))
+        });
+        for (exchange, reply) in self.pending.remove_all(with_tokens) {
+            if let Some(target) = exchange.target() {
+                target.count_reply();
+            }
+            match exchange {
+                Exchange::Single(pending) => match ack::parse(&reply, &pending.target.name) {
+                    Reply::Outcome(outcome) => pending.settle(outcome),
+                    Reply::Resend => resend.push(pending),
+                },
+                Exchange::Batch(batch) => {
+                    for pending in exchange::settle_batch(batch, &reply) {
+                        self.send(pending);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fails the messages with a passed deadline, and sends the messages of `resend` again.
+    pub(super) fn sweep(&self, now: Instant, resend: &mut Vec<Pending>) {
+        for exchange in self.pending.remove_expired(now) {
+            exchange.fail(&PublishError::AckTimeout);
+        }
+        for pending in std::mem::take(resend) {
+            if pending.deadline <= now {
+                pending.settle(Err(PublishError::AckTimeout));
+            } else {
+                self.send(pending);
+            }
+        }
+    }
+
+    /// Accepts no more messages. Those in flight stay.
+    pub(super) fn close(&self) {
+        self.pending.close();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.pending.is_closed()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Ends the flight with the connection.
+    pub(super) fn end(&self) {
+        for exchange in self.pending.close_and_remove_all() {
+            exchange.fail(&PublishError::Unavailable);
+        }
+    }
+}
+
+#[cfg(test)]
+mod simulation;
