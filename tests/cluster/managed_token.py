@@ -27,7 +27,7 @@ def outlive_token(system):
         run(*kubectl, "wait", "pod/sender", "--for=condition=Ready", "--timeout=60s")
         pod = json.loads(run(*kubectl, "get", "pod", "sender", "--output", "json"))
         token = cluster.file(pod, TOKEN)
-        wait_until("the token is replaced", lambda: cluster.file(pod, TOKEN) not in ("", token), 600)
+        wait_until("the token is replaced", lambda: cluster.file(pod, TOKEN) not in ("", token), 600, interval=5)
         replaced = time.monotonic() - started
         run(*kubectl, "wait", "pod/sender", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=1500s", seconds=1600)
         if run(*kubectl, "get", "pod", "sender", "--output=jsonpath={.status.containerStatuses[0].restartCount}") != "0":
