@@ -78,8 +78,8 @@ MUTANTS = {
         STATUS, "self.kept_session_id == Some(session_id)", "self.kept_session_id.is_some()",
     ),
     "account status: a login before a password change gets a session": (STATUS, "self.is_active() && self.versions == *versions", "self.is_active()"),
-    "account status: a suspended tenant is active": (
-        STATUS, "self.user_status == UserStatus::Active && self.tenant_status == TenantStatus::Active", "self.user_status == UserStatus::Active",
+    "account status: a password change ends no session": (
+        STATUS, "(self.versions.credential_version == versions.credential_version\n", "(self.versions.credential_version >= versions.credential_version\n",
     ),
 }  # fmt: skip
 
