@@ -102,13 +102,19 @@ async fn pass(
     direction: Direction,
 ) -> Option<()> {
     let mut buffer = vec![0; BUFFER];
+    let mut lost = false;
     loop {
         let count = from.read(&mut buffer).await.ok()?;
         let disturbance =
             state.wait_for(|state| state.disturbance != Disturbance::Interrupted).await.ok()?.disturbance;
         match disturbance {
+            Disturbance::LostResponses if direction == Direction::Response && count > 0 => {
+                lost = true;
+                continue;
+            }
+            // TCP never delivers bytes after lost ones.
+            _ if lost => return None,
             Disturbance::Delayed(delay) => sleep(delay).await,
-            Disturbance::LostResponses if direction == Direction::Response && count > 0 => continue,
             _ => {}
         }
         if count == 0 {
