@@ -65,10 +65,10 @@ advisories: ## Check the dependencies for known vulnerabilities; needs internet 
 	@cargo deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
 	cargo deny check advisories
 
-bench: ## Compare the running system with the limits of this machine (20 GB of disk, 10 minutes)
+bench: ## Compare the running system with the limits of this machine (20 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
-	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench"
+	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench" $(ARGS)
 
 # Inputs that libFuzzer finds, and inputs that fail, are in target/fuzz.
 FUZZ = .dev/tools/cargo-fuzz-0.13.2
@@ -77,7 +77,7 @@ SECONDS ?= 60
 fuzz: $(FUZZ) ## Fuzz the parsers, each for SECONDS=60; TARGETS="event batch" selects some; needs a C++ compiler
 	@for target in $(TARGETS); do \
 	  mkdir -p target/fuzz/$$target && echo "--- $$target" && \
-	  CARGO_TARGET_DIR=$(CURDIR)/target/fuzz $(FUZZ)/bin/cargo-fuzz fuzz run --fuzz-dir tests/fuzz --sanitizer none $$target \
+	  SQLX_OFFLINE=true CARGO_TARGET_DIR=$(CURDIR)/target/fuzz $(FUZZ)/bin/cargo-fuzz fuzz run --fuzz-dir tests/fuzz --sanitizer none $$target \
 	    target/fuzz/$$target tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- \
 	    || exit 1; \
 	done

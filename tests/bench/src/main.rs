@@ -38,6 +38,9 @@ struct Options {
     /// File for the results in JSON; the temporary data are in its directory
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     out: PathBuf,
+    /// Markdown file in which the table is replaced, such as README.md
+    #[arg(long, value_name = "FILE")]
+    document: Option<PathBuf>,
     /// Run only these measurements
     #[arg(
         long,
@@ -113,7 +116,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     drop(system);
     report.write(&out)?;
     report.print()?;
-    Ok(())
+    options.document.as_deref().map_or(Ok(()), |file| report.write_into(file))
 }
 
 async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Report) -> anyhow::Result<()> {

@@ -3,9 +3,14 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::statistics;
+
+/// The lines before and after the table in a Markdown file.
+const BEGIN: &str = "<!-- Table of make bench -->";
+const END: &str = "<!-- End of the table -->";
 
 /// All results.
 #[derive(Default, Serialize)]
@@ -111,6 +116,30 @@ impl Report {
         io::stdout().write_all(self.response_time_table().as_bytes())
     }
 
+    /// Replaces the table in a Markdown file, which is between two comments.
+    ///
+    /// # Errors
+    /// The file has no such comments.
+    pub(crate) fn write_into(&self, file: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(file)?;
+        let (before, rest) =
+            text.split_once(BEGIN).with_context(|| format!("the file has no line {BEGIN}"))?;
+        let (_, after) = rest.split_once(END).with_context(|| format!("the file has no line {END}"))?;
+        Ok(std::fs::write(file, format!("{before}{BEGIN}\n{}{END}{after}", self.markdown()))?)
+    }
+
+    /// The table in Markdown, without the details of measurements.
+    fn markdown(&self) -> String {
+        let mut text =
+            "| Measurement | Result | Baseline | Ratio | Baseline is |\n| --- | --: | --: | --: | --- |\n"
+                .to_owned();
+        for row in self.measurements.iter().filter(|row| !row.name.starts_with(' ')) {
+            let [name, value, baseline_value, ratio, _, baseline] = row.cells();
+            text.push_str(&format!("| {name} | {value} | {baseline_value} | {ratio} | {baseline} |\n"));
+        }
+        text
+    }
+
     /// The table of response times. Of eight comparisons about one has p < 0.1 by chance. With p < 0.01 or |t| > 3 the
     /// response time reveals the kind of request.
     fn response_time_table(&self) -> String {
@@ -185,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_shows_medians_and_the_median_of_the_ratios() {
+    fn a_row_shows_medians_and_the_median_of_the_ratios_and_details_are_not_in_a_document() {
         let mut report = Report::default();
         let rounds = vec![(50.0, 100.0), (12_345.0, 24_690.0), (30.0, 40.0)];
         report
@@ -195,5 +224,17 @@ mod tests {
                         events            50.0       100   0.50   ≥ 0.7  raw\n\
                         memory       1,234,567\n";
         assert_eq!(report.table(), expected);
+        report.add_value("  detail", vec![1.0]);
+        let expected = "| Measurement | Result | Baseline | Ratio | Baseline is |\n\
+                        | --- | --: | --: | --: | --- |\n\
+                        | events | 50.0 | 100 | 0.50 | raw |\n\
+                        | memory | 1,234,567 |  |  |  |\n";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for old in ["", "old\n"] {
+            std::fs::write(&file, format!("# A\n{BEGIN}\n{old}{END}\nB\n")).unwrap();
+            report.write_into(file.path()).unwrap();
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(text, format!("# A\n{BEGIN}\n{expected}{END}\nB\n"));
+        }
     }
 }
