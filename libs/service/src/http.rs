@@ -13,6 +13,8 @@ mod shape;
 mod stream;
 
 pub use body::JsonBody;
+#[cfg(fuzzing)]
+pub use client_address::fuzzed_client;
 pub use client_address::{ClientAddress, TrustedProxies};
 pub use edge::{Api, Edge, not_found};
 pub use extract::{

@@ -23,6 +23,10 @@ mod texts;
 mod wiring;
 
 pub use config::Config;
+#[cfg(fuzzing)]
+pub use domain::email::fuzzed as fuzzed_email;
+#[cfg(fuzzing)]
+pub use texts::fuzzed as fuzzed_language;
 pub use wiring::{Identity, MIGRATIONS, Parts, build};
 
 // Named so that cargo compiles this crate again when the variable changes: `make gen` checks the queries against a new database.

@@ -141,6 +141,12 @@ pub(crate) fn filled(text: &str, values: &[(&str, &str)]) -> String {
     result
 }
 
+/// Reads the language of a request with these headers.
+#[cfg(fuzzing)]
+pub fn fuzzed(headers: &HeaderMap) -> &'static str {
+    Language::of_client(headers, Language::English).tag()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

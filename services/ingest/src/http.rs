@@ -23,6 +23,8 @@ use service::http::{Api, RequestId};
 use service::telemetry;
 use udm::{MAX_EVENT_BYTES, SplitError};
 
+#[cfg(fuzzing)]
+pub use body::fuzzed as fuzzed_body;
 pub(crate) use failed_credentials::FailedCredentials;
 
 use crate::app::{App, BatchError, Format, OverQuota, Submission};

@@ -9,4 +9,6 @@ mod wiring;
 
 pub use command::Command;
 pub use config::Config;
+#[cfg(fuzzing)]
+pub use http::fuzzed_body;
 pub use wiring::{Ingest, Parts, build};

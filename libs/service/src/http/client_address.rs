@@ -156,6 +156,13 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     Some(address.ok()?.to_canonical())
 }
 
+/// The client address of a connection from a trusted peer, with trusted networks or a number of hops; `None` if these are malformed.
+#[cfg(fuzzing)]
+pub fn fuzzed_client(trusted: &str, peer: SocketAddr, headers: &HeaderMap) -> Option<IpAddr> {
+    let proxies: TrustedProxies = parse_hops(trusted).or_else(|_| parse_networks(trusted)).ok()?.into();
+    Some(proxies.client(Some(&PeerAddress(peer)), headers).0)
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;

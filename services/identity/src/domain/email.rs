@@ -125,6 +125,15 @@ impl EmailKey {
     }
 }
 
+/// The address as typed and its key, if the text is an address, and the key for a login with this text.
+#[cfg(fuzzing)]
+pub fn fuzzed(text: &str) -> (Option<(String, String)>, String) {
+    let email = text.parse::<Email>().ok().map(|email| (email.typed, email.key.0));
+    let key = EmailKey::of_login(text);
+    let _ = (key.skeleton(), key.without_tag(), is_plain(text));
+    (email, key.0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -148,6 +148,18 @@ fn decompress_inline(encoding: Encoding, body: &[u8], max: usize) -> io::Result<
     Ok(bytes)
 }
 
+/// Decompresses a body of at most `max` bytes as a request with this `Content-Encoding`; `None` if it is rejected.
+#[cfg(fuzzing)]
+pub async fn fuzzed(encoding: &[u8], body: Vec<u8>, max: usize) -> Option<Bytes> {
+    let request = Request::builder().header(CONTENT_ENCODING, encoding).body(body.into()).ok()?;
+    let budget = MemoryBudget::new(4 * max + (1 << 20));
+    let result = read(request, &budget, &"acme".parse().ok()?, max, ProblemKind::EventTooLarge).await;
+    let (body, reservation) = result.ok()?;
+    drop(reservation);
+    assert_eq!(budget.reserved_bytes(), 0);
+    Some(body)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
