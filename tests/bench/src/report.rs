@@ -130,14 +130,14 @@ impl Report {
 
     /// The table in Markdown, without the details of measurements.
     fn markdown(&self) -> String {
-        let mut text =
-            "| Measurement | Result | Baseline | Ratio | Baseline is |\n| --- | --: | --: | --: | --- |\n"
-                .to_owned();
-        for row in self.measurements.iter().filter(|row| !row.name.starts_with(' ')) {
+        let head =
+            "| Measurement | Result | Baseline | Ratio | Baseline is |\n| --- | --: | --: | --: | --- |\n";
+        let rows = self.measurements.iter().filter(|row| !row.name.starts_with(' '));
+        let lines = rows.map(|row| {
             let [name, value, baseline_value, ratio, _, baseline] = row.cells();
-            text.push_str(&format!("| {name} | {value} | {baseline_value} | {ratio} | {baseline} |\n"));
-        }
-        text
+            format!("| {name} | {value} | {baseline_value} | {ratio} | {baseline} |\n")
+        });
+        std::iter::once(head.to_owned()).chain(lines).collect()
     }
 
     /// The table of response times. Of eight comparisons about one has p < 0.1 by chance. With p < 0.01 or |t| > 3 the
