@@ -10,7 +10,7 @@ use e2e::{
     ALL_SERVICES, Broker, Instance, Proxy, Service, Services, StoppedProcesses, WrongClock, descendants, kill,
 };
 use rustix::process::Signal;
-use sqlx::Connection as _;
+use sqlx::{Connection as _, PgConnection};
 use testkit::{Disturbance, Forwarder, NatsCluster};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -73,6 +73,7 @@ impl System {
         let cluster = Cluster { url: urls.join(","), nodes: Mutex::new(cluster) };
         let services = Services::prepare_with(cluster).await;
         services.migrate_all().await;
+        keep_commits(&mut PgConnection::connect(&services.superuser_url()).await?).await?;
         let instances = |service| -> Vec<Instance> {
             (0..processes(service)).map(|number| services.instance(service, number)).collect()
         };
@@ -102,7 +103,7 @@ impl System {
             ),
             start(ingest, ingest_variables),
         );
-        let database = database_process(&services.superuser_url()).await?;
+        let database = database_process(&mut PgConnection::connect(&services.superuser_url()).await?).await?;
         let clock = WrongClock::compile();
         let system = Self { services, identity, session, ingest, clock, network, database, _proxy: proxy };
         system.wait_until_ready().await;
@@ -277,11 +278,16 @@ async fn stop(service: &mut Service) {
     service.process.wait().await;
 }
 
+/// The servers of tests lose the last commits in a crash, which makes them faster. This database loses none.
+async fn keep_commits(connection: &mut PgConnection) -> anyhow::Result<()> {
+    let statement = "do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
+    sqlx::query(statement).execute(connection).await?;
+    Ok(())
+}
+
 /// Returns the process id of the server, which is in the first line of a file in its data directory.
-async fn database_process(url: &str) -> anyhow::Result<i32> {
-    let mut connection = sqlx::PgConnection::connect(url).await?;
-    let directory: String = sqlx::query_scalar("show data_directory").fetch_one(&mut connection).await?;
-    connection.close().await?;
+async fn database_process(connection: &mut PgConnection) -> anyhow::Result<i32> {
+    let directory: String = sqlx::query_scalar("show data_directory").fetch_one(connection).await?;
     let file = std::fs::read_to_string(format!("{directory}/postmaster.pid"))?;
     Ok(file.lines().next().unwrap_or_default().parse()?)
 }
