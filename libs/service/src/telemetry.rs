@@ -10,9 +10,10 @@ mod metrics;
 mod traces;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::Subscriber;
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::filter::FilterExt as _;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Tasks;
@@ -56,14 +57,17 @@ impl Telemetry {
     /// Starts logging and the export of spans for the current thread, until the guard is dropped. Tests use it to run
     /// several systems in one process.
     pub fn install_for_thread(&self, directives: &str, output: Output) -> DefaultGuard {
-        tracing::subscriber::set_default(self.subscriber(directives, output))
+        self.subscriber(directives, output).set_default()
     }
 
-    fn subscriber(&self, directives: &str, output: Output) -> impl Subscriber + Send + Sync + use<> {
+    fn subscriber(&self, directives: &str, output: Output) -> Dispatch {
+        let Some(provider) = &self.traces else { return logs_only(directives, output) };
+        let filter = logs::levels(directives).and(logs::without_spans());
         tracing_subscriber::registry()
-            .with(logs::layer(directives, output))
-            .with(self.traces.as_ref().map(traces::span_layer))
-            .with(self.traces.as_ref().map(traces::statement_layer))
+            .with(logs::layer(output).with_filter(filter))
+            .with(traces::span_layer(provider))
+            .with(traces::statement_layer(provider))
+            .into()
     }
 
     /// Exports the remaining spans when the process stops, within the shutdown budget of its tasks.
@@ -80,5 +84,15 @@ impl Telemetry {
 /// Starts logging without traces for the whole process. A second call in one process has no effect.
 pub fn install_logs(directives: &str, output: Output) {
     // Fails only if a subscriber is installed already.
-    let _ = tracing_subscriber::registry().with(logs::layer(directives, output)).try_init();
+    let _ = logs_only(directives, output).try_init();
+}
+
+/// Creates a subscriber that disables spans, so that they cost nothing. Its filters are not those of one layer: the library would
+/// create spans, and lose events after `tracing::enabled!`, if the only layer had its own filter.
+fn logs_only(directives: &str, output: Output) -> Dispatch {
+    tracing_subscriber::registry()
+        .with(logs::layer(output))
+        .with(logs::levels(directives))
+        .with(logs::without_spans())
+        .into()
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::{FilterExt as _, LevelFilter, filter_fn};
+use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -45,12 +45,21 @@ pub fn parse_directives(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Creates the layer that writes events. It ignores spans: their data would repeat the request's.
-pub(super) fn layer<S>(directives: &str, output: Output) -> impl Layer<S> + Send + Sync + use<S>
+/// Creates the filter of levels.
+pub(super) fn levels(directives: &str) -> EnvFilter {
+    EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// Ignores spans: their data would repeat the request's.
+pub(super) fn without_spans() -> FilterFn {
+    filter_fn(|metadata| !metadata.is_span())
+}
+
+/// Creates the layer that writes events.
+pub(super) fn layer<S>(output: Output) -> impl Layer<S> + Send + Sync + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let levels = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
     let writer = match output {
         Output::Stdout => BoxMakeWriter::new(std::io::stdout),
         Output::Stderr => BoxMakeWriter::new(std::io::stderr),
@@ -59,7 +68,6 @@ where
         .fmt_fields(JsonFields::new())
         .event_format(WithIds::default())
         .with_writer(writer)
-        .with_filter(levels.and(filter_fn(|metadata| !metadata.is_span())))
 }
 
 /// JSON format of the library with the data of the current request as additional members.
