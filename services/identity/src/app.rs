@@ -39,9 +39,12 @@ use crate::store::recipient::{self, MailCount, MailLimit};
 /// otherwise unlimited.
 const TAGGED_ADDRESSES: i32 = 4;
 
-/// The dependencies of the use cases. Clones share them.
+/// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Dependencies>);
+
+/// The dependencies of the use cases.
+pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) sessions: SessionClient,
     pub(crate) hashes: Arc<HashPool>,
@@ -76,7 +79,19 @@ pub(crate) struct Work<'a> {
     app: &'a App,
 }
 
+impl Deref for App {
+    type Target = Dependencies;
+
+    fn deref(&self) -> &Dependencies {
+        &self.0
+    }
+}
+
 impl App {
+    pub(crate) fn new(dependencies: Dependencies) -> Self {
+        Self(Arc::new(dependencies))
+    }
+
     /// Begins a unit of work.
     pub(crate) async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<Work<'_>, Error> {
         let tx = self.database.begin(scope, actor, self.clock.now()).await?;

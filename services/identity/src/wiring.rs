@@ -20,7 +20,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
-use crate::app::App;
+use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
 use crate::domain::password::PasswordPolicy;
@@ -105,7 +105,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
     metrics.register(|registry| hashes.register(registry));
     let limiter = Limiter::new(Identity::NAME, database.clone(), Arc::clone(&clock), metrics);
     tasks.spawn("limits", limiter.clone().purge(tasks.clone()));
-    let app = App {
+    let app = App::new(Dependencies {
         database: database.clone(),
         sessions: SessionClient::new(config.session_url, &config.service_secret)?,
         hashes: Arc::new(hashes),
@@ -129,7 +129,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         limiter_keys: config.limiter_keys,
         rate_limits: config.rate_limits,
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
-    };
+    });
     tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
 
     let broker = config.nats.of_service(Identity::NAME);

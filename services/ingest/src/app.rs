@@ -12,6 +12,7 @@ mod stream_share;
 mod tenant_limits;
 mod token_bucket;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +43,12 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Memory for the request bodies of the process.
 pub(crate) const BODY_BUDGET: usize = 256 * 1024 * 1024;
 
-/// The dependencies of the use cases. Clones share them.
+/// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Dependencies>);
+
+/// The dependencies of the use cases.
+pub(crate) struct Dependencies {
     pub(crate) verifier: Arc<dyn CredentialVerifier>,
     pub(crate) publisher: Publisher,
     pub(crate) limits: TenantLimits,
@@ -71,7 +75,19 @@ struct EventIds {
     server_event_id: Uuid,
 }
 
+impl Deref for App {
+    type Target = Dependencies;
+
+    fn deref(&self) -> &Dependencies {
+        &self.0
+    }
+}
+
 impl App {
+    pub(crate) fn new(dependencies: Dependencies) -> Self {
+        Self(Arc::new(dependencies))
+    }
+
     /// Validates and publishes an event. Returns after the stream has stored it.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::{App, Audit, BODY_BUDGET, Quotas, Readers, StreamShare, TenantLimits};
+use crate::app::{App, Audit, BODY_BUDGET, Dependencies, Quotas, Readers, StreamShare, TenantLimits};
 use crate::command::Command;
 use crate::config::{Config, StreamMode};
 use crate::http::{self, FailedCredentials};
@@ -124,7 +124,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         .with_trusted_proxies(&config.connections.proxies);
     let limiter = LocalLimiter::new(config.failed_credentials, clock.clone(), LimiterMetrics::of(metrics));
     let failed_credentials = FailedCredentials::new(limiter);
-    let app = App {
+    let app = App::new(Dependencies {
         verifier,
         publisher,
         limits,
@@ -135,7 +135,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         streams: config.stream.streams,
         readers,
         audit,
-    };
+    });
     Ok(Routers {
         public: edge.wrap(http::public(app, failed_credentials)),
         internal: None,

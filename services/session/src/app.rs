@@ -7,6 +7,7 @@ pub(crate) mod introspection;
 mod producers;
 mod sessions;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use audit::{Actor, AuditLog};
@@ -21,9 +22,12 @@ use tenancy::TenantScope;
 use crate::config::RateLimits;
 use crate::domain::session::Lifetimes;
 
-/// The dependencies of the use cases.
+/// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Dependencies>);
+
+/// The dependencies of the use cases.
+pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
@@ -38,7 +42,19 @@ pub(crate) struct App {
     pub(crate) public_url: Arc<str>,
 }
 
+impl Deref for App {
+    type Target = Dependencies;
+
+    fn deref(&self) -> &Dependencies {
+        &self.0
+    }
+}
+
 impl App {
+    pub(crate) fn new(dependencies: Dependencies) -> Self {
+        Self(Arc::new(dependencies))
+    }
+
     /// Begins the unit of work of a use case.
     async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<TenantTx, database::Error> {
         self.database.begin(scope, actor, self.clock.now()).await

@@ -20,8 +20,8 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
-use crate::app::App;
 use crate::app::introspection::CredentialLookup;
+use crate::app::{App, Dependencies};
 use crate::command::Command;
 use crate::config::Config;
 use crate::message::REPORTS;
@@ -114,7 +114,7 @@ pub fn build(
     };
     tasks.spawn("api_key_report", relay.run(tasks.clone()));
     let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
-    let app = App {
+    let app = App::new(Dependencies {
         database,
         clock,
         entropy,
@@ -126,7 +126,7 @@ pub fn build(
         introspection: IntrospectionBatcher::new(lookup, &tasks),
         invalidations,
         public_url: config.public_url.trim_end_matches('/').into(),
-    };
+    });
     let help = "Sessions that are neither revoked nor expired";
     let active_sessions = metrics.metric("sessions_active", help, &[]);
     tasks.spawn("purge", periodic::purge(app.clone(), tasks.clone()));

@@ -3,6 +3,8 @@
 //! Valid credentials are not limited: a failure counts after it has happened, and a credential that was valid before is
 //! accepted also from an address above the limit. So an attacker behind the same address does not stop other producers.
 
+use std::sync::Arc;
+
 use authn::{Bearer, bearer};
 use axum::Router;
 use axum::extract::{Request, State};
@@ -19,8 +21,7 @@ use service::http::ClientAddress;
 /// Number of credentials that are remembered as valid: more than the producers of an installation.
 const MAX_VALID: u64 = 65_536;
 
-/// The limit of failed credentials. Clones share its state.
-#[derive(Clone)]
+/// The limit of failed credentials.
 pub(crate) struct FailedCredentials {
     limiter: LocalLimiter,
     /// Credentials that were valid at their last use.
@@ -34,16 +35,17 @@ impl FailedCredentials {
 
     /// Limits the routes with the class [`RateLimit::Credential`].
     pub(super) fn wrap(self, router: Router) -> Router {
-        router.layer(from_fn_with_state(self, limit))
+        router.layer(from_fn_with_state(Arc::new(self), limit))
     }
 }
 
 async fn limit(
-    State(FailedCredentials { limiter, valid }): State<FailedCredentials>,
+    State(failed): State<Arc<FailedCredentials>>,
     ClientAddress(address): ClientAddress,
     request: Request,
     next: Next,
 ) -> Response {
+    let FailedCredentials { limiter, valid } = &*failed;
     if class_of(&request) != RateLimit::Credential {
         return next.run(request).await;
     }
