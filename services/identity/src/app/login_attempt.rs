@@ -22,8 +22,7 @@ use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit, Purpose};
-use crate::store::login_attempt::{self, ThrottleKey};
-use crate::store::tenant;
+use crate::store::login_attempt::{self, Locked, ThrottleKey};
 
 /// The label `limit` of the throttling in metrics.
 const LIMIT: &str = "account";
@@ -102,19 +101,20 @@ impl App {
         address: IpAddr,
         purpose: Purpose,
     ) -> Result<Admission, Error> {
-        let scope = TenantScope::of_unverified_header(tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
-        login_attempt::carry_over(&mut tx, &key.account).await?;
-        let mut throttle = login_attempt::load(&mut tx, key).await?;
-        let permit = throttle.admit(purpose, tx.now());
-        if let Some(permit) = &permit
-            && self.hashes.check_capacity(&requester(permit, address, tenant_id, &key.account)).is_err()
-        {
-            return Ok(Admission::Shed);
+        login_attempt::carry_over(&self.database, &key.account).await?;
+        // Repeated if another attempt has changed the state meanwhile.
+        loop {
+            let now = self.clock.now();
+            let (mut throttle, revision) = login_attempt::load(&self.database, key, now).await?;
+            let Some(permit) = throttle.admit(purpose, now) else { return Ok(Admission::Limited) };
+            let requester = requester(&permit, address, tenant_id, &key.account);
+            if self.hashes.check_capacity(&requester).is_err() {
+                return Ok(Admission::Shed);
+            }
+            if login_attempt::replace_source(&self.database, key, &throttle.source, revision).await? {
+                return Ok(Admission::Admitted(permit));
+            }
         }
-        login_attempt::save_source(&mut tx, key, &throttle.source).await?;
-        tx.commit().await?;
-        Ok(permit.map_or(Admission::Limited, Admission::Admitted))
     }
 
     /// Verifies a password against an account, or at the same cost against a dummy hash, and settles the attempt. Returns the
@@ -165,11 +165,11 @@ impl App {
         let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let now = tx.now();
-        let mut throttle = login_attempt::load_locked(&mut tx, &attempt.key, user_id.is_some()).await?;
+        let Locked { mut throttle, tenant_exists } =
+            login_attempt::load_locked(&mut tx, &attempt.key, user_id.is_some()).await?;
         let succeeded = correct && throttle.succeed(&attempt.permit, now);
         let locks = !succeeded && throttle.fail(&attempt.permit, now);
         login_attempt::save(&mut tx, &attempt.key, &throttle).await?;
-        let tenant_exists = tenant::exists(&mut tx).await?;
         let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
         if let Some(user_id) = user_id.filter(|_| succeeded) {
             attempt.success(user_id).into_iter().for_each(|event| tx.audit(event));
@@ -190,12 +190,15 @@ impl App {
 
     /// Releases an attempt without a verified password.
     async fn cancel(&self, attempt: &Attempt) -> Result<(), Error> {
-        let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
-        let mut throttle = login_attempt::load(&mut tx, &attempt.key).await?;
-        throttle.cancel(&attempt.permit);
-        login_attempt::save_source(&mut tx, &attempt.key, &throttle.source).await?;
-        tx.commit().await
+        loop {
+            let (mut throttle, revision) =
+                login_attempt::load(&self.database, &attempt.key, self.clock.now()).await?;
+            throttle.cancel(&attempt.permit);
+            if login_attempt::replace_source(&self.database, &attempt.key, &throttle.source, revision).await?
+            {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -13,32 +13,18 @@ pub(crate) struct ThrottleKey {
     pub(crate) source: String,
 }
 
-struct Row {
-    failures: i32,
-    back_off_until: DateTime<Utc>,
-    window_ends_at: DateTime<Utc>,
-    in_flight: Vec<DateTime<Utc>>,
-    changes_in_flight: Vec<DateTime<Utc>>,
-    last_success_at: Option<DateTime<Utc>>,
-    consecutive_failures: i32,
-}
+/// Identifies the stored state of a source; `None` if there is none.
+pub(crate) struct Revision(Option<String>);
 
-impl From<Row> for Throttle {
-    fn from(row: Row) -> Self {
-        let source = SourceAttempts {
-            failures: row.failures,
-            back_off_until: row.back_off_until,
-            window_ends_at: row.window_ends_at,
-            in_flight: row.in_flight,
-            changes_in_flight: row.changes_in_flight,
-            last_success_at: row.last_success_at,
-        };
-        Self { source, consecutive_failures: row.consecutive_failures }
-    }
+/// The state of an account and a source whose rows are locked.
+pub(crate) struct Locked {
+    pub(crate) throttle: Throttle,
+    /// Whether the tenant of the transaction exists.
+    pub(crate) tenant_exists: bool,
 }
 
 /// Moves the rows of the previous key to the current key during a key rotation.
-pub(crate) async fn carry_over(tx: &mut TenantTx, account: &AccountKey) -> Result<(), Error> {
+pub(crate) async fn carry_over(database: &Database, account: &AccountKey) -> Result<(), Error> {
     let Some(previous) = account.previous else { return Ok(()) };
     sqlx::query!(
         "-- login_attempt.carry_over
@@ -54,35 +40,82 @@ pub(crate) async fn carry_over(tx: &mut TenantTx, account: &AccountKey) -> Resul
         account.current.as_slice(),
         previous.as_slice()
     )
-    .execute(tx.connection())
+    .execute(database.pool())
     .await?;
     Ok(())
 }
 
-/// Loads the state and locks the row of the source. The statement inserts a missing row, so that it does the same work for
-/// every account.
-pub(crate) async fn load(tx: &mut TenantTx, key: &ThrottleKey) -> Result<Throttle, Error> {
-    let new = SourceAttempts::new(tx.now());
-    let row = sqlx::query_as!(
-        Row,
+/// Loads the state. Locks nothing: [`replace_source`] detects a concurrent change.
+pub(crate) async fn load(
+    database: &Database,
+    key: &ThrottleKey,
+    now: DateTime<Utc>,
+) -> Result<(Throttle, Revision), Error> {
+    let new = SourceAttempts::new(now);
+    let row = sqlx::query!(
         r#"-- login_attempt.load
-        insert into identity.login_attempts
-            (account_key, source, failures, back_off_until, window_ends_at, in_flight, changes_in_flight)
-        values ($1, $2, 0, $3, $4, '{}', '{}')
-        on conflict (account_key, source) do update set source = excluded.source
-        returning
-            failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at,
-            coalesce((
-                select consecutive_failures from identity.login_failures where account_key = $1
-            ), 0) as "consecutive_failures!""#,
+        select
+            coalesce(failures, 0) as "failures!",
+            coalesce(back_off_until, $3) as "back_off_until!",
+            coalesce(window_ends_at, $4) as "window_ends_at!",
+            coalesce(in_flight, '{}') as "in_flight!",
+            coalesce(changes_in_flight, '{}') as "changes_in_flight!",
+            last_success_at as "last_success_at?",
+            coalesce(consecutive_failures, 0) as "consecutive_failures!",
+            attempts.xmin::text as revision
+        from (select) as one_row
+        left join identity.login_attempts as attempts on attempts.account_key = $1 and attempts.source = $2
+        left join identity.login_failures as failures on failures.account_key = $1"#,
         key.account.current.as_slice(),
         key.source,
         new.back_off_until,
         new.window_ends_at
     )
-    .fetch_one(tx.connection())
+    .fetch_one(database.pool())
     .await?;
-    Ok(row.into())
+    let source = SourceAttempts {
+        failures: row.failures,
+        back_off_until: row.back_off_until,
+        window_ends_at: row.window_ends_at,
+        in_flight: row.in_flight,
+        changes_in_flight: row.changes_in_flight,
+        last_success_at: row.last_success_at,
+    };
+    Ok((Throttle { source, consecutive_failures: row.consecutive_failures }, Revision(row.revision)))
+}
+
+/// Saves the state of the source, if it has not changed since [`load`]. Returns whether it was saved.
+pub(crate) async fn replace_source(
+    database: &Database,
+    key: &ThrottleKey,
+    source: &SourceAttempts,
+    Revision(revision): Revision,
+) -> Result<bool, Error> {
+    let result = sqlx::query!(
+        "-- login_attempt.replace_source
+        insert into identity.login_attempts as stored (
+            account_key, source, failures, back_off_until, window_ends_at, in_flight, last_success_at,
+            changes_in_flight
+        )
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        on conflict (account_key, source) do update
+        set failures = excluded.failures, back_off_until = excluded.back_off_until,
+            window_ends_at = excluded.window_ends_at, in_flight = excluded.in_flight,
+            last_success_at = excluded.last_success_at, changes_in_flight = excluded.changes_in_flight
+        where stored.xmin::text = $9",
+        key.account.current.as_slice(),
+        key.source,
+        source.failures,
+        source.back_off_until,
+        source.window_ends_at,
+        &source.in_flight,
+        source.last_success_at,
+        &source.changes_in_flight,
+        revision
+    )
+    .execute(database.pool())
+    .await?;
+    Ok(result.rows_affected() > 0)
 }
 
 /// Loads the state and locks the row of the account, then the row of the source. [`delete_failures`] locks them in the same order,
@@ -91,10 +124,10 @@ pub(crate) async fn load_locked(
     tx: &mut TenantTx,
     key: &ThrottleKey,
     account_exists: bool,
-) -> Result<Throttle, Error> {
+) -> Result<Locked, Error> {
     let new = SourceAttempts::new(tx.now());
-    let row = sqlx::query_as!(
-        Row,
+    let tenant_id = tx.tenant_id().clone();
+    let row = sqlx::query!(
         r#"-- login_attempt.load_locked
         with account as (
             insert into identity.login_failures as known
@@ -111,31 +144,49 @@ pub(crate) async fn load_locked(
         on conflict (account_key, source) do update set source = excluded.source
         returning
             failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at,
-            (select consecutive_failures from account) as "consecutive_failures!""#,
+            (select consecutive_failures from account) as "consecutive_failures!",
+            exists (
+                select from identity.tenants where tenant_id = $6 and status <> 'deleted'
+            ) as "tenant_exists!""#,
         key.account.current.as_slice(),
         key.source,
         new.back_off_until,
         new.window_ends_at,
-        account_exists
+        account_exists,
+        tenant_id.as_str()
     )
     .fetch_one(tx.connection())
     .await?;
-    Ok(row.into())
+    let source = SourceAttempts {
+        failures: row.failures,
+        back_off_until: row.back_off_until,
+        window_ends_at: row.window_ends_at,
+        in_flight: row.in_flight,
+        changes_in_flight: row.changes_in_flight,
+        last_success_at: row.last_success_at,
+    };
+    let throttle = Throttle { source, consecutive_failures: row.consecutive_failures };
+    Ok(Locked { throttle, tenant_exists: row.tenant_exists })
 }
 
-/// Saves the state of the source.
-pub(crate) async fn save_source(
-    tx: &mut TenantTx,
-    key: &ThrottleKey,
-    source: &SourceAttempts,
-) -> Result<(), Error> {
+/// Saves the state after [`load_locked`]. An account without consecutive failures has no row.
+pub(crate) async fn save(tx: &mut TenantTx, key: &ThrottleKey, throttle: &Throttle) -> Result<(), Error> {
+    let Throttle { source, consecutive_failures } = throttle;
+    let now = tx.now();
     sqlx::query!(
-        "-- login_attempt.save_source
-        update identity.login_attempts
-        set
-            failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
-            changes_in_flight = $8
-        where account_key = $1 and source = $2",
+        "-- login_attempt.save
+        with source as (
+            update identity.login_attempts
+            set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
+                changes_in_flight = $8
+            where account_key = $1 and source = $2
+        ), account as (
+            update identity.login_failures
+            set consecutive_failures = $9,
+                last_failed_at = case when consecutive_failures < $9 then $10 else last_failed_at end
+            where account_key = $1 and $9 > 0
+        )
+        delete from identity.login_failures where account_key = $1 and $9 = 0",
         key.account.current.as_slice(),
         key.source,
         source.failures,
@@ -143,28 +194,8 @@ pub(crate) async fn save_source(
         source.window_ends_at,
         &source.in_flight,
         source.last_success_at,
-        &source.changes_in_flight
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
-}
-
-/// Saves the state after [`load_locked`]. An account without consecutive failures has no row.
-pub(crate) async fn save(tx: &mut TenantTx, key: &ThrottleKey, throttle: &Throttle) -> Result<(), Error> {
-    save_source(tx, key, &throttle.source).await?;
-    let now = tx.now();
-    sqlx::query!(
-        "-- login_attempt.save_account
-        with saved as (
-            update identity.login_failures
-            set consecutive_failures = $2,
-                last_failed_at = case when consecutive_failures < $2 then $3 else last_failed_at end
-            where account_key = $1 and $2 > 0
-        )
-        delete from identity.login_failures where account_key = $1 and $2 = 0",
-        key.account.current.as_slice(),
-        throttle.consecutive_failures,
+        &source.changes_in_flight,
+        consecutive_failures,
         now
     )
     .execute(tx.connection())

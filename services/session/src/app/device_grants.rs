@@ -24,6 +24,7 @@ use crate::domain::account_status::AccountVersions;
 use crate::domain::device_grant::{DeviceGrant, INTERVAL_SECONDS, LIFETIME, display_name};
 use crate::domain::session::NewSession;
 use crate::domain::user_code::UserCode;
+use crate::store::account_status;
 use crate::store::device_grant::{self, NewGrant, StoredGrant};
 
 /// A user can enter this many wrong codes within [`WRONG_CODE_WINDOW`].
@@ -135,7 +136,8 @@ impl App {
             client_name: polled.client_name,
         };
         // Locks the user's row before the grant's row, in the order of a decision.
-        let session = self.create_session(&mut tx, &new).await?.ok_or_else(invalid_grant)?;
+        let account = account_status::find_for_update(&mut tx, user_id).await?;
+        let session = self.create_session(&mut tx, account, &new).await?.ok_or_else(invalid_grant)?;
         if !device_grant::save(&mut tx, polled.grant_id, DeviceGrant::Redeemed).await? {
             return Err(invalid_grant());
         }

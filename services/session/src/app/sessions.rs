@@ -32,10 +32,12 @@ impl App {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
         let (scope, user_id) = (TenantScope::of_internal_record(tenant.tenant_id.clone()), subject.user_id);
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
-        // Usually they are stored: logins of one tenant do not wait for its row.
-        if !account_status::are_stored(&mut tx, &tenant, &subject).await? {
+        // Usually the records are stored: then logins of one tenant do not wait for its row.
+        let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
+        if account.is_none() {
             self.apply_tenant(&mut tx, &tenant).await?;
             self.apply_subject(&mut tx, &subject).await?;
+            account = account_status::find_for_update(&mut tx, user_id).await?;
         }
         let versions = AccountVersions {
             user_id,
@@ -43,20 +45,20 @@ impl App {
             session_version: tenant.session_version,
         };
         let new = NewSession { versions, method, ip, user_agent, client_name: None };
-        let session = self.create_session(&mut tx, &new).await?;
+        let session = self.create_session(&mut tx, account, &new).await?;
         // Also commits if no session was created, so that the applied records are kept.
         tx.commit().await?;
         Ok(session)
     }
 
-    /// Creates a session of the transaction's actor. Returns `None` if the account status does not permit it.
+    /// Creates a session of the transaction's actor, whose row is locked. Returns `None` if the account status does not permit it.
     pub(super) async fn create_session(
         &self,
         tx: &mut TenantTx,
+        account: Option<AccountStatus>,
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let user_id = new.versions.user_id;
-        let account = account_status::find_for_update(tx, user_id).await?;
         let Some(account) = account.filter(|account| account.permits_new_session(&new.versions)) else {
             return Ok(None);
         };

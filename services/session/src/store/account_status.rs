@@ -9,27 +9,6 @@ use tenancy::{SessionId, TenantId, UserId};
 
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 
-/// Returns whether the stored versions of a tenant and of one of its users are at least these. Locks no row.
-pub(crate) async fn are_stored(
-    tx: &mut TenantTx,
-    tenant: &TenantRecord,
-    subject: &SubjectRecord,
-) -> Result<bool, Error> {
-    let are_stored = sqlx::query_scalar!(
-        r#"-- account_status.are_stored
-        select exists (
-            select
-            from session.subjects
-            join session.tenants using (tenant_id)
-            where subjects.user_id = $1 and subjects.version >= $2 and tenants.version >= $3
-        ) as "exists!""#,
-        subject.user_id.0,
-        subject.version,
-        tenant.version
-    );
-    Ok(are_stored.fetch_one(tx.connection()).await?)
-}
-
 /// Saves the status of a tenant, unless the stored version is equal or newer. Returns whether the row changed.
 pub(crate) async fn apply_tenant(tx: &mut TenantTx, record: &TenantRecord) -> Result<bool, Error> {
     let result = sqlx::query!(
@@ -112,6 +91,25 @@ pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     user_id: UserId,
 ) -> Result<Option<AccountStatus>, Error> {
+    find_since_for_update(tx, user_id, 0, 0).await
+}
+
+/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older than that of the record. Then it
+/// locks nothing.
+pub(crate) async fn find_stored_for_update(
+    tx: &mut TenantTx,
+    tenant: &TenantRecord,
+    subject: &SubjectRecord,
+) -> Result<Option<AccountStatus>, Error> {
+    find_since_for_update(tx, subject.user_id, tenant.version, subject.version).await
+}
+
+async fn find_since_for_update(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    tenant_version: i64,
+    subject_version: i64,
+) -> Result<Option<AccountStatus>, Error> {
     let row = sqlx::query!(
         r#"-- account_status.find_for_update
         select
@@ -123,9 +121,11 @@ pub(crate) async fn find_for_update(
             subjects.kept_session_id as "kept_session_id: SessionId"
         from session.subjects
         join session.tenants using (tenant_id)
-        where subjects.user_id = $1 and not subjects.is_deleted
+        where subjects.user_id = $1 and not subjects.is_deleted and tenants.version >= $2 and subjects.version >= $3
         for update of subjects"#,
-        user_id.0
+        user_id.0,
+        tenant_version,
+        subject_version
     )
     .fetch_optional(tx.connection())
     .await?;
