@@ -68,14 +68,9 @@ impl Durability {
     fn settings(self) -> &'static [&'static str] {
         match self {
             Self::Persistent => &["max_connections=100"],
-            Self::Temporary => &[
-                "max_connections=500",
-                "fsync=off",
-                "synchronous_commit=off",
-                "full_page_writes=off",
-                "wal_level=minimal",
-                "max_wal_senders=0",
-            ],
+            Self::Temporary => {
+                &["max_connections=500", "fsync=off", "synchronous_commit=off", "full_page_writes=off"]
+            }
         }
     }
 }

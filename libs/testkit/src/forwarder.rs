@@ -59,9 +59,12 @@ impl Forwarder {
         Ok(Self { address, state, _task: task })
     }
 
-    /// Sets the port to which it forwards.
+    /// Sets the port to which it forwards. Connections to another port close.
     pub fn set_target(&self, port: u16) {
-        self.state.send_modify(|state| state.target = Some(port));
+        self.state.send_modify(|state| {
+            state.generation += u64::from(state.target.is_some_and(|target| target != port));
+            state.target = Some(port);
+        });
     }
 
     /// Begins or ends a disturbance.

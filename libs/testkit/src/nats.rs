@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::bail;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -74,8 +75,7 @@ impl NatsServer {
 
     /// Returns whether all threads are stopped. Without `/proc` this is assumed.
     fn is_stopped(&self) -> anyhow::Result<bool> {
-        let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.trim())) else {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid()?)) else {
             return Ok(true);
         };
         let states =
@@ -86,6 +86,14 @@ impl NatsServer {
     /// Continues a stopped process (SIGCONT).
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal("CONT")
+    }
+
+    /// Lets each write to a file fail, as on a full disk, or ends that. A stream with a failed write needs a restart of the server.
+    pub fn fail_writes(&self, fail: bool) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.pid()?.parse()?);
+        let limit = Rlimit { current: fail.then_some(0), maximum: None };
+        prlimit(pid, Resource::Fsize, limit)?;
+        Ok(())
     }
 
     /// Replaces the additional configuration without a restart.
@@ -105,9 +113,13 @@ impl NatsServer {
     }
 
     fn signal(&self, signal: &str) -> anyhow::Result<()> {
-        let pid = std::fs::read_to_string(self.home.path().join("pid"))?;
-        let status = Command::new("kill").args(["-s", signal, pid.trim()]).status()?;
+        let pid = self.pid()?;
+        let status = Command::new("kill").args(["-s", signal, &pid]).status()?;
         if status.success() { Ok(()) } else { bail!("kill -s {signal} {pid}: {status}") }
+    }
+
+    fn pid(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(self.home.path().join("pid"))?.trim().to_owned())
     }
 
     /// Restarts the server on the same port and data.

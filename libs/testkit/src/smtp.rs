@@ -1,7 +1,6 @@
 //! A mail server for one test (aiosmtpd, in `smtp_server.py`), on a free port of loopback. It stops with the test process.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::{Child, Command};
 
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
@@ -61,12 +60,16 @@ impl MailServer {
 
     /// The accepted mails, oldest first.
     pub fn mails(&self) -> Vec<Value> {
-        let files = std::fs::read_dir(self.home.path()).expect("the mail directory");
-        let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-        paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
-        paths.sort();
-        let read = |path: &Path| serde_json::from_slice(&std::fs::read(path).ok()?).ok();
-        paths.iter().filter_map(|path| read(path)).collect()
+        self.mails_after(0)
+    }
+
+    /// The accepted mails except this number of the oldest ones.
+    pub fn mails_after(&self, count: usize) -> Vec<Value> {
+        let read = |number: usize| {
+            let file = self.home.path().join(format!("{number:04}.json"));
+            serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+        };
+        (count + 1..).map_while(read).collect()
     }
 
     /// Waits for at least `count` mails. Returns all, oldest first.

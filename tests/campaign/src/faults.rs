@@ -79,10 +79,14 @@ pub(crate) enum Kind {
     PauseNodes(usize, Option<usize>),
     /// A server of the broker reaches no other one, but its clients reach it.
     IsolateNode(usize),
+    /// Each write of a server of the broker to a file fails; at the end it is killed and started.
+    FullDisk(usize),
     /// SIGSTOP for all processes of Postgres.
     PauseDatabase,
     /// SIGKILL for one backend of Postgres: Postgres ends all connections and recovers from its log.
     CrashDatabase,
+    /// The primary of Postgres stops permanently, and its standby is promoted.
+    PromoteStandby,
     /// No bytes arrive, and connections stay open.
     Interrupt,
     /// Bytes arrive this many milliseconds later.
@@ -161,16 +165,21 @@ fn random_fault(random: &mut StdRng, at: u64) -> Fault {
         }
         6..9 => {
             let node = random.random_range(0..NODES);
-            let kind = match random.random_range(0..6) {
+            let kind = match random.random_range(0..7) {
                 0..2 => Kind::KillNode(node),
                 2 => Kind::PauseNodes(node, None),
                 3 => Kind::PauseNodes(node, Some((node + 1) % NODES)),
+                4 => Kind::FullDisk(node),
                 _ => Kind::IsolateNode(node),
             };
             (Target::Broker, kind)
         }
         9 => {
-            let kind = if random.random_bool(0.5) { Kind::PauseDatabase } else { Kind::CrashDatabase };
+            let kind = match random.random_range(0..3) {
+                0 => Kind::PauseDatabase,
+                1 => Kind::CrashDatabase,
+                _ => Kind::PromoteStandby,
+            };
             (Target::Database, kind)
         }
         _ => {
@@ -208,7 +217,7 @@ mod tests {
         let names = |text: String| text.split('(').next().unwrap().to_owned();
         let kinds: std::collections::BTreeSet<_> =
             faults().map(|fault| names(format!("{:?}", fault.kind))).collect();
-        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert_eq!(kinds.len(), 14, "{kinds:?}");
         let targets: std::collections::BTreeSet<_> = faults().map(|fault| fault.target).collect();
         assert_eq!(targets.len(), 17, "{targets:?}");
         assert!(faults().all(|fault| fault.at + fault.duration <= 60_000));

@@ -15,6 +15,7 @@ pub(crate) struct Findings {
     broken: Mutex<Vec<String>>,
     answered: AtomicU64,
     unavailable: AtomicU64,
+    repeated_mails: AtomicU64,
 }
 
 /// Numbers of requests.
@@ -46,6 +47,15 @@ impl Findings {
         let counter = if response.is_some() { &self.answered } else { &self.unavailable };
         counter.fetch_add(1, Relaxed);
         response
+    }
+
+    /// Counts a mail that was delivered again after a fault.
+    pub(crate) fn count_repeated_mail(&self) {
+        self.repeated_mails.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn repeated_mails(&self) -> u64 {
+        self.repeated_mails.load(Relaxed)
     }
 
     pub(crate) fn requests(&self) -> Requests {

@@ -3,9 +3,11 @@
 //! person, and that each change is audited. docs/reliability.md describes the promises and the faults.
 
 mod audit;
+mod database;
 mod faults;
 mod findings;
 mod http;
+mod mails;
 mod people;
 mod producers;
 mod system;
@@ -26,6 +28,7 @@ use tokio::time::sleep_until;
 use audit::AuditTrail;
 use faults::Schedule;
 use findings::{Findings, Requests};
+use mails::Mails;
 use people::Tenant;
 use producers::{Producer, check_stream};
 use system::System;
@@ -64,6 +67,8 @@ struct Round {
     faults: usize,
     events: u64,
     requests: Requests,
+    /// Mails that were delivered again after a fault.
+    repeated_mails: u64,
     broken: Vec<String>,
 }
 
@@ -153,12 +158,14 @@ struct Campaign {
 
 impl Campaign {
     async fn start() -> anyhow::Result<Self> {
-        let system = Arc::new(System::start().await?);
+        let mails = Arc::new(Mails::start().await?);
+        let system = Arc::new(System::start(&mails).await?);
         let (mut tenants, mut producers, audit) = (Vec::new(), Vec::new(), Arc::new(AuditTrail::default()));
         for name in ["acme", "globex"] {
             let urls = system.ingest_urls();
             let tenant =
-                Tenant::create(name, &system.base_url(), &urls, system.platform_token(), &audit).await;
+                Tenant::create(name, &system.base_url(), &urls, system.platform_token(), &audit, &mails)
+                    .await;
             producers.extend(Producer::of_tenant(name, &tenant.create_key().await, &urls));
             tenants.push(tenant);
         }
@@ -197,6 +204,7 @@ impl Campaign {
             faults: schedule.faults.len(),
             events: self.producers.iter().map(Producer::count).sum(),
             requests: findings.requests(),
+            repeated_mails: findings.repeated_mails(),
             broken: findings.broken(),
         };
         println!(

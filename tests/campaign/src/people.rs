@@ -17,12 +17,15 @@ use tokio::time::sleep;
 use crate::audit::AuditTrail;
 use crate::findings::Findings;
 use crate::http::send;
+use crate::mails::Mails;
 
 /// ingest rejects a revoked credential in requests that start this long after the response to the revocation.
 const REVOCATION_DELAY: Duration = Duration::from_secs(5);
 /// Sessions that a password change or a disabled account ends are rejected at the latest after this time without faults.
 const RECOVERY: Duration = Duration::from_mins(1);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// A mail arrives within this time: the longest faults of a round, and a recovery.
+const DELIVERY: Duration = Duration::from_mins(2);
 /// Sessions that have ended are checked for this time.
 const CHECKED_AFTERWARDS: Duration = Duration::from_secs(15);
 const MAX_SESSIONS: usize = 8;
@@ -35,6 +38,7 @@ pub(crate) struct Tenant {
     ingest_urls: Vec<String>,
     people: AtomicU64,
     audit: Arc<AuditTrail>,
+    mails: Arc<Mails>,
 }
 
 /// A session, and when its revocation was acknowledged.
@@ -89,12 +93,13 @@ impl Tenant {
         ingest_urls: &[String],
         platform_token: &str,
         audit: &Arc<AuditTrail>,
+        mails: &Arc<Mails>,
     ) -> Arc<Self> {
         let email = format!("admin@{name}.example");
         let admin = ApiUser::create_tenant(base_url, platform_token, name, &email).await;
         let (base_url, ingest_urls) = (base_url.to_owned(), ingest_urls.to_vec());
-        let audit = Arc::clone(audit);
-        Arc::new(Self { name, admin, base_url, ingest_urls, people: AtomicU64::new(0), audit })
+        let (audit, mails) = (Arc::clone(audit), Arc::clone(mails));
+        Arc::new(Self { name, admin, base_url, ingest_urls, people: AtomicU64::new(0), audit, mails })
     }
 
     /// Creates an API key.
@@ -129,13 +134,25 @@ impl Tenant {
 }
 
 impl<'a> Person<'a> {
-    /// Invites a person, who accepts. Returns `None` if one of the requests failed.
+    /// Invites a person by mail, who accepts. Returns `None` if one of the requests failed.
     async fn create(tenant: &'a Tenant, findings: &'a Findings) -> Option<Self> {
         let email = format!("person-{}@{}.example", tenant.people.fetch_add(1, Relaxed), tenant.name);
-        let invite = json!({ "email": email, "role": "member", "delivery": "response" });
+        let invite = json!({ "email": email, "role": "member" });
         let request = tenant.admin.client.request(Method::POST, "/users/invite").json(&invite);
-        let invite: Value = findings.definite(send(request).await)?.expect(201);
-        let accept = json!({ "token": invite["token"], "password": PASSWORD });
+        let _: Value = findings.definite(send(request).await)?.expect(201);
+        let deadline = Instant::now() + DELIVERY;
+        let token = loop {
+            match tenant.mails.invite_token(&email, findings) {
+                Some(token) => break token,
+                None if Instant::now() < deadline => sleep(RETRY_DELAY).await,
+                None => {
+                    findings
+                        .add(format!("no mail to {email} for two minutes after the response to the invite"));
+                    return None;
+                }
+            }
+        };
+        let accept = json!({ "token": token, "password": PASSWORD });
         let request =
             Client::new(&tenant.base_url).request(Method::POST, "/users/accept-invite").json(&accept);
         let user: Value = findings.definite(send(request).await)?.expect(201);

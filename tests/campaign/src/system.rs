@@ -16,7 +16,9 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use url::Url;
 
+use crate::database::Database;
 use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
+use crate::mails::Mails;
 
 /// Settings of ingest. The stream holds the events of a round.
 const INGEST: [(&str, &str); 4] = [
@@ -54,14 +56,13 @@ pub(crate) struct System {
     ingest: Vec<Slot>,
     clock: WrongClock,
     network: HashMap<Path, Forwarder>,
-    /// The process of Postgres that starts all others.
-    database: i32,
+    database: Mutex<Database>,
     _proxy: Proxy,
 }
 
 impl System {
     /// Starts all processes and waits until they are ready.
-    pub(crate) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start(mails: &Mails) -> anyhow::Result<Self> {
         let cluster = NatsCluster::start_with("").await?;
         let mut network = HashMap::new();
         let mut urls = Vec::new();
@@ -74,6 +75,7 @@ impl System {
         let services = Services::prepare_with(cluster).await;
         services.migrate_all().await;
         keep_commits(&mut PgConnection::connect(&services.superuser_url()).await?).await?;
+        let database = Mutex::new(Database::start(&services.superuser_url()).await?);
         let instances = |service| -> Vec<Instance> {
             (0..processes(service)).map(|number| services.instance(service, number)).collect()
         };
@@ -91,19 +93,17 @@ impl System {
             };
             instances.into_iter().map(start).collect()
         };
+        let mut identity_variables =
+            database_variables(&services, Upstream::Identity, Path::IdentityDatabase, &mut network).await?;
+        identity_variables.extend(mails.variables());
         let (identity, session, ingest) = (
-            start(
-                identity,
-                database_variables(&services, Upstream::Identity, Path::IdentityDatabase, &mut network)
-                    .await?,
-            ),
+            start(identity, identity_variables),
             start(
                 session,
                 database_variables(&services, Upstream::Session, Path::SessionDatabase, &mut network).await?,
             ),
             start(ingest, ingest_variables),
         );
-        let database = database_process(&mut PgConnection::connect(&services.superuser_url()).await?).await?;
         let clock = WrongClock::compile();
         let system = Self { services, identity, session, ingest, clock, network, database, _proxy: proxy };
         system.wait_until_ready().await;
@@ -145,10 +145,7 @@ impl System {
             Target::Session(number) => &self.session[number],
             Target::Ingest(number) => &self.ingest[number],
             Target::Broker => return self.disturb_broker(fault).await,
-            Target::Database => {
-                self.disturb_database(fault).await;
-                return Ok(());
-            }
+            Target::Database => return self.disturb_database(fault).await,
             Target::Network(path) => {
                 self.disturb_network(path, fault).await;
                 return Ok(());
@@ -214,6 +211,12 @@ impl System {
                 sleep(fault.duration()).await;
                 nodes.restart(node % NODES).await?;
             }
+            Kind::FullDisk(node) => {
+                nodes.node(node % NODES).fail_writes(true)?;
+                sleep(fault.duration()).await;
+                nodes.node(node % NODES).fail_writes(false)?;
+                nodes.restart(node % NODES).await?;
+            }
             _ => {}
         }
         Ok(())
@@ -230,15 +233,29 @@ impl System {
         forwarder.disturb(Disturbance::None);
     }
 
-    async fn disturb_database(&self, fault: &Fault) {
-        if fault.kind == Kind::PauseDatabase {
-            let stopped = StoppedProcesses::stop_tree(self.database);
-            sleep(fault.duration()).await;
-            drop(stopped);
-        } else if let Some(backend) = descendants(self.database).last() {
-            kill(*backend, Signal::KILL);
-            sleep(Duration::from_secs(1)).await;
+    async fn disturb_database(&self, fault: &Fault) -> anyhow::Result<()> {
+        let mut database = self.database.lock().await;
+        match fault.kind {
+            Kind::PauseDatabase => {
+                let stopped = StoppedProcesses::stop_tree(database.pid());
+                sleep(fault.duration()).await;
+                drop(stopped);
+            }
+            Kind::PromoteStandby => {
+                let port = database.promote().await?;
+                for path in [Path::IdentityDatabase, Path::SessionDatabase] {
+                    self.network[&path].set_target(port);
+                }
+                database.replace_standby().await?;
+            }
+            _ => {
+                if let Some(backend) = descendants(database.pid()).last() {
+                    kill(*backend, Signal::KILL);
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
         }
+        Ok(())
     }
 }
 
@@ -283,11 +300,4 @@ async fn keep_commits(connection: &mut PgConnection) -> anyhow::Result<()> {
     let statement = "do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
     sqlx::query(statement).execute(connection).await?;
     Ok(())
-}
-
-/// Returns the process id of the server, which is in the first line of a file in its data directory.
-async fn database_process(connection: &mut PgConnection) -> anyhow::Result<i32> {
-    let directory: String = sqlx::query_scalar("show data_directory").fetch_one(connection).await?;
-    let file = std::fs::read_to_string(format!("{directory}/postmaster.pid"))?;
-    Ok(file.lines().next().unwrap_or_default().parse()?)
 }

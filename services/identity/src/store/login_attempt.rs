@@ -13,10 +13,10 @@ pub(crate) struct ThrottleKey {
     pub(crate) source: String,
 }
 
-/// Identifies the stored state of a source; `None` if there is none.
+/// Identifies the stored state of a source; `None` if no state is stored.
 pub(crate) struct Revision(Option<String>);
 
-/// The state of an account and a source whose rows are locked.
+/// The state of an account and a source, both locked.
 pub(crate) struct Locked {
     pub(crate) throttle: Throttle,
     /// Whether the tenant of the transaction exists.

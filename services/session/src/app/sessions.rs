@@ -51,7 +51,7 @@ impl App {
         Ok(session)
     }
 
-    /// Creates a session of the transaction's actor, whose row is locked. Returns `None` if the account status does not permit it.
+    /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status does not permit it.
     pub(super) async fn create_session(
         &self,
         tx: &mut TenantTx,
