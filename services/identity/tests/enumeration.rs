@@ -131,7 +131,7 @@ async fn every_rejected_login_does_the_same_work() {
         let expected = [
             "-- limit.count with network_0 …",
             "-- login_attempt.load select coalesce(failures, …",
-            "-- login_attempt.replace_source insert into …",
+            "-- login_attempt.replace_source with updated …",
             "-- user.find_account select user_id …",
             "-- login_attempt.load_locked with account …",
             "-- login_attempt.save with source …",

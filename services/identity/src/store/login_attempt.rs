@@ -13,13 +13,13 @@ pub(crate) struct ThrottleKey {
     pub(crate) source: String,
 }
 
-/// Identifies the stored state of a source; `None` if no state is stored.
+/// The version (`xmin`) of the stored row of a source; `None` if there is no row.
 pub(crate) struct Revision(Option<String>);
 
 /// The state of an account and a source, both locked.
 pub(crate) struct Locked {
     pub(crate) throttle: Throttle,
-    /// Whether the tenant of the transaction exists.
+    /// Whether the tenant exists and is not deleted.
     pub(crate) tenant_exists: bool,
 }
 
@@ -45,7 +45,8 @@ pub(crate) async fn carry_over(database: &Database, account: &AccountKey) -> Res
     Ok(())
 }
 
-/// Loads the state. Locks nothing: [`replace_source`] detects a concurrent change.
+/// Loads the state without locks. [`replace_source`] detects a concurrent change of the source. The settlement checks the
+/// consecutive failures again.
 pub(crate) async fn load(
     database: &Database,
     key: &ThrottleKey,
@@ -84,25 +85,33 @@ pub(crate) async fn load(
     Ok((Throttle { source, consecutive_failures: row.consecutive_failures }, Revision(row.revision)))
 }
 
-/// Saves the state of the source, if it has not changed since [`load`]. Returns whether it was saved.
+/// Saves the state of the source, if it has not changed since [`load`]. Returns whether it was saved. A row that was deleted
+/// meanwhile is not restored.
 pub(crate) async fn replace_source(
     database: &Database,
     key: &ThrottleKey,
     source: &SourceAttempts,
     Revision(revision): Revision,
 ) -> Result<bool, Error> {
-    let result = sqlx::query!(
-        "-- login_attempt.replace_source
-        insert into identity.login_attempts as stored (
-            account_key, source, failures, back_off_until, window_ends_at, in_flight, last_success_at,
-            changes_in_flight
+    let is_saved = sqlx::query_scalar!(
+        r#"-- login_attempt.replace_source
+        with updated as (
+            update identity.login_attempts
+            set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
+                changes_in_flight = $8
+            where account_key = $1 and source = $2 and xmin::text = $9
+            returning true
+        ), inserted as (
+            insert into identity.login_attempts (
+                account_key, source, failures, back_off_until, window_ends_at, in_flight, last_success_at,
+                changes_in_flight
+            )
+            select $1, $2, $3, $4::timestamptz, $5::timestamptz, $6::timestamptz[], $7::timestamptz, $8::timestamptz[]
+            where $9::text is null
+            on conflict (account_key, source) do nothing
+            returning true
         )
-        values ($1, $2, $3, $4, $5, $6, $7, $8)
-        on conflict (account_key, source) do update
-        set failures = excluded.failures, back_off_until = excluded.back_off_until,
-            window_ends_at = excluded.window_ends_at, in_flight = excluded.in_flight,
-            last_success_at = excluded.last_success_at, changes_in_flight = excluded.changes_in_flight
-        where stored.xmin::text = $9",
+        select exists (table updated) or exists (table inserted) as "is_saved!""#,
         key.account.current.as_slice(),
         key.source,
         source.failures,
@@ -113,12 +122,12 @@ pub(crate) async fn replace_source(
         &source.changes_in_flight,
         revision
     )
-    .execute(database.pool())
+    .fetch_one(database.pool())
     .await?;
-    Ok(result.rows_affected() > 0)
+    Ok(is_saved)
 }
 
-/// Loads the state and locks the row of the account, then the row of the source. [`delete_failures`] locks them in the same order,
+/// Loads the state, and whether the tenant exists. Locks the row of the account, then the row of the source. [`delete_failures`] locks them in the same order,
 /// so that a login and a password reset of one account cannot deadlock. [`save`] must follow.
 pub(crate) async fn load_locked(
     tx: &mut TenantTx,
@@ -264,4 +273,38 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
     .fetch_one(database.pool())
     .await?;
     Ok(deleted)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::TestDatabase;
+
+    use super::*;
+    use crate::domain::throttle::Purpose;
+
+    #[tokio::test]
+    async fn a_state_that_was_changed_or_deleted_since_it_was_loaded_is_not_replaced() {
+        let test = TestDatabase::create().await.unwrap();
+        let database = test.pool("svc_identity").unwrap();
+        let account = AccountKey { current: [7; 32], previous: None };
+        let key = ThrottleKey { account, source: "192.0.2.1".to_owned() };
+        let now = DateTime::UNIX_EPOCH;
+        let admit = async || {
+            let (mut throttle, revision) = load(&database, &key, now).await.unwrap();
+            throttle.admit(Purpose::LogIn, now).unwrap();
+            (throttle.source, revision)
+        };
+        for rows in ["none", "one"] {
+            let ((first, before_first), (second, before_second)) = (admit().await, admit().await);
+            assert!(replace_source(&database, &key, &first, before_first).await.unwrap(), "{rows}");
+            assert!(!replace_source(&database, &key, &second, before_second).await.unwrap(), "{rows}");
+        }
+        assert_eq!(load(&database, &key, now).await.unwrap().0.source.in_flight.len(), 2);
+
+        let (source, revision) = admit().await;
+        let mut superuser = test.superuser().await.unwrap();
+        sqlx::query("delete from identity.login_attempts").execute(&mut superuser).await.unwrap();
+        assert!(!replace_source(&database, &key, &source, revision).await.unwrap());
+        assert_eq!(load(&database, &key, now).await.unwrap().0.source, SourceAttempts::new(now));
+    }
 }

@@ -35,6 +35,9 @@ impl App {
         // Usually the records are stored: then logins of one tenant do not wait for its row.
         let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
         if account.is_none() {
+            // A new transaction: the order of the locks is tenant, user, and the user can be locked already.
+            drop(tx);
+            tx = self.begin(&scope, Actor::User { user_id }).await?;
             self.apply_tenant(&mut tx, &tenant).await?;
             self.apply_subject(&mut tx, &subject).await?;
             account = account_status::find_for_update(&mut tx, user_id).await?;

@@ -94,8 +94,8 @@ pub(crate) async fn find_for_update(
     find_since_for_update(tx, user_id, 0, 0).await
 }
 
-/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older than that of the record. Then it
-/// locks nothing.
+/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older than that of the record. Then the
+/// row can be locked.
 pub(crate) async fn find_stored_for_update(
     tx: &mut TenantTx,
     tenant: &TenantRecord,
