@@ -23,8 +23,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process. Its output goes to the file.
+    /// Starts the process. Its output goes to the file. The output of an earlier process stays in `<file>.1`, `<file>.2` and so on.
     pub fn start(command: &mut Command, output: &Path) -> Self {
+        if output.exists() {
+            let kept = (1..).map(|number| output.with_added_extension(number.to_string()));
+            let free = kept.into_iter().find(|path| !path.exists()).unwrap();
+            std::fs::rename(output, free).unwrap();
+        }
         let file = File::create(output).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         // Separate process groups: a signal to the group of the test run does not reach them.

@@ -1,6 +1,7 @@
 //! The three services as separate processes with one database and one broker.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Output};
 
 use contract::paths::Upstream;
@@ -240,6 +241,11 @@ impl<B: Broker> Services<B> {
         }
         let process = Process::start(&mut command, &self.home.path().join(output));
         Service { process, address: listeners.public, admin: listeners.admin }
+    }
+
+    /// The directory with the output of the services.
+    pub fn output(&self) -> &Path {
+        self.home.path()
     }
 
     /// The URL of the database for the superuser.

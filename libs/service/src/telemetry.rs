@@ -1,6 +1,6 @@
 //! Logs, metrics and traces of a process.
 //!
-//! One `tracing` subscriber writes the logs and exports the spans. Each layer has its own filter, so that log levels do
+//! One `tracing` subscriber writes the logs and exports the spans. With an exporter, each layer has its own filter, so that log levels do
 //! not affect exported spans. Spans are off unless `SVC_OTLP_ENDPOINT` is set; the trace context of a caller is always
 //! passed on to called services.
 
@@ -87,8 +87,8 @@ pub fn install_logs(directives: &str, output: Output) {
     let _ = logs_only(directives, output).try_init();
 }
 
-/// Creates a subscriber that disables spans, so that they cost nothing. Its filters are not those of one layer: the library would
-/// create spans, and lose events after `tracing::enabled!`, if the only layer had its own filter.
+/// Creates a subscriber that disables spans, so that they cost nothing. The filters are global: with one filter per layer,
+/// tracing-subscriber creates spans, and drops the event after a call of `tracing::enabled!`.
 fn logs_only(directives: &str, output: Output) -> Dispatch {
     tracing_subscriber::registry()
         .with(logs::layer(output))

@@ -1,4 +1,4 @@
-//! Spans of a process without a trace exporter. Alone in its process, because `tracing` remembers whether a span is enabled.
+//! Spans of a process without a trace exporter. Alone in its process, because `tracing` caches whether a callsite is enabled.
 
 use service::telemetry::{Output, Telemetry, TraceSettings};
 

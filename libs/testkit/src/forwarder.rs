@@ -27,7 +27,7 @@ pub enum Disturbance {
     None,
     /// As in a network partition, connections stay open and bytes wait.
     Interrupted,
-    /// Bytes are passed on later.
+    /// Each block of at most 64 KiB waits this long, which also limits the throughput.
     Delayed(Duration),
     /// Requests arrive, responses do not. The connections close when the disturbance ends.
     LostResponses,

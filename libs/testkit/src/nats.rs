@@ -90,7 +90,7 @@ impl NatsServer {
 
     /// Lets each write to a file fail, as on a full disk, or ends that. A stream with a failed write needs a restart of the server.
     pub fn fail_writes(&self, fail: bool) -> anyhow::Result<()> {
-        let pid = Pid::from_raw(self.pid()?.parse()?);
+        let pid = Pid::from_raw(self.pid()?);
         let limit = Rlimit { current: fail.then_some(0), maximum: None };
         prlimit(pid, Resource::Fsize, limit)?;
         Ok(())
@@ -114,12 +114,13 @@ impl NatsServer {
 
     fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let pid = self.pid()?;
-        let status = Command::new("kill").args(["-s", signal, &pid]).status()?;
+        let status = Command::new("kill").args(["-s", signal, &pid.to_string()]).status()?;
         if status.success() { Ok(()) } else { bail!("kill -s {signal} {pid}: {status}") }
     }
 
-    fn pid(&self) -> anyhow::Result<String> {
-        Ok(std::fs::read_to_string(self.home.path().join("pid"))?.trim().to_owned())
+    /// Returns the process id.
+    pub fn pid(&self) -> anyhow::Result<i32> {
+        Ok(std::fs::read_to_string(self.home.path().join("pid"))?.trim().parse()?)
     }
 
     /// Restarts the server on the same port and data.

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use e2e::{Process, StoppedProcesses, descendants, free_address, kill};
 use rustix::process::Signal;
 use sqlx::{Connection as _, PgConnection};
@@ -16,8 +16,17 @@ use tokio::task::spawn_blocking;
 use url::Url;
 
 /// Files of a data directory that belong to its server, and directories that are copied without their content.
-const NOT_COPIED: [&str; 3] = ["postmaster.pid", "postmaster.opts", "standby.signal"];
-const COPIED_EMPTY: [&str; 3] = ["pg_wal", "pg_replslot", "pg_stat_tmp"];
+const NOT_COPIED: [&str; 2] = ["postmaster.pid", "postmaster.opts"];
+const COPIED_EMPTY: [&str; 8] = [
+    "pg_dynshmem",
+    "pg_notify",
+    "pg_replslot",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat_tmp",
+    "pg_subtrans",
+    "pg_wal",
+];
 
 /// A server.
 struct Server {
@@ -52,6 +61,11 @@ impl Database {
         self.primary.pid
     }
 
+    /// The data directory of the primary.
+    pub(crate) fn data(&self) -> &Path {
+        &self.primary.data
+    }
+
     /// Stops the primary and promotes the standby. Returns its port. The new primary has no standby yet.
     pub(crate) async fn promote(&mut self) -> anyhow::Result<u16> {
         if self.primary.process.is_some() {
@@ -61,7 +75,10 @@ impl Database {
         } else {
             self.fenced = Some(StoppedProcesses::stop_tree(self.primary.pid));
         }
-        self.standby.execute(&["select pg_promote()"]).await?;
+        let promoted: bool = sqlx::query_scalar("select pg_promote()")
+            .fetch_one(&mut connect(&self.standby.url).await?)
+            .await?;
+        ensure!(promoted, "failed to promote the standby within a minute");
         self.standby.url.port().context("an address without a port")
     }
 
@@ -84,7 +101,7 @@ impl Server {
         let file = fs::read_to_string(data.join("postmaster.pid"))?;
         let pid = file.lines().next().unwrap_or_default().parse()?;
         let server = Self { url, data, pid, process: None };
-        // A standby that was just copied reads the log from here.
+        // Keeps the WAL that a standby needs after the copy.
         server.execute(&["alter system set wal_keep_size = '1GB'", "select pg_reload_conf()"]).await?;
         Ok(server)
     }
@@ -117,11 +134,10 @@ impl Server {
         let owner = fs::metadata(&self.data)?;
         change_owner(&data, owner.uid(), owner.gid())?;
 
-        let mut url = self.url.clone();
-        let _ = url.set_port(Some(free_address().port()));
+        let (mut url, port) = (self.url.clone(), free_address().port());
+        let _ = url.set_port(Some(port));
         let output = data.with_extension("log");
-        let mut process =
-            Process::start(&mut self.command_with(&data, url.port().unwrap_or_default())?, &output);
+        let mut process = Process::start(&mut self.command_with(&data, port)?, &output);
         wait_until("the standby follows the primary", async || {
             process.expect_running();
             let mut connection = connect(&self.url).await.ok()?;
@@ -198,10 +214,8 @@ async fn connect(url: &Url) -> Result<PgConnection, sqlx::Error> {
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(to)?;
     for entry in fs::read_dir(from)? {
-        let (source, name) = {
-            let entry = entry?;
-            (entry.path(), entry.file_name())
-        };
+        let entry = entry?;
+        let (source, name) = (entry.path(), entry.file_name());
         let (target, name) = (to.join(&name), name.to_string_lossy().into_owned());
         if source.is_dir() {
             if COPIED_EMPTY.contains(&&*name) {

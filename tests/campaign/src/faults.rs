@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::bail;
 use contract::paths::Upstream;
 use e2e::ALL_SERVICES;
 use rand::rngs::StdRng;
@@ -83,7 +84,7 @@ pub(crate) enum Kind {
     FullDisk(usize),
     /// SIGSTOP for all processes of Postgres.
     PauseDatabase,
-    /// SIGKILL for one backend of Postgres: Postgres ends all connections and recovers from its log.
+    /// SIGKILL for one backend of Postgres: Postgres ends all connections and recovers from its WAL.
     CrashDatabase,
     /// The primary of Postgres stops permanently, and its standby is promoted.
     PromoteStandby,
@@ -110,6 +111,11 @@ impl Fault {
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_millis(self.duration)
     }
+
+    /// The error of a kind that the target does not have, in a schedule from a file.
+    pub(crate) fn invalid<T>(&self) -> anyhow::Result<T> {
+        bail!("{:?} is not a fault of {:?}", self.kind, self.target)
+    }
 }
 
 /// The faults of one round, in the order of their times.
@@ -133,6 +139,15 @@ impl Schedule {
             at += random.random_range(200..6_000);
         }
         Self { seed, seconds, faults }
+    }
+
+    /// How far the clock of a process is ahead at most.
+    pub(crate) fn clock_ahead(&self) -> Duration {
+        let seconds = self.faults.iter().map(|fault| match fault.kind {
+            Kind::WrongClock(seconds) => u64::try_from(seconds).unwrap_or_default(),
+            _ => 0,
+        });
+        Duration::from_secs(seconds.max().unwrap_or_default())
     }
 
     /// The faults of each target.

@@ -1,21 +1,24 @@
-//! Broken promises, and the numbers of a round.
+//! Violations, and the numbers of a round.
 
-use std::sync::Mutex;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use testkit::TestResponse;
 
-/// Findings of one kind that are printed.
+/// Maximum number of findings that a round prints. All are in `rounds.json`.
 const MAX_PRINTED: usize = 20;
 
 /// What the tasks of a round have found.
 #[derive(Default)]
 pub(crate) struct Findings {
-    broken: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
     answered: AtomicU64,
     unavailable: AtomicU64,
     repeated_mails: AtomicU64,
+    times: Mutex<HashMap<String, Vec<Duration>>>,
 }
 
 /// Numbers of requests.
@@ -28,20 +31,19 @@ pub(crate) struct Requests {
 }
 
 impl Findings {
-    /// Records a broken promise.
+    /// Records a violation.
     pub(crate) fn add(&self, finding: String) {
-        let mut broken = self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if broken.len() < MAX_PRINTED {
-            eprintln!("BROKEN: {finding}");
+        let mut violations = self.violations.lock().unwrap_or_else(PoisonError::into_inner);
+        if violations.len() < MAX_PRINTED {
+            eprintln!("VIOLATED: {finding}");
         }
-        broken.push(finding);
+        violations.push(finding);
     }
 
     /// Counts a response. Returns it if it is definite: after a 5xx response or none, the request may or may not have had its effect.
     pub(crate) fn definite(&self, response: Option<TestResponse>) -> Option<TestResponse> {
-        match &response {
-            Some(response) if response.status == 500 => self.add(format!("an internal error: {response}")),
-            _ => {}
+        if let Some(response) = response.as_ref().filter(|response| response.status == 500) {
+            self.add(format!("an internal error: {response}"));
         }
         let response = response.filter(|response| response.status < 500);
         let counter = if response.is_some() { &self.answered } else { &self.unavailable };
@@ -62,8 +64,19 @@ impl Findings {
         Requests { answered: self.answered.load(Relaxed), unavailable: self.unavailable.load(Relaxed) }
     }
 
-    /// The broken promises so far.
-    pub(crate) fn broken(&self) -> Vec<String> {
-        self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    /// Records the duration of a request of this kind, also of one without a response.
+    pub(crate) fn record_time(&self, kind: &str, time: Duration) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.entry(kind.to_owned()).or_default().push(time);
+    }
+
+    /// Takes the times of all kinds of requests.
+    pub(crate) fn take_times(&self) -> HashMap<String, Vec<Duration>> {
+        std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The violations so far.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,4 +1,4 @@
-//! Mails of invites. Each is delivered, and a repetition after a fault is equal.
+//! Mails of invites. Each is delivered, and one that is delivered twice has the same text.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

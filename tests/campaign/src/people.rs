@@ -18,6 +18,7 @@ use crate::audit::AuditTrail;
 use crate::findings::Findings;
 use crate::http::send;
 use crate::mails::Mails;
+use crate::producers::Load;
 
 /// ingest rejects a revoked credential in requests that start this long after the response to the revocation.
 const REVOCATION_DELAY: Duration = Duration::from_secs(5);
@@ -115,6 +116,7 @@ impl Tenant {
         seed: u64,
         stop: Arc<AtomicBool>,
         findings: Arc<Findings>,
+        load: Load,
     ) {
         let mut random = StdRng::seed_from_u64(seed);
         while !stop.load(Relaxed) {
@@ -124,7 +126,9 @@ impl Tenant {
             };
             let mut history = Ok(());
             while history.is_ok() && !stop.load(Relaxed) {
+                let started = Instant::now();
                 history = person.act(&mut random).await;
+                load.pause(started.elapsed()).await;
             }
             if history.is_ok() {
                 person.check_after_recovery().await;
@@ -139,15 +143,20 @@ impl<'a> Person<'a> {
         let email = format!("person-{}@{}.example", tenant.people.fetch_add(1, Relaxed), tenant.name);
         let invite = json!({ "email": email, "role": "member" });
         let request = tenant.admin.client.request(Method::POST, "/users/invite").json(&invite);
-        let _: Value = findings.definite(send(request).await)?.expect(201);
+        let response = findings.definite(send(request).await)?;
+        if response.status != 201 {
+            findings.add(format!("the invite of {email} failed: {response}"));
+            return None;
+        }
         let deadline = Instant::now() + DELIVERY;
         let token = loop {
             match tenant.mails.invite_token(&email, findings) {
                 Some(token) => break token,
                 None if Instant::now() < deadline => sleep(RETRY_DELAY).await,
                 None => {
-                    findings
-                        .add(format!("no mail to {email} for two minutes after the response to the invite"));
+                    findings.add(format!(
+                        "no mail to {email} within {DELIVERY:?} after the response to the invite"
+                    ));
                     return None;
                 }
             }
@@ -155,7 +164,12 @@ impl<'a> Person<'a> {
         let accept = json!({ "token": token, "password": PASSWORD });
         let request =
             Client::new(&tenant.base_url).request(Method::POST, "/users/accept-invite").json(&accept);
-        let user: Value = findings.definite(send(request).await)?.expect(201);
+        let response = findings.definite(send(request).await)?;
+        if response.status != 201 {
+            findings.add(format!("{email} could not accept the invite: {response}"));
+            return None;
+        }
+        let user = response.json();
         let user_id = user["user_id"].as_str()?.to_owned();
         let (password, former_password, sessions) = (PASSWORD.to_owned(), None, Vec::new());
         Some(Self { tenant, findings, email, user_id, password, former_password, sessions })
@@ -197,8 +211,8 @@ impl<'a> Person<'a> {
         self.tenant.audit.expect(&self.user_id, event, response, success);
     }
 
-    fn broken(&self, promise: &str, response: &TestResponse) {
-        self.findings.add(format!("{} of {}: {promise}: {response}", self.email, self.tenant.name));
+    fn violations(&self, guarantee: &str, response: &TestResponse) {
+        self.findings.add(format!("{} of {}: {guarantee}: {response}", self.email, self.tenant.name));
     }
 
     /// Logs in, unless there are enough sessions to check.
@@ -212,7 +226,7 @@ impl<'a> Person<'a> {
         }
         let Some(response) = self.try_password(&self.password).await else { return };
         if response.status != 200 {
-            return self.broken("the right password was rejected", &response);
+            return self.violations("the right password was rejected", &response);
         }
         let session = response.json();
         let token = session["session_id"].as_str().unwrap_or_default().to_owned();
@@ -222,7 +236,10 @@ impl<'a> Person<'a> {
     /// Asks the session service, which has no cache.
     async fn ask_session(&self, token: &str) -> Option<TestResponse> {
         let client = Client::new(&self.tenant.base_url).bearer(token);
-        self.findings.definite(send(client.request(Method::GET, "/auth/session")).await)
+        let started = Instant::now();
+        let response = send(client.request(Method::GET, "/auth/session")).await;
+        self.findings.record_time("session checks", started.elapsed());
+        self.findings.definite(response)
     }
 
     async fn check_at_session(&mut self, place: usize) {
@@ -231,7 +248,7 @@ impl<'a> Person<'a> {
         match (response.status, state) {
             (200, State::Active | State::Ending(_)) | (401, State::Revoked(_) | State::Ending(_)) => {}
             (_, state) => {
-                self.broken(&format!("{state}, checked at the session service"), &response);
+                self.violations(&format!("{state}, checked at the session service"), &response);
             }
         }
     }
@@ -246,7 +263,7 @@ impl<'a> Person<'a> {
         match (response.status, state) {
             (400, State::Active) | (401, State::Revoked(_)) | (400 | 401, State::Ending(_)) => {}
             (400, State::Revoked(at)) if started_at < *at + REVOCATION_DELAY => {}
-            (_, state) => self.broken(&format!("{state}, checked at {url}"), &response),
+            (_, state) => self.violations(&format!("{state}, checked at {url}"), &response),
         }
     }
 
@@ -255,16 +272,20 @@ impl<'a> Person<'a> {
         if self.sessions[place].state != State::Active {
             return;
         }
+        let mut is_repeated = false;
         loop {
             let client =
                 Client::new(&self.tenant.base_url).header("X-Session-ID", &self.sessions[place].token);
             let response = send(client.request(Method::POST, "/auth/sessions/logout")).await;
             match self.findings.definite(response) {
                 Some(response) if response.status == 204 => break,
-                // An earlier request that got no response has revoked it.
-                Some(response) if response.status == 404 => break,
-                Some(response) => return self.broken("logout failed", &response),
-                None => sleep(RETRY_DELAY).await,
+                // An earlier request without a response has revoked it.
+                Some(response) if response.status == 404 && is_repeated => break,
+                Some(response) => return self.violations("logout failed", &response),
+                None => {
+                    is_repeated = true;
+                    sleep(RETRY_DELAY).await;
+                }
             }
         }
         self.sessions[place].state = State::Revoked(Instant::now());
@@ -283,7 +304,7 @@ impl<'a> Person<'a> {
         self.expect_audit("authn_password_change", response.as_ref(), 204);
         let response = response.ok_or(Uncertain)?;
         if response.status != 204 {
-            self.broken("the password could not be changed", &response);
+            self.violations("the password could not be changed", &response);
             return Err(Uncertain);
         }
         self.former_password = Some(std::mem::replace(&mut self.password, password));
@@ -300,7 +321,7 @@ impl<'a> Person<'a> {
         if let Some(response) = self.try_password(&self.password).await
             && response.status != 401
         {
-            self.broken("a disabled user can log in", &response);
+            self.violations("a disabled user can log in", &response);
         }
         self.set_status("active").await
     }
@@ -313,7 +334,7 @@ impl<'a> Person<'a> {
         self.expect_audit("user_updated", response.as_ref(), 200);
         let response = response.ok_or(Uncertain)?;
         if response.status != 200 {
-            self.broken("the status could not be changed", &response);
+            self.violations("the status could not be changed", &response);
             return Err(Uncertain);
         }
         Ok(())
@@ -347,7 +368,7 @@ impl<'a> Person<'a> {
                     Some(response) if response.status == expected => break,
                     _ if Instant::now() < deadline => sleep(RETRY_DELAY).await,
                     Some(response) => {
-                        self.broken(
+                        self.violations(
                             &format!("{question:?} after the faults, expected {expected}"),
                             &response,
                         );

@@ -32,11 +32,30 @@ pub(crate) struct Producer {
     size: usize,
     clients: Vec<Client>,
     acknowledged: Range<u64>,
+    load: Load,
+}
+
+/// Pauses of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// The next request follows the response immediately.
+    Full,
+    /// After a response, the client waits for as long as the request took.
+    Half,
+}
+
+impl Load {
+    /// Waits after a request that took this time.
+    pub(crate) async fn pause(self, time: Duration) {
+        if self == Self::Half {
+            sleep(time).await;
+        }
+    }
 }
 
 impl Producer {
     /// The producers of a tenant with an API key.
-    pub(crate) fn of_tenant(tenant: &'static str, key: &str, urls: &[String]) -> Vec<Self> {
+    pub(crate) fn of_tenant(tenant: &'static str, key: &str, urls: &[String], load: Load) -> Vec<Self> {
         let clients: Vec<_> = urls.iter().map(|url| Client::new(url).bearer(key)).collect();
         let producer = |size| Self {
             name: format!("{tenant}-{size}"),
@@ -44,6 +63,7 @@ impl Producer {
             size,
             clients: clients.clone(),
             acknowledged: 0..0,
+            load,
         };
         SIZES.into_iter().map(producer).collect()
     }
@@ -78,7 +98,11 @@ impl Producer {
                 break;
             }
             let before = waiting.len();
+            let started = Instant::now();
             let response = findings.definite_events(self.send(target, &waiting).await);
+            let time = started.elapsed();
+            findings.record_time(&format!("requests with {} events", self.size), time);
+            self.load.pause(time).await;
             if let Some(response) = response {
                 self.remove_accepted(&response, &mut waiting, &findings);
             }

@@ -19,6 +19,7 @@ use url::Url;
 use crate::database::Database;
 use crate::faults::{Fault, Kind, NODES, Path, Target, processes};
 use crate::mails::Mails;
+use crate::resources::{Values, add_disk, add_process};
 
 /// Settings of ingest. The stream holds the events of a round.
 const INGEST: [(&str, &str); 4] = [
@@ -130,6 +131,42 @@ impl System {
         &self.services.nats.url
     }
 
+    /// Copies the output of all services.
+    pub(crate) fn copy_output(&self, directory: &std::path::Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(directory)?;
+        for file in std::fs::read_dir(self.services.output())? {
+            let file = file?;
+            std::fs::copy(file.path(), directory.join(file.file_name()))?;
+        }
+        Ok(())
+    }
+
+    /// Measures the services, the nodes of the broker, and the primary of Postgres.
+    pub(crate) async fn resources(&self) -> anyhow::Result<Values> {
+        let mut values = Values::new();
+        for (name, slots) in
+            [("identity", &self.identity), ("session", &self.session), ("ingest", &self.ingest)]
+        {
+            for (number, slot) in slots.iter().enumerate() {
+                add_process(
+                    &mut values,
+                    &format!("{name} {number}"),
+                    slot.process.lock().await.process.pid(),
+                );
+            }
+        }
+        let mut nodes = self.services.nats.nodes.lock().await;
+        for number in 0..NODES {
+            let (name, node) = (format!("nats {number}"), nodes.node(number));
+            add_process(&mut values, &name, node.pid()?);
+            add_disk(&mut values, &name, &node.data());
+        }
+        let database = self.database.lock().await;
+        add_process(&mut values, "postgres", database.pid());
+        add_disk(&mut values, "postgres", database.data());
+        Ok(values)
+    }
+
     /// Waits until the broker is healthy and each process is ready.
     pub(crate) async fn wait_until_ready(&self) {
         self.services.nats.nodes.lock().await.wait_until_healthy().await;
@@ -146,16 +183,12 @@ impl System {
             Target::Ingest(number) => &self.ingest[number],
             Target::Broker => return self.disturb_broker(fault).await,
             Target::Database => return self.disturb_database(fault).await,
-            Target::Network(path) => {
-                self.disturb_network(path, fault).await;
-                return Ok(());
-            }
+            Target::Network(path) => return self.disturb_network(path, fault).await,
         };
-        self.disturb_process(slot, fault).await;
-        Ok(())
+        self.disturb_process(slot, fault).await
     }
 
-    async fn disturb_process(&self, slot: &Slot, fault: &Fault) {
+    async fn disturb_process(&self, slot: &Slot, fault: &Fault) -> anyhow::Result<()> {
         let mut process = slot.process.lock().await;
         let start =
             |more: &[(&str, &str)]| start_process(&self.services, &slot.instance, &slot.variables, more);
@@ -179,13 +212,14 @@ impl System {
                 sleep(fault.duration()).await;
                 process.process.signal(Signal::CONT);
             }
-            // The kinds of the other targets, in a file: the process is killed.
-            _ => {
+            Kind::Kill => {
                 stop(&mut process).await;
                 sleep(fault.duration()).await;
                 *process = start(&[]);
             }
+            _ => return fault.invalid(),
         }
+        Ok(())
     }
 
     async fn disturb_broker(&self, fault: &Fault) -> anyhow::Result<()> {
@@ -217,20 +251,22 @@ impl System {
                 nodes.node(node % NODES).fail_writes(false)?;
                 nodes.restart(node % NODES).await?;
             }
-            _ => {}
+            _ => return fault.invalid(),
         }
         Ok(())
     }
 
-    async fn disturb_network(&self, path: Path, fault: &Fault) {
+    async fn disturb_network(&self, path: Path, fault: &Fault) -> anyhow::Result<()> {
         let forwarder = &self.network[&path];
         forwarder.disturb(match fault.kind {
             Kind::Delay(milliseconds) => Disturbance::Delayed(Duration::from_millis(milliseconds)),
             Kind::LoseResponses => Disturbance::LostResponses,
-            _ => Disturbance::Interrupted,
+            Kind::Interrupt => Disturbance::Interrupted,
+            _ => return fault.invalid(),
         });
         sleep(fault.duration()).await;
         forwarder.disturb(Disturbance::None);
+        Ok(())
     }
 
     async fn disturb_database(&self, fault: &Fault) -> anyhow::Result<()> {
@@ -248,12 +284,13 @@ impl System {
                 }
                 database.replace_standby().await?;
             }
-            _ => {
+            Kind::CrashDatabase => {
                 if let Some(backend) = descendants(database.pid()).last() {
                     kill(*backend, Signal::KILL);
                     sleep(Duration::from_secs(1)).await;
                 }
             }
+            _ => return fault.invalid(),
         }
         Ok(())
     }
@@ -295,7 +332,7 @@ async fn stop(service: &mut Service) {
     service.process.wait().await;
 }
 
-/// The servers of tests lose the last commits in a crash, which makes them faster. This database loses none.
+/// The server of the tests runs with `synchronous_commit=off`. The commits of this database are durable, and wait for the standby.
 async fn keep_commits(connection: &mut PgConnection) -> anyhow::Result<()> {
     let statement = "do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$";
     sqlx::query(statement).execute(connection).await?;

@@ -50,7 +50,7 @@ pub(super) fn levels(directives: &str) -> EnvFilter {
     EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-/// Ignores spans: their data would repeat the request's.
+/// Creates the filter that rejects spans: their data would repeat the request's.
 pub(super) fn without_spans() -> FilterFn {
     filter_fn(|metadata| !metadata.is_span())
 }
