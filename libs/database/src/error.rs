@@ -55,7 +55,9 @@ impl From<sqlx::Error> for Error {
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed => Self::Unavailable(error),
+            | sqlx::Error::PoolClosed
+            // A server that stops closes a connection before its first response.
+            | sqlx::Error::Protocol(_) => Self::Unavailable(error),
             sqlx::Error::Database(reported) => match (reported.constraint(), reported.code()) {
                 (Some(constraint), _) => Self::Constraint(constraint.to_owned()),
                 (None, Some(code)) if is_transient(&code) => Self::Unavailable(error),
@@ -87,5 +89,32 @@ impl From<Error> for Problem {
             Error::Constraint(_) | Error::Defect(_) => ProblemKind::Internal,
         };
         Self::new(kind).caused_by(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection as _, PgConnection};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_closes_new_connections_is_not_available() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://svc@{}/svc", listener.local_addr().unwrap());
+        let server = async {
+            loop {
+                drop(listener.accept().await.unwrap());
+            }
+        };
+        let error = tokio::select! {
+            never = server => never,
+            result = PgConnection::connect(&url) => Error::from(result.unwrap_err()),
+        };
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        let protocol =
+            Error::from(sqlx::Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned()));
+        assert!(matches!(protocol, Error::Unavailable(_)), "{protocol:?}");
     }
 }
