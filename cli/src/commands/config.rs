@@ -1,4 +1,6 @@
-//! `svc config`: settings, contexts and files of this client.
+//! `svc config`: settings and files of this client; `contexts` has its contexts.
+
+mod contexts;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
@@ -11,11 +13,13 @@ use crate::context::Context;
 use crate::contexts::{Configuration, ContextName, CredentialStore, NamedContext};
 use crate::credentials::Credentials;
 use crate::endpoint::{BaseUrl, CaFile};
-use crate::environment;
 use crate::error::{ErrorKind, Result};
 use crate::files::Directory;
 use crate::output::{Cell, CommandOutput, Row, Table, optional, text};
 use crate::settings::{Origin, Setting};
+
+pub(super) use contexts::warn_about_overrides;
+use contexts::{DeleteContext, ListedContext, UseContext};
 
 group!(
     /// Show and change settings and contexts.
@@ -191,38 +195,6 @@ impl Row for EffectiveSetting {
     }
 }
 
-/// A context.
-#[derive(Serialize, JsonSchema)]
-struct ListedContext {
-    /// Name.
-    name: ContextName,
-    /// Whether commands use it without `--context`.
-    current: bool,
-    /// Base URL of the service.
-    base_url: Option<String>,
-    /// Tenant id.
-    tenant_id: Option<String>,
-    /// File of CA certificates.
-    ca_file: Option<String>,
-    /// E-mail address of the stored session of the service and tenant.
-    email: Option<String>,
-}
-
-impl Row for ListedContext {
-    const HEADINGS: &'static [&'static str] = &["", "CONTEXT", "SERVICE", "TENANT", "LOGIN"];
-    const EMPTY: &'static str = "No contexts. `svc auth login` creates one.";
-
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            text(if self.current { "*" } else { "" }),
-            text(&self.name),
-            optional(self.base_url.as_ref().map(text)),
-            optional(self.tenant_id.as_ref().map(text)),
-            optional(self.email.as_ref().map(text)),
-        ]
-    }
-}
-
 /// List the effective settings and the contexts.
 ///
 /// An option has precedence over its variable, and a variable over the context. A context is about one service: with another
@@ -259,20 +231,9 @@ impl Command for List {
     async fn run(self, context: &Context) -> Result<()> {
         let settings = Key::value_variants().iter().map(|key| key.read(context)).collect::<Result<_>>()?;
         let (configuration, stored) = (context.configuration()?, Credentials::load()?);
-        let contexts = configuration.contexts.iter().map(|(name, named)| {
-            let session = named.base_url.as_ref().zip(named.tenant.as_ref());
-            ListedContext {
-                name: name.clone(),
-                current: configuration.current() == Some(name),
-                base_url: named.base_url.as_ref().map(ToString::to_string),
-                tenant_id: named.tenant.as_ref().map(ToString::to_string),
-                ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
-                email: session
-                    .and_then(|(service, tenant)| stored.session(service, tenant))
-                    .map(|session| session.email.clone()),
-            }
-        });
-        context.out().print(&ListedConfiguration { settings, contexts: contexts.collect() })
+        context
+            .out()
+            .print(&ListedConfiguration { settings, contexts: ListedContext::all(configuration, &stored) })
     }
 }
 
@@ -423,108 +384,6 @@ fn change(
         };
         Ok(ChangedSetting { context: Some(name), key: key.name(), value, previous })
     })
-}
-
-/// Make a context the current one.
-#[derive(Args)]
-pub(crate) struct UseContext {
-    /// Context.
-    #[arg(value_name = "NAME")]
-    name: ContextName,
-}
-
-/// The current context after a change.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct CurrentContext {
-    /// Current context.
-    context: ContextName,
-    /// Previous one.
-    previous: Option<ContextName>,
-}
-
-impl CommandOutput for CurrentContext {
-    fn table(&self) -> Table {
-        Table::fields([
-            ("context", Some(text(&self.context))),
-            ("previously", self.previous.as_ref().map(text)),
-        ])
-    }
-}
-
-impl Command for UseContext {
-    type Output = CurrentContext;
-
-    const REQUIRES: Requirement = Requirement::ConfigDirectory;
-    const EXAMPLES: Examples = &[("Use another context from now on", "svc config use-context acme")];
-    const AGENT_NOTES: &'static str = "Works offline. Affects all later commands of the user; prefer \
-        --context or SVC_CONTEXT for single commands. `previous` in the output undoes it.";
-    const SEE_ALSO: Names = &["config list", "auth switch"];
-
-    async fn run(self, context: &Context) -> Result<()> {
-        let previous = Directory::for_current_user()?
-            .update(|configuration: &mut Configuration| configuration.make_current(&self.name))?;
-        warn_about_overrides(context);
-        context.out().print(&CurrentContext { context: self.name, previous })
-    }
-}
-
-/// Warns about variables that take precedence over the current context.
-pub(super) fn warn_about_overrides(context: &Context) {
-    for variable in ["SVC_CONTEXT", "SVC_BASE_URL", "SVC_TENANT"] {
-        if environment::text(variable).is_some() {
-            context.out().warn(&format!("{variable} is set and takes precedence over the current context"));
-        }
-    }
-}
-
-/// Delete a context.
-///
-/// Keeps the session of its service and tenant: `svc auth logout` ends it, and `svc auth switch` restores the context.
-#[derive(Args)]
-pub(crate) struct DeleteContext {
-    /// Context.
-    #[arg(value_name = "NAME")]
-    name: ContextName,
-}
-
-/// A deleted context.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct DeletedContext {
-    /// Name.
-    context: ContextName,
-    /// Its base URL.
-    base_url: Option<String>,
-    /// Its tenant id.
-    tenant_id: Option<String>,
-    /// Its file of CA certificates.
-    ca_file: Option<String>,
-}
-
-impl CommandOutput for DeletedContext {
-    fn table(&self) -> Table {
-        Table::message(&format!("Context {} deleted.", self.context))
-    }
-}
-
-impl Command for DeleteContext {
-    type Output = DeletedContext;
-
-    const REQUIRES: Requirement = Requirement::ConfigDirectory;
-    const EXAMPLES: Examples = &[("Delete a context", "svc config delete-context acme")];
-    const AGENT_NOTES: &'static str = "Works offline. The output has the values to create it again with \
-        `config set`. After the current context is deleted, no context is current.";
-    const SEE_ALSO: Names = &["config list", "config use-context", "auth logout"];
-
-    async fn run(self, context: &Context) -> Result<()> {
-        let deleted = Directory::for_current_user()?
-            .update(|configuration: &mut Configuration| configuration.delete(&self.name))?;
-        context.out().print(&DeletedContext {
-            context: self.name,
-            base_url: deleted.base_url.map(String::from),
-            tenant_id: deleted.tenant.map(String::from),
-            ca_file: deleted.ca_file.map(|path| path.display().to_string()),
-        })
-    }
 }
 
 /// Print the paths of the client's files.

@@ -1,0 +1,169 @@
+//! Contexts: list, select, delete.
+
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::catalog::{Examples, Names, Requirement};
+use crate::commands::Command;
+use crate::context::Context;
+use crate::contexts::{Configuration, ContextName};
+use crate::credentials::Credentials;
+use crate::environment;
+use crate::error::Result;
+use crate::files::Directory;
+use crate::output::{Cell, CommandOutput, Row, Table, optional, text};
+
+/// A context.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ListedContext {
+    /// Name.
+    name: ContextName,
+    /// Whether commands use it without `--context`.
+    current: bool,
+    /// Base URL of the service.
+    base_url: Option<String>,
+    /// Tenant id.
+    tenant_id: Option<String>,
+    /// File of CA certificates.
+    ca_file: Option<String>,
+    /// E-mail address of the stored session of the service and tenant.
+    email: Option<String>,
+}
+
+impl Row for ListedContext {
+    const HEADINGS: &'static [&'static str] = &["", "CONTEXT", "SERVICE", "TENANT", "LOGIN"];
+    const EMPTY: &'static str = "No contexts. `svc auth login` creates one.";
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            text(if self.current { "*" } else { "" }),
+            text(&self.name),
+            optional(self.base_url.as_ref().map(text)),
+            optional(self.tenant_id.as_ref().map(text)),
+            optional(self.email.as_ref().map(text)),
+        ]
+    }
+}
+
+impl ListedContext {
+    /// All contexts of a configuration.
+    pub(super) fn all(configuration: &Configuration, stored: &Credentials) -> Vec<Self> {
+        let contexts = configuration.contexts.iter().map(|(name, named)| {
+            let session = named.base_url.as_ref().zip(named.tenant.as_ref());
+            Self {
+                name: name.clone(),
+                current: configuration.current() == Some(name),
+                base_url: named.base_url.as_ref().map(ToString::to_string),
+                tenant_id: named.tenant.as_ref().map(ToString::to_string),
+                ca_file: named.ca_file.as_ref().map(|path| path.display().to_string()),
+                email: session
+                    .and_then(|(service, tenant)| stored.session(service, tenant))
+                    .map(|session| session.email.clone()),
+            }
+        });
+        contexts.collect()
+    }
+}
+
+/// Make a context the current one.
+#[derive(Args)]
+pub(crate) struct UseContext {
+    /// Context.
+    #[arg(value_name = "NAME")]
+    name: ContextName,
+}
+
+/// The current context after a change.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CurrentContext {
+    /// Current context.
+    context: ContextName,
+    /// Previous one.
+    previous: Option<ContextName>,
+}
+
+impl CommandOutput for CurrentContext {
+    fn table(&self) -> Table {
+        Table::fields([
+            ("context", Some(text(&self.context))),
+            ("previously", self.previous.as_ref().map(text)),
+        ])
+    }
+}
+
+impl Command for UseContext {
+    type Output = CurrentContext;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Use another context from now on", "svc config use-context acme")];
+    const AGENT_NOTES: &'static str = "Works offline. Affects all later commands of the user; prefer \
+        --context or SVC_CONTEXT for single commands. `previous` in the output undoes it.";
+    const SEE_ALSO: Names = &["config list", "auth switch"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let previous = Directory::for_current_user()?
+            .update(|configuration: &mut Configuration| configuration.make_current(&self.name))?;
+        warn_about_overrides(context);
+        context.out().print(&CurrentContext { context: self.name, previous })
+    }
+}
+
+/// Warns about variables that take precedence over the current context.
+pub(in crate::commands) fn warn_about_overrides(context: &Context) {
+    for variable in ["SVC_CONTEXT", "SVC_BASE_URL", "SVC_TENANT"] {
+        if environment::text(variable).is_some() {
+            context.out().warn(&format!("{variable} is set and takes precedence over the current context"));
+        }
+    }
+}
+
+/// Delete a context.
+///
+/// Keeps the session of its service and tenant: `svc auth logout` ends it, and `svc auth switch` restores the context.
+#[derive(Args)]
+pub(crate) struct DeleteContext {
+    /// Context.
+    #[arg(value_name = "NAME")]
+    name: ContextName,
+}
+
+/// A deleted context.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedContext {
+    /// Name.
+    context: ContextName,
+    /// Its base URL.
+    base_url: Option<String>,
+    /// Its tenant id.
+    tenant_id: Option<String>,
+    /// Its file of CA certificates.
+    ca_file: Option<String>,
+}
+
+impl CommandOutput for DeletedContext {
+    fn table(&self) -> Table {
+        Table::message(&format!("Context {} deleted.", self.context))
+    }
+}
+
+impl Command for DeleteContext {
+    type Output = DeletedContext;
+
+    const REQUIRES: Requirement = Requirement::ConfigDirectory;
+    const EXAMPLES: Examples = &[("Delete a context", "svc config delete-context acme")];
+    const AGENT_NOTES: &'static str = "Works offline. The output has the values to create it again with \
+        `config set`. After the current context is deleted, no context is current.";
+    const SEE_ALSO: Names = &["config list", "config use-context", "auth logout"];
+
+    async fn run(self, context: &Context) -> Result<()> {
+        let deleted = Directory::for_current_user()?
+            .update(|configuration: &mut Configuration| configuration.delete(&self.name))?;
+        context.out().print(&DeletedContext {
+            context: self.name,
+            base_url: deleted.base_url.map(String::from),
+            tenant_id: deleted.tenant.map(String::from),
+            ca_file: deleted.ca_file.map(|path| path.display().to_string()),
+        })
+    }
+}
