@@ -17,6 +17,8 @@ mod users;
 mod version;
 
 use clap::{CommandFactory, Parser};
+#[cfg(fuzzing)]
+pub use events::{fuzzed_checkpoint, fuzzed_events};
 
 use crate::arguments::Globals;
 use crate::catalog::{

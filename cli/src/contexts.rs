@@ -201,6 +201,13 @@ fn unknown_context(name: &ContextName) -> CliError {
         .with_remediation("Run `svc config list` to list the contexts, or `svc auth login` to create one.")
 }
 
+/// Reads and writes a configuration file; `None` if it is invalid.
+#[cfg(fuzzing)]
+pub fn fuzzed(file: &[u8]) -> Option<String> {
+    let configuration: Configuration = serde_json::from_slice(file).ok()?;
+    serde_json::to_string(&configuration).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -120,6 +120,13 @@ impl Credentials {
     }
 }
 
+/// Reads and writes a credentials file; `None` if it is invalid.
+#[cfg(fuzzing)]
+pub fn fuzzed(file: &[u8]) -> Option<String> {
+    let credentials: Credentials = serde_json::from_slice(file).ok()?;
+    serde_json::to_string(&credentials).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,30 +1,5 @@
-//! `svc`: command line client and its command catalog. Writes data to standard output and everything else to standard
-//! error. The exit status classifies the result.
-
-mod address;
-mod api;
-mod arguments;
-mod catalog;
-mod commands;
-mod context;
-mod contexts;
-mod credential;
-mod credentials;
-mod endpoint;
-mod environment;
-mod error;
-mod files;
-mod help;
-mod input;
-mod keyring;
-mod output;
-mod prompt;
-mod run;
-mod settings;
-mod signals;
-mod since;
-mod token;
+//! `svc`: command line client.
 
 fn main() -> std::process::ExitCode {
-    run::run()
+    cli::run()
 }

@@ -17,7 +17,7 @@ use crate::help;
 use crate::output::Output;
 
 /// Runs the client with the arguments of this process.
-pub(crate) fn run() -> ExitCode {
+pub fn run() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let format = value_before_parsing(&arguments, "--output", Some('o'), environment::text("SVC_OUTPUT"));

@@ -13,8 +13,12 @@ mod tail;
 
 use std::path::PathBuf;
 
+#[cfg(fuzzing)]
+pub use checkpoint::fuzzed as fuzzed_checkpoint;
 use clap::Args;
 use contract::ProblemKind;
+#[cfg(fuzzing)]
+pub use input::fuzzed as fuzzed_events;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;

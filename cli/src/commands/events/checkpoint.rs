@@ -125,9 +125,13 @@ fn read(path: &Path) -> io::Result<Option<State>> {
     };
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text)?;
+    parse(&text).map(Some)
+}
+
+fn parse(text: &[u8]) -> io::Result<State> {
     let state: State =
-        serde_json::from_slice(&text).map_err(|_| io::Error::other("it is not a checkpoint"))?;
-    if state.format == FORMAT { Ok(Some(state)) } else { Err(io::Error::other("it has an unknown format")) }
+        serde_json::from_slice(text).map_err(|_| io::Error::other("it is not a checkpoint"))?;
+    if state.format == FORMAT { Ok(state) } else { Err(io::Error::other("it has an unknown format")) }
 }
 
 /// Replaces the file by a new one, so that it is complete at any time.
@@ -152,4 +156,15 @@ fn mismatch(path: &Path, stored: &Subject, current: &Subject) -> CliError {
     ErrorKind::InputInvalid.with_message(message).with_remediation(
         "Pass the input and the --base-url of the checkpoint, or another --checkpoint file to send this input from the start.",
     )
+}
+
+/// Adds a line to a checkpoint file; `None` if the file is invalid.
+#[cfg(fuzzing)]
+pub fn fuzzed(file: &[u8], line: u64) -> Option<String> {
+    let mut state = parse(file).ok()?;
+    let before = state.settled.count();
+    let added = u64::from(!state.settled.contains(line));
+    state.settled.insert(line, line);
+    assert!(state.settled.contains(line) && state.settled.count() == before + added);
+    serde_json::to_string(&state).ok()
 }

@@ -198,6 +198,17 @@ fn unreadable(error: &io::Error) -> CliError {
     ErrorKind::InputUnreadable.with_message(error.to_string())
 }
 
+/// Lines and JSON of the items of an input, or the texts that are not JSON; `None` if it is not NDJSON, an event or a list.
+#[cfg(fuzzing)]
+pub fn fuzzed(input: &[u8]) -> Option<Vec<(u64, std::result::Result<String, String>)>> {
+    let items = EventReader::new(Box::new(Cursor::new(input.to_vec()))).ok()?;
+    let items = items.map(|item| {
+        let item = item.expect("memory is readable");
+        (item.line, item.json.map(|json| json.get().to_owned()).map_err(|invalid| invalid.text))
+    });
+    Some(items.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Line numbers as ranges, in order and not adjacent. Lines that are settled in the order of the input are one range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<(u64, u64)>")]
 pub(super) struct LineRanges(Vec<(u64, u64)>);
 
 impl LineRanges {
@@ -33,6 +33,16 @@ impl LineRanges {
     }
 }
 
+impl TryFrom<Vec<(u64, u64)>> for LineRanges {
+    type Error = &'static str;
+
+    fn try_from(ranges: Vec<(u64, u64)>) -> Result<Self, Self::Error> {
+        let is_valid = ranges.iter().all(|&(first, last)| 1 <= first && first <= last && last < u64::MAX / 2)
+            && ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0);
+        if is_valid { Ok(Self(ranges)) } else { Err("line ranges are not in order") }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -40,6 +50,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ranges_of_a_file_are_in_order_and_not_adjacent() {
+        let is_valid = |json: &str| serde_json::from_str::<LineRanges>(json).is_ok();
+        assert!(is_valid("[]") && is_valid("[[1,2],[4,4]]"));
+        for json in ["[[0,1]]", "[[2,1]]", "[[4,5],[1,2]]", "[[1,2],[3,4]]", "[[1,18446744073709551615]]"] {
+            assert!(!is_valid(json), "{json}");
+        }
+    }
 
     proptest! {
         #[test]
