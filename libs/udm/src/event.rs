@@ -280,6 +280,27 @@ mod tests {
     }
 
     #[test]
+    fn each_method_sets_its_field() {
+        let time = DateTime::from_timestamp(1_767_225_600, 0).unwrap();
+        let host = |name: &str| Noun { hostname: Some(name.to_owned()), ..Noun::default() };
+        let event = UdmEvent::new("fw")
+            .with_event_id("e-1")
+            .with_metadata(Metadata::of_type("NETWORK_DNS").at(time))
+            .with_principal(host("a"))
+            .with_target(host("b"))
+            .with_field("severity", 3);
+        let expected = serde_json::json!({
+            "source_id": "fw",
+            "event_id": "e-1",
+            "metadata": { "event_timestamp": "2026-01-01T00:00:00Z", "event_type": "NETWORK_DNS" },
+            "principal": { "hostname": "a" },
+            "target": { "hostname": "b" },
+            "severity": 3,
+        });
+        assert_eq!(serde_json::to_value(&event).unwrap(), expected);
+    }
+
+    #[test]
     fn absent_fields_are_omitted() {
         assert_eq!(serde_json::to_string(&UdmEvent::new("fw")).unwrap(), r#"{"source_id":"fw"}"#);
     }

@@ -54,6 +54,31 @@ fn several_errors_are_reported_with_their_locations() {
 }
 
 #[test]
+fn a_value_of_another_type_is_rejected_with_the_expected_type() {
+    for (value, expectation) in [
+        (r#""metadata":true"#, "expected an object"),
+        (r#""about":true"#, "expected a list"),
+        (r#""event_id":true"#, "expected a string"),
+        (r#""src":{"port":true}"#, "expected an integer from 0 to 65535"),
+    ] {
+        let event = format!(r#"{{"source_id":"fw",{value}}}"#);
+        let Err(ParseError::Invalid { errors, .. }) = parse(event.as_bytes()) else { panic!("{event}") };
+        assert_eq!(errors.iter().map(|error| &*error.message).collect::<Vec<_>>(), [expectation], "{event}");
+    }
+    assert!(parse(br#"{"source_id":"fw","unknown":true}"#).is_ok());
+}
+
+#[test]
+fn a_list_of_nouns_has_at_most_64_items_and_those_above_are_not_checked() {
+    let of_length = |length: usize, last: &str| {
+        format!(r#"{{"source_id":"fw","about":[{}{last}]}}"#, "{},".repeat(length - 1))
+    };
+    assert!(parse(of_length(64, "{}").as_bytes()).is_ok());
+    expect(&of_length(64, "7"), &[("/about/63", "invalid_type")]);
+    expect(&of_length(65, "7"), &[("/about", "too_many")]);
+}
+
+#[test]
 fn number_of_errors_is_limited() {
     let event = format!(r#"{{"source_id":"fw","src":{{"ip":[{}0]}}}}"#, "0,".repeat(1000));
     assert_eq!(errors(&event).len(), 16);
@@ -76,6 +101,7 @@ fn duplicate_names_are_rejected() {
 fn names_that_differ_from_a_known_name_only_in_case_are_rejected() {
     expect(r#"{"source_id":"a","Source_id":"b"}"#, &[("/Source_id", "invalid_name")]);
     expect(r#"{"source_id":"a","\u017fource_id":"b"}"#, &[("/ſource_id", "invalid_name")]);
+    expect(r#"{"source_id":"a","networ\u212a":{}}"#, &[("/networ\u{212a}", "invalid_name")]);
     expect(r#"{"source_id":"a","metadata":{"eVent_type":"A"}}"#, &[("/metadata/eVent_type", "invalid_name")]);
     expect(r#"{"source_id":"a","about":[{"IP":[]}]}"#, &[("/about/0/IP", "invalid_name")]);
     expect(r#"{"SOURCE_ID":"a"}"#, &[("/SOURCE_ID", "invalid_name"), ("/source_id", "required")]);
@@ -168,6 +194,15 @@ fn event_has_at_most_256_kib() {
     };
     assert!(parse(of_size(MAX_EVENT_BYTES).as_bytes()).is_ok());
     assert_eq!(parse(of_size(MAX_EVENT_BYTES + 1).as_bytes()), Err(ParseError::TooLarge));
+}
+
+#[test]
+fn a_description_has_at_most_8_kib() {
+    let of_length = |length: usize| {
+        format!(r#"{{"source_id":"fw","metadata":{{"description":"{}"}}}}"#, "x".repeat(length))
+    };
+    assert!(parse(of_length(8192).as_bytes()).is_ok());
+    expect(&of_length(8193), &[("/metadata/description", "too_long")]);
 }
 
 #[test]
