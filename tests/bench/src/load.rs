@@ -7,6 +7,9 @@ use futures::future::try_join_all;
 
 use crate::http::Connection;
 
+/// When a rejected client tries again: the value of `Retry-After`.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The result of a load.
 #[derive(Default)]
 pub(crate) struct LoadResult {
@@ -65,7 +68,8 @@ pub(crate) async fn send_once(
     .await
 }
 
-/// Repeats each request on its own connection for `time`, with a pause after each response.
+/// Repeats each request on its own connection for `time`, with a pause after each response. After a response with another status,
+/// the pause is at least that of `Retry-After`.
 pub(crate) async fn send_repeatedly(
     address: SocketAddr,
     requests: &[Vec<u8>],
@@ -79,10 +83,12 @@ pub(crate) async fn send_repeatedly(
         let mut result = LoadResult::default();
         while started.elapsed() < time {
             let sent = Instant::now();
+            let mut pause = pause;
             if connection.exchange(request).await?.status == status {
                 result.times.push(sent.elapsed());
             } else {
                 result.rejected += 1;
+                pause = pause.max(RETRY_AFTER);
             }
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;

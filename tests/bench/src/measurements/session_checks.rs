@@ -19,7 +19,7 @@ const IDLE_TIME: Duration = Duration::from_millis(2500);
 /// Concurrent logins. Other products were measured with the same number.
 const LOGINS: u16 = 64;
 const LOGINS_TIME: Duration = Duration::from_secs(5);
-/// Ten times the capacity of two cores. Each client retries after one second, the value of `Retry-After`.
+/// Several times the capacity of two cores: each client logs in once per second.
 const OVERLOAD_LOGINS: u16 = 200;
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
 const OVERLOAD_TIME: Duration = Duration::from_secs(30);

@@ -1,10 +1,11 @@
 //! Whether response times reveal which accounts exist: rejected logins of each kind, and password resets for known and unknown
-//! e-mail addresses, in alternation. Each attempt has its own client address, so that the back-off does not affect it.
+//! e-mail addresses, in random order. Each attempt has its own client address, so that the back-off does not affect it.
 
 use std::time::{Duration, Instant};
 
 use contract::Secret;
 use contract::identity::{CreateTenant, Delivery, Invite, Login, RequestReset, Tenant};
+use rand::seq::SliceRandom as _;
 use serde_json::json;
 use testkit::PASSWORD;
 
@@ -13,9 +14,10 @@ use crate::http::{Connection, request};
 use crate::report::ResponseTimes;
 use crate::statistics::Comparison;
 
-/// Fewer failed logins than the lockout threshold.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 180;
 const RESET_ROUNDS: usize = 200;
+/// Rounds with the same accounts: fewer failed logins than the lockout threshold.
+const ROUNDS_OF_ACCOUNT: usize = 90;
 /// The lockout threshold.
 const LOCKOUT_THRESHOLD: usize = 100;
 /// The process writes the mail of a reset after the response.
@@ -35,28 +37,38 @@ struct Kind {
 
 impl Bench<'_> {
     pub(crate) async fn response_times(&mut self) -> anyhow::Result<()> {
-        let mut logins = self.rejected_logins().await?;
-        let rounds = self.rounds(ROUNDS).min(LOCKOUT_THRESHOLD - 1);
-        self.alternate(&mut logins, rounds, 401).await?;
+        let rounds: Vec<_> = (0..self.rounds(ROUNDS)).collect();
+        let mut logins = Vec::<Kind>::new();
+        for rounds in rounds.chunks(ROUNDS_OF_ACCOUNT) {
+            let mut kinds = self.rejected_logins(rounds[0]).await?;
+            for kind in &mut kinds {
+                let earlier = logins.iter_mut().find(|earlier| earlier.name == kind.name);
+                kind.times = earlier.map(|earlier| std::mem::take(&mut earlier.times)).unwrap_or_default();
+            }
+            self.send_in_random_order(&mut kinds, rounds.len(), 401).await?;
+            logins = kinds;
+        }
         self.report_times("rejected login: ", &logins);
         let mut resets = self.resets()?;
-        self.alternate(&mut resets, self.rounds(RESET_ROUNDS), 204).await?;
+        self.send_in_random_order(&mut resets, self.rounds(RESET_ROUNDS), 204).await?;
         self.report_times("password reset: ", &resets);
         Ok(())
     }
 
-    /// All kinds of rejected logins. The others are compared with the first one.
-    async fn rejected_logins(&self) -> anyhow::Result<Vec<Kind>> {
+    /// All kinds of rejected logins, with accounts for the rounds from this one.
+    async fn rejected_logins(&self, round: usize) -> anyhow::Result<Vec<Kind>> {
         let tenant = self.user.tenant_id().as_str();
+        let address = |name: &str| address(&format!("{name}-{round}"));
+        let suspended = format!("suspended-{round}");
         for name in ["wrong", "empty", "locked", "disabled"] {
             self.user.invite(self.system, &address(name)).await?;
         }
-        self.disable("disabled").await?;
+        self.disable(&address("disabled")).await?;
         let invited = json!({ "email": address("invited"), "delivery": "response" }).to_string();
         let mut connection = Connection::open(self.system.address).await?;
         let invite = self.user.post("/api/v1/users/invite", invited.as_bytes());
         let _: Invite = serde_json::from_slice(connection.exchange(&invite).await?.expect(201)?)?;
-        self.suspended_tenant().await?;
+        self.create_suspended_tenant(&suspended, &address("admin")).await?;
         let kind =
             |name, tenant: &str, user: &str, password: &str| login(name, tenant, &address(user), password);
         let kinds = vec![
@@ -64,7 +76,7 @@ impl Bench<'_> {
             kind("empty password", tenant, "empty", "")?,
             kind("unknown e-mail", tenant, "unknown", PASSWORD)?,
             kind("unknown tenant", "unknown", "wrong", PASSWORD)?,
-            kind("suspended tenant", "suspended", "admin", PASSWORD)?,
+            kind("suspended tenant", &suspended, "admin", PASSWORD)?,
             kind("pending invite", tenant, "invited", PASSWORD)?,
             kind("disabled user", tenant, "disabled", PASSWORD)?,
             kind("locked account", tenant, "locked", PASSWORD)?,
@@ -76,9 +88,9 @@ impl Bench<'_> {
         Ok(kinds)
     }
 
-    async fn disable(&self, name: &str) -> anyhow::Result<()> {
+    async fn disable(&self, email: &str) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.system.address).await?;
-        let path = format!("/api/v1/users?email={}", address(name));
+        let path = format!("/api/v1/users?email={email}");
         let found = self.user.with_bearer("GET", &path, b"");
         let found: serde_json::Value =
             serde_json::from_slice(connection.exchange(&found).await?.expect(200)?)?;
@@ -88,14 +100,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn suspended_tenant(&self) -> anyhow::Result<()> {
+    async fn create_suspended_tenant(&self, id: &str, admin_email: &str) -> anyhow::Result<()> {
         let platform_token = std::fs::read_to_string(&self.system.run_file.platform_token_file)?;
         let bearer = format!("Bearer {}", platform_token.trim());
         let headers = [("Authorization", bearer.as_str())];
         let create = CreateTenant {
-            tenant_id: "suspended".parse()?,
+            tenant_id: id.parse()?,
             display_name: "Suspended".to_owned(),
-            admin_email: Some(address("admin")),
+            admin_email: Some(admin_email.to_owned()),
             delivery: Delivery::Response,
             quota: None,
         };
@@ -104,7 +116,8 @@ impl Bench<'_> {
         let tenant: Tenant = serde_json::from_slice(connection.exchange(&create).await?.expect(201)?)?;
         let token = tenant.invite.and_then(|invite| invite.token).unwrap_or_else(|| Secret::new(""));
         crate::user::accept_invite(self.system.address, token).await?;
-        let suspend = request("PATCH", "/api/v1/tenants/suspended", &headers, br#"{"status":"suspended"}"#);
+        let suspend =
+            request("PATCH", &format!("/api/v1/tenants/{id}"), &headers, br#"{"status":"suspended"}"#);
         connection.exchange(&suspend).await?.expect(200)?;
         Ok(())
     }
@@ -115,20 +128,23 @@ impl Bench<'_> {
             let body = serde_json::to_vec(&RequestReset { email })?;
             anyhow::Ok(Kind { name, path: RESET, tenant: tenant.to_owned(), body, times: Vec::new() })
         };
-        Ok(vec![kind("known e-mail", address("wrong"))?, kind("unknown e-mail", address("unknown"))?])
+        Ok(vec![kind("known e-mail", address("wrong-0"))?, kind("unknown e-mail", address("unknown"))?])
     }
 
-    /// Sends one request of each kind per round, in a different order each round.
-    async fn alternate(&self, kinds: &mut [Kind], rounds: usize, status: u16) -> anyhow::Result<()> {
+    /// Sends one request of each kind per round, in a random order.
+    #[expect(clippy::disallowed_methods, reason = "another order each time")]
+    async fn send_in_random_order(
+        &self,
+        kinds: &mut [Kind],
+        rounds: usize,
+        status: u16,
+    ) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.system.address).await?;
-        for round in 0..rounds {
-            kinds.rotate_left(1);
-            if round % 2 == 1 {
-                kinds.reverse();
-            }
+        for _ in 0..rounds {
+            kinds.shuffle(&mut rand::rng());
             for kind in &mut *kinds {
                 tokio::time::sleep(PAUSE).await;
-                let request = kind.request_from(1000 + round);
+                let request = kind.request_from(1000 + kind.times.len());
                 let started = Instant::now();
                 connection.exchange(&request).await?.expect(status)?;
                 kind.times.push(milliseconds(started.elapsed()));
