@@ -134,6 +134,7 @@ mod tests {
     #[test]
     fn parses_a_count_and_a_unit() {
         let rate: Rate = "30/min".parse().unwrap();
+        assert_eq!(rate.to_string(), "burst of 30, then one per 2s");
         assert_eq!(
             (rate.interval(), rate.burst_tolerance()),
             (Duration::from_secs(2), Duration::from_mins(1))

@@ -174,6 +174,7 @@ mod tests {
             "a,b@c.d",
             "a..b@c.d",
             "a\u{202e}b@c.d",
+            "a\u{a0}b@c.d",
             "a\u{3164}b@c.d",
             "a\u{115f}b@c.d",
             "a\u{fe0f}b@c.d",
@@ -182,6 +183,29 @@ mod tests {
             assert!(bad.parse::<Email>().is_err(), "{bad}");
             assert!(!EmailKey::of_login(bad).as_str().contains('@'), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_part_before_the_at_sign_has_at_most_64_bytes_also_in_lower_case() {
+        let is_valid = |local: &str| format!("{local}@example.com").parse::<Email>().is_ok();
+        assert!(is_valid(&"a".repeat(64)) && !is_valid(&"a".repeat(65)));
+        // The lower case of this letter has three bytes instead of two.
+        assert!(is_valid(&"\u{130}".repeat(21)) && !is_valid(&"\u{130}".repeat(22)));
+    }
+
+    #[test]
+    fn an_address_has_at_most_254_bytes_as_typed_and_as_a_key() {
+        let is_valid = |address: String| address.parse::<Email>().is_ok();
+        let domain = |last: usize| format!("{0}.{0}.{1}", "d".repeat(63), "d".repeat(last));
+        assert!(is_valid(format!("{}@{}", "a".repeat(64), domain(61))));
+        assert!(!is_valid(format!("{}@{}", "a".repeat(64), domain(62))));
+        // Three bytes as typed, one byte as a key.
+        let wide = |local: usize| format!("{}@{}.examplee", "a".repeat(local), "\u{ff44}".repeat(60));
+        assert!(wide(64).len() == 254 && is_valid(wide(64)));
+        assert!(!is_valid(wide(64).replace("examplee", "exampleee")));
+        // Two bytes as typed, seven bytes as a key.
+        let expanding = |local: usize| format!("{}@{}example", "a".repeat(local), "\u{fc}.".repeat(30));
+        assert!(is_valid(expanding(6)) && !is_valid(expanding(7)));
     }
 
     #[test]
@@ -217,14 +241,13 @@ mod tests {
             prop_assert_eq!(EmailKey(key.clone()).skeleton(), key);
         }
 
-            #[test]
-            fn a_key_normalizes_to_itself_and_contains_no_control_character
-    (text in "\\PC{0,40}@?\\PC{0,40}") {
-                if let Ok(email) = text.parse::<Email>() {
-                    let key = email.key().as_str().to_owned();
-                    prop_assert!(!key.contains(char::is_control));
-                    prop_assert_eq!(EmailKey::of_login(&key), email.key);
-                }
+        #[test]
+        fn a_key_normalizes_to_itself_and_contains_no_control_character(text in "\\PC{0,40}@?\\PC{0,40}") {
+            if let Ok(email) = text.parse::<Email>() {
+                let key = email.key().as_str().to_owned();
+                prop_assert!(!key.contains(char::is_control));
+                prop_assert_eq!(EmailKey::of_login(&key), email.key);
             }
         }
+    }
 }

@@ -144,10 +144,18 @@ mod tests {
     #[test]
     fn the_token_is_accepted_until_the_invite_expires() {
         let pending = invite(InviteState::Pending(Some(digest("token"))));
-        assert!(pending.clone().accept(&digest("token"), at(99)).is_some());
+        let accepted = pending.clone().accept(&digest("token"), at(99)).unwrap();
+        assert_eq!(accepted.state, InviteState::Accepted { at: at(99) });
         assert!(pending.clone().accept(&digest("token"), at(100)).is_none());
         assert!(pending.clone().accept(&digest("other"), at(1)).is_none());
         assert_eq!(pending.at(at(100)).state, InviteState::Expired { at: at(100) });
+    }
+
+    #[test]
+    fn a_revoked_invite_cannot_be_accepted() {
+        let revoked = invite(InviteState::Pending(Some(digest("token")))).revoke(at(1));
+        assert_eq!(revoked.state, InviteState::Revoked { at: at(1) });
+        assert!(revoked.accept(&digest("token"), at(2)).is_none());
     }
 
     #[test]

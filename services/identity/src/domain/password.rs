@@ -209,17 +209,23 @@ mod tests {
         assert_eq!(accept("cafe\u{301} au lait\u{a0}noir").unwrap(), "caf\u{e9} au lait noir");
     }
 
+    #[test]
+    fn accepts_128_characters_and_512_bytes() {
+        for raw in ["x7".repeat(64), "🦀".repeat(128)] {
+            assert_eq!(accept(&raw).as_deref(), Ok(&*raw));
+        }
+    }
+
     proptest! {
-            #[test]
-            fn accepted_passwords_are_within_bounds_and_already_normalized
-    (raw in "\\PC{0,140}") {
-                if let Ok(password) = accept(&raw) {
-                    prop_assert!((12..=128).contains(&password.chars().count()));
-                    let again = prepare(&password).unwrap();
-                    prop_assert_eq!(again.expose(), password);
-                }
+        #[test]
+        fn accepted_passwords_are_within_bounds_and_already_normalized(raw in "\\PC{0,140}") {
+            if let Ok(password) = accept(&raw) {
+                prop_assert!((12..=128).contains(&password.chars().count()));
+                let again = prepare(&password).unwrap();
+                prop_assert_eq!(again.expose(), password);
             }
         }
+    }
 
     #[test]
     fn finds_every_common_password_and_no_other() {
