@@ -19,8 +19,9 @@ fuzz_target!(|input: (u64, &[u8])| {
         assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0), "the line numbers increase");
         let valid = items.iter().filter_map(|(_, item)| item.as_ref().ok());
         assert!(valid.clone().all(|json| serde_json::from_str::<&RawValue>(json).is_ok()));
-        let text = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
-        if text.trim_ascii_start().starts_with(b"[") {
+        // Form feeds are skipped too, although they are not white space in JSON.
+        let text = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file).trim_ascii_start();
+        if text.starts_with(b"[") {
             let list: Vec<&RawValue> = serde_json::from_slice(text).expect("a list was read");
             assert!(valid.eq(list.iter().map(|item| item.get())));
         }
