@@ -17,9 +17,8 @@ use crate::rotation::Retired;
 use crate::{Error, TenantTx};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
-/// as it has cores. The pool uses its connections in turn, and a process of Postgres that was idle has lost its data in the caches
-/// of the processor: with 8 connections, session checks during logins took twice as long.
-const DEFAULT_CONNECTIONS: u32 = 4;
+/// as it has cores.
+const DEFAULT_CONNECTIONS: u32 = 8;
 
 service::variables! {
     /// Connections of a service to Postgres.
@@ -28,7 +27,7 @@ service::variables! {
         access: DatabaseAccess,
         /// Maximum number of Postgres connections of a process.
         connections: u32 =
-            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("4").between(2, 100),
+            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("8").between(2, 100),
     }
 }
 
