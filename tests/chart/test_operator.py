@@ -18,7 +18,7 @@ RIGHTS = {
     "Role/svc-operator": {
         "coordination.k8s.io/leases: create",
         "coordination.k8s.io/leases svc-operator: get update",
-        "/secrets: create delete list patch watch",
+        "/secrets: create delete get list patch watch",
     },
     "ClusterRole/there-svc-token-review": {"authentication.k8s.io/tokenreviews: create"},
     "ClusterRole/there-svc-producers-edit": {"svc.internal/producers: create delete deletecollection patch update"},

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use contract::managed::{IssuedInvite, StoredProducer};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
@@ -39,8 +40,16 @@ pub(crate) struct Controller {
 /// The result of a write.
 enum Written {
     Nothing,
-    Tenant { changed: bool, invite: Option<IssuedInvite>, in_secret: bool },
+    Tenant {
+        changed: bool,
+        invite: Option<IssuedInvite>,
+        in_secret: bool,
+    },
     Invite(IssuedInvite),
+    /// The Secret of the invite exists already.
+    Kept {
+        expires_at: DateTime<Utc>,
+    },
 }
 
 impl Controller {
@@ -124,7 +133,13 @@ impl Controller {
                 }
                 return Ok(Written::Tenant { changed: written.changed, invite: written.invite, in_secret });
             }
-            Write::RenewInvite { resource, tenant_id, owner } => {
+            Write::RenewInvite { resource, tenant_id, owner, pending_until } => {
+                // The cache can be older than the Secret, and a person may have read its token already.
+                if let Some(expires_at) = *pending_until
+                    && self.kubernetes.invite_expiry(&resource.name_any()).await? == Some(expires_at)
+                {
+                    return Ok(Written::Kept { expires_at });
+                }
                 let invite = self.identity.renew_invite(tenant_id, *owner).await?;
                 self.kubernetes.write_invite(resource, &invite).await.inspect_err(log_secret)?;
                 return Ok(Written::Invite(invite));
@@ -173,7 +188,10 @@ impl Controller {
                     self.kubernetes.publish(&**resource, "DriftCorrected", None, note).await;
                 }
             }
-            (Write::RenewInvite { resource, tenant_id, owner }, Written::Invite(invite)) => {
+            (Write::RenewInvite { resource, .. }, Written::Kept { expires_at }) => {
+                memory.put_secret(resource, Some(expires_at));
+            }
+            (Write::RenewInvite { resource, tenant_id, owner, .. }, Written::Invite(invite)) => {
                 memory.put_tenant(tenant_id, *owner, Some(&invite));
                 memory.put_secret(resource, Some(invite.expires_at));
                 let note = "The Secret has a new token for the invite of the first administrator.";

@@ -106,11 +106,15 @@ impl Caches {
         let terms = secrets.iter().filter_map(|secret| {
             let tenant = secret.labels().get(INVITE_LABEL)?.clone();
             // A Secret with another value is replaced.
-            let term = secret.annotations().get(EXPIRES_AT).and_then(|text| text.parse().ok());
-            Some((tenant, term.unwrap_or_default()))
+            Some((tenant, expiry(&**secret).unwrap_or_default()))
         });
         terms.collect()
     }
+}
+
+/// The expiry time of the invite in a Secret.
+fn expiry(secret: &impl kube::ResourceExt) -> Option<DateTime<Utc>> {
+    secret.annotations().get(EXPIRES_AT)?.parse().ok()
 }
 
 /// Follows a watch. A watch that fails is started again with back-off; meanwhile the cache keeps its content.
@@ -234,6 +238,13 @@ impl Kubernetes {
         };
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
         api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await.map(drop)
+    }
+
+    /// Reads the expiry time of the invite in the Secret of a tenant from the API server.
+    pub(crate) async fn invite_expiry(&self, tenant: &str) -> Result<Option<DateTime<Utc>>, kube::Error> {
+        let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        let secret = api.get_metadata_opt(&secret_name(tenant)).await?;
+        Ok(secret.as_ref().and_then(expiry))
     }
 
     /// Deletes the Secret with the invite of a tenant.

@@ -55,8 +55,14 @@ pub(crate) enum Write {
     SetFinalizer { resource: Arc<Tenant>, present: bool },
     /// Creates or changes a tenant.
     PutTenant { resource: Arc<Tenant>, tenant_id: TenantId, desired: ManagedTenant },
-    /// Gets a new token for the invite of the first administrator, and writes it to a Secret.
-    RenewInvite { resource: Arc<Tenant>, tenant_id: TenantId, owner: Owner },
+    /// Gets a new token for the invite of the first administrator, and writes it to a Secret. `pending_until` is the expiry time of an
+    /// invite that can still be accepted: a Secret with it is kept.
+    RenewInvite {
+        resource: Arc<Tenant>,
+        tenant_id: TenantId,
+        owner: Owner,
+        pending_until: Option<DateTime<Utc>>,
+    },
     /// Deletes the Secret of an invite that cannot be accepted any more.
     DeleteSecret { resource: Arc<Tenant> },
     /// Suspends a tenant when its resource is being deleted, releases it, and removes the finalizer.
@@ -189,13 +195,12 @@ impl Observed {
         let in_secret = self.secrets.get(stored.tenant_id.as_str());
         let (resource, tenant_id) = (Arc::clone(resource), stored.tenant_id.clone());
         match &stored.invite {
-            Some(invite)
-                if invite.status == InviteStatus::Pending && in_secret == Some(&invite.expires_at) =>
-            {
-                None
-            }
             Some(invite) if matches!(invite.status, InviteStatus::Pending | InviteStatus::Expired) => {
-                Some(Write::RenewInvite { resource, tenant_id, owner: stored.owner })
+                let pending_until = (invite.status == InviteStatus::Pending).then_some(invite.expires_at);
+                if pending_until.is_some() && in_secret == pending_until.as_ref() {
+                    return None;
+                }
+                Some(Write::RenewInvite { resource, tenant_id, owner: stored.owner, pending_until })
             }
             _ => in_secret.map(|_| Write::DeleteSecret { resource }),
         }

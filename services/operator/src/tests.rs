@@ -230,6 +230,8 @@ async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
     cluster.apply_tenant(&json!({}));
     cluster.wait(ACME, "True", "Provisioned").await;
     let (tenant, secret) = (cluster.api.get(ACME), cluster.secret().await);
+    let caches = cluster.controller.caches.clone();
+    wait_until("the watches report the status", async || caches.tenants().first()?.status.clone()).await;
     cluster.api.take_requests();
     cluster.lead();
     cluster.apply_producer();
@@ -237,6 +239,27 @@ async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
     assert_eq!((cluster.api.get(ACME), cluster.api.get(SECRET)), (tenant, Some(secret)));
     let requests = cluster.api.take_requests();
     assert!(requests.iter().all(|request| !request.contains("/tenants/")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_secret_that_the_watch_does_not_report_keeps_its_token() {
+    let cluster = Cluster::start().await;
+    cluster.apply_tenant(&json!({}));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    let (secret, caches) = (cluster.secret().await, &cluster.controller.caches);
+    // The next plan then forgets the write.
+    wait_until("the watch reports the Secret", async || (!caches.secrets().is_empty()).then_some(())).await;
+    cluster.apply_producer();
+    cluster.wait(COLLECTOR, "True", "Provisioned").await;
+    cluster.api.take_requests();
+    cluster.api.hide(SECRET);
+    wait_until("the operator reads the Secret", async || {
+        cluster.api.take_requests().contains(&format!("GET {SECRET}")).then_some(())
+    })
+    .await;
+    cluster.apply_tenant(&json!({ "displayName": "Acme Inc." }));
+    cluster.wait(ACME, "True", "Provisioned").await;
+    assert_eq!(cluster.api.get(SECRET), Some(secret));
 }
 
 /// Polls a future this number of times and drops it, as a process that is killed at this point.
@@ -274,7 +297,7 @@ async fn a_leader_that_is_killed_at_any_point_leaves_one_tenant_with_one_valid_i
             mailed.push(format!("To: {email}"));
         } else {
             let secret = SECRET.replace("acme", &name);
-            // The next leader may replace a Secret that its watch has not reported yet.
+            // A write of the leader that was killed can arrive later. The next plan replaces it.
             wait_until("the token of the Secret is accepted", async || {
                 let token = token_of(&cluster.api.get(&secret)?);
                 (accept(&cluster, &token).await == 201).then_some(())

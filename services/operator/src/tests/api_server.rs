@@ -85,6 +85,12 @@ impl ApiServer {
         }
     }
 
+    /// Reports to the watches that an object was deleted, although it exists: they are behind.
+    pub(super) fn hide(&self, path: &str) {
+        let object = self.get(path).unwrap();
+        let _ = self.0.changes.send((path.to_owned(), json!({ "type": "DELETED", "object": object })));
+    }
+
     pub(super) fn get(&self, path: &str) -> Option<Value> {
         self.objects().by_path.get(path).cloned()
     }
@@ -190,6 +196,9 @@ async fn serve(State(server): State<ApiServer>, method: Method, uri: Uri, body: 
             .into_response()
     };
     match method {
+        Method::GET if path.contains("/secrets/") => {
+            server.get(&path).map_or_else(not_found, |object| Json(object).into_response())
+        }
         Method::GET => Json(server.list(&path)).into_response(),
         Method::PATCH => {
             let object = path.strip_suffix("/status").unwrap_or(&path);
