@@ -103,7 +103,8 @@ async fn metrics_count_requests_hashes_and_published_events() {
     let system = system_with_all_metrics().await;
     let expected = [
         r#"svc_build_info{process="standalone",version="0.1.0"} 1"#,
-        r#"svc_database_connections_max{service="identity"} 8"#,
+        r#"svc_database_connections_max{service="identity",pool="requests"} 4"#,
+        r#"svc_database_connections_max{service="identity",pool="relays"} 2"#,
         "svc_hash_queue_length 0",
         "svc_hash_shed_total 0",
         "svc_hash_workers 2",

@@ -17,17 +17,18 @@ use crate::rotation::Retired;
 use crate::{Error, TenantTx};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
-/// as it has cores.
-const DEFAULT_CONNECTIONS: u32 = 8;
+/// as it has cores. A pool uses its connections in turn, and the Postgres process of a connection that was idle has lost its data in
+/// the caches of the processor: with 8 connections for requests, session checks during logins took twice as long.
+const DEFAULT_CONNECTIONS: u32 = 6;
 
 service::variables! {
     /// Connections of a service to Postgres.
     #[derive(Clone)]
     pub struct DatabaseSettings {
         access: DatabaseAccess,
-        /// Maximum number of Postgres connections of a process.
+        /// Maximum number of Postgres connections of a process. A third is for the relays of the outbox, the rest for requests.
         connections: u32 =
-            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("8").between(2, 100),
+            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("6").between(2, 100),
     }
 }
 
@@ -55,10 +56,12 @@ pub(crate) fn connect_options(
     Ok(access.options()?.application_name(&format!("svc-{schema}")))
 }
 
-/// The database of a service: its pool, schema and outbox. Clones share them.
+/// The database of a service: its pools, schema and outbox. Clones share them.
 #[derive(Clone)]
 pub struct Database {
     pool: PgPool,
+    /// Relays that wait for locks must not delay requests.
+    relay_pool: PgPool,
     outbox: Outbox,
     pub(crate) access: DatabaseAccess,
     pub(crate) retired: Retired,
@@ -88,30 +91,20 @@ impl Database {
         connections: u32,
     ) -> Result<Self, Error> {
         let (options, retired) = (connect_options(&access, schema)?, Retired::default());
-        let replaced = retired.clone();
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, meta| {
-                let is_retired = replaced.contains(meta.age);
-                Box::pin(async move {
-                    if is_retired {
-                        return Ok(false);
-                    }
-                    if meta.idle_for > PING_AFTER_IDLE {
-                        connection.ping().await?;
-                    }
-                    Ok(true)
-                })
-            })
-            .connect_lazy_with(options);
-        Ok(Self { pool, outbox: Outbox::new(schema), access, retired })
+        let for_relays = (connections / 3).max(1);
+        let relay_pool = open(&options, &retired, for_relays);
+        let pool = open(&options, &retired, connections - for_relays);
+        Ok(Self { pool, relay_pool, outbox: Outbox::new(schema), access, retired })
     }
 
-    /// The pool, for statements that call a `security definer` function of the schema.
+    /// The pool of the requests, for statements that call a `security definer` function of the schema.
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// The pool of the relays.
+    pub(crate) fn relay_pool(&self) -> &PgPool {
+        &self.relay_pool
     }
 
     /// The schema that the service owns.
@@ -142,8 +135,30 @@ impl Database {
 
     /// Closes all connections, after those in use are returned.
     pub async fn close(&self) {
-        self.pool.close().await;
+        tokio::join!(self.pool.close(), self.relay_pool.close());
     }
+}
+
+/// Creates a pool. Its connections open on first use.
+fn open(options: &PgConnectOptions, retired: &Retired, connections: u32) -> PgPool {
+    let retired = retired.clone();
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(move |connection, meta| {
+            let is_retired = retired.contains(meta.age);
+            Box::pin(async move {
+                if is_retired {
+                    return Ok(false);
+                }
+                if meta.idle_for > PING_AFTER_IDLE {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        .connect_lazy_with(options.clone())
 }
 
 /// Interval between probes.
@@ -161,20 +176,9 @@ impl Database {
         tasks.spawn("database access", async move {
             stopping.run_until_cancelled(database.follow_access()).await;
         });
-        let help = "Maximum number of Postgres connections";
-        let max: Gauge = metrics.metric("database_connections_max", help, &[service]);
-        max.set(self.pool().options().get_max_connections().into());
-        let connections = |state| -> Gauge {
-            let help = "Postgres connections by state: idle or busy";
-            metrics.metric("database_connections", help, &[service, ("state", state)])
-        };
-        let (idle, busy, pool) = (connections("idle"), connections("busy"), self.pool().clone());
-        metrics.at_scrape(move || {
-            let idle_now = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
-            idle.set(idle_now);
-            // The pool changes between the two reads.
-            busy.set((i64::from(pool.size()) - idle_now).max(0));
-        });
+        for (name, pool) in [("requests", self.pool()), ("relays", self.relay_pool())] {
+            measure(pool, metrics, service, ("pool", name));
+        }
         self.map_outbox(|outbox| outbox.measured(metrics))
     }
 
@@ -188,4 +192,26 @@ impl Database {
             }
         }
     }
+}
+
+fn measure(
+    pool: &PgPool,
+    metrics: &Metrics,
+    service: (&'static str, &'static str),
+    name: (&'static str, &'static str),
+) {
+    let help = "Maximum number of Postgres connections of a pool: requests or relays";
+    let max: Gauge = metrics.metric("database_connections_max", help, &[service, name]);
+    max.set(pool.options().get_max_connections().into());
+    let connections = |state| -> Gauge {
+        let help = "Postgres connections of a pool by state: idle or busy";
+        metrics.metric("database_connections", help, &[service, name, ("state", state)])
+    };
+    let (idle, busy, pool) = (connections("idle"), connections("busy"), pool.clone());
+    metrics.at_scrape(move || {
+        let idle_now = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
+        idle.set(idle_now);
+        // The pool changes between the two reads.
+        busy.set((i64::from(pool.size()) - idle_now).max(0));
+    });
 }

@@ -69,7 +69,8 @@ impl Database {
         let options = connect_options(&self.access, self.schema())?;
         let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
         timeout(ACQUIRE_TIMEOUT, options.connect()).await.unwrap_or_else(timed_out)?.close().await?;
-        self.pool().set_connect_options(options);
+        self.pool().set_connect_options(options.clone());
+        self.relay_pool().set_connect_options(options);
         Ok(())
     }
 }

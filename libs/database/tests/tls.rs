@@ -68,6 +68,10 @@ fn the_number_of_connections_is_a_setting() {
         let _guard = runtime.enter();
         load(pairs).unwrap().pool("identity").unwrap().pool().options().get_max_connections()
     };
-    assert_eq!([connections(&[]), connections(&[("SVC_DATABASE_CONNECTIONS", "20")])], [8, 20]);
+    assert_eq!(
+        [connections(&[]), connections(&[("SVC_DATABASE_CONNECTIONS", "20")])],
+        [4, 14],
+        "two thirds are for requests"
+    );
     assert!(load(&[("SVC_DATABASE_CONNECTIONS", "1")]).is_err());
 }

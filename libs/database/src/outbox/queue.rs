@@ -114,7 +114,7 @@ impl Queue for Database {
             .bind(claim.kinds)
             .bind(i32::from(claim.share))
             .bind(claim.after)
-            .fetch_all(self.pool())
+            .fetch_all(self.relay_pool())
             .await?;
         rows.iter().map(message).collect()
     }
@@ -130,7 +130,7 @@ impl Queue for Database {
             .bind(settlements.clone().map(|settlement| settlement.due_at).collect::<Vec<_>>())
             .bind(settlements.map(|settlement| settlement.error.as_deref()).collect::<Vec<_>>())
             .bind(now)
-            .execute(self.pool())
+            .execute(self.relay_pool())
             .await?;
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Queue for Database {
             .bind(postponement.now)
             .bind(postponement.due_at)
             .bind(postponement.error)
-            .execute(self.pool())
+            .execute(self.relay_pool())
             .await?;
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Queue for Database {
             self.schema()
         );
         let stats = sqlx::query_as(AssertSqlSafe(statement)).bind(now).bind(kinds);
-        Ok(stats.fetch_one(self.pool()).await?)
+        Ok(stats.fetch_one(self.relay_pool()).await?)
     }
 
     fn woken(&self) -> watch::Receiver<()> {
