@@ -479,55 +479,94 @@ create function identity.outbox_claim(
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
 language plpgsql volatile security definer set search_path = '' as $$
 declare
-    claimed integer := 0;
+    remaining integer := in_limit;
+    claimed integer;
     next_kind text;
-    next_turn text;
-    another_round boolean;
+    last_turn text;
+    -- The next turns, and how many messages of each can be leased.
+    turns text[];
+    shares integer[];
+    -- Turns with messages that another relay claims now.
+    locked text[];
 begin
     foreach next_kind in array in_kinds loop
-        next_turn := in_after;
-        another_round := in_after <> '';
-        while claimed < in_limit loop
-            select due.turn into next_turn
-            from identity.outbox as due
-            where due.dead_lettered_at is null
-                and due.kind = next_kind
-                and due.turn > next_turn
-                and due.due_at <= in_now
-            order by due.turn
-            limit 1;
-            if next_turn is null then
-                exit when not another_round;
-                another_round := false;
-                next_turn := '';
-            elsif not identity.outbox_is_held(next_turn, next_kind) and (
-                select count(*) from identity.outbox as leased
-                where leased.fence is not null
-                    and leased.turn = next_turn
-                    and leased.kind = any(in_kinds)
-                    and leased.due_at > in_now
-            ) < in_share then
-                return query
-                    update identity.outbox as message
-                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
-                    where message.outbox_id = (
-                        select due.outbox_id from identity.outbox as due
+        last_turn := in_after;
+        locked := '{}';
+        while remaining > 0 loop
+            with recursive visited as (
+                select last_turn as turn, false as is_second_part, false as is_due, 0 as place
+                union all
+                select next.*, visited.place + 1
+                from visited
+                cross join lateral (
+                    (
+                        select due.turn, visited.is_second_part, true
+                        from identity.outbox as due
                         where due.dead_lettered_at is null
                             and due.kind = next_kind
-                            and due.turn = next_turn
+                            and due.turn > visited.turn
+                            and (not visited.is_second_part or due.turn <= last_turn)
                             and due.due_at <= in_now
-                        order by due.due_at
+                        order by due.turn
                         limit 1
-                        for update skip locked
                     )
-                    returning
-                        message.outbox_id, message.tenant_id, message.kind, message.payload, message.attempts,
-                        message.fence, message.turn;
-                if found then
-                    claimed := claimed + 1;
-                    another_round := true;
-                end if;
+                    union all
+                    select '', true, false where not visited.is_second_part
+                    limit 1
+                ) as next
+            ), open as (
+                select visited.turn, in_share - leased.count as share, visited.place
+                from visited
+                cross join lateral (
+                    select count(*)::integer as count
+                    from identity.outbox as message
+                    where message.fence is not null
+                        and message.turn = visited.turn
+                        and message.kind = any(in_kinds)
+                        and message.due_at > in_now
+                ) as leased
+                where visited.is_due
+                    and leased.count < in_share
+                    and visited.turn <> all(locked)
+                    and not identity.outbox_is_held(visited.turn, next_kind)
+                limit remaining
+            )
+            select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
+            into turns, shares from open;
+            exit when turns is null;
+            return query
+                with chosen as (
+                    select due.outbox_id
+                    from unnest(turns, shares) as open (turn, share)
+                    cross join lateral (
+                        select message.outbox_id
+                        from identity.outbox as message
+                        where message.dead_lettered_at is null
+                            and message.kind = next_kind
+                            and message.turn = open.turn
+                            and message.due_at <= in_now
+                        order by message.due_at
+                        limit least(open.share, remaining / cardinality(turns))
+                        for update skip locked
+                    ) as due
+                ), leased as (
+                    update identity.outbox as message
+                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
+                    from chosen
+                    where message.outbox_id = chosen.outbox_id
+                    returning message.*
+                )
+                select
+                    leased.outbox_id, leased.tenant_id, leased.kind, leased.payload, leased.attempts,
+                    leased.fence, leased.turn
+                from leased
+                order by array_position(turns, leased.turn);
+            get diagnostics claimed = row_count;
+            if claimed = 0 then
+                locked := locked || turns;
             end if;
+            remaining := remaining - claimed;
+            last_turn := turns[cardinality(turns)];
         end loop;
     end loop;
 end

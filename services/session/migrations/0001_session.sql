@@ -640,55 +640,93 @@ create function session.outbox_claim(
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
 language plpgsql volatile security definer set search_path = '' as $$
 declare
-    claimed integer := 0;
+    remaining integer := in_limit;
+    claimed integer;
     next_kind text;
-    next_tenant text;
-    another_round boolean;
+    last_turn text;
+    -- The next turns, and how many messages of each can be leased.
+    turns text[];
+    shares integer[];
+    -- Turns with messages that another relay claims now.
+    locked text[];
 begin
     foreach next_kind in array in_kinds loop
-        next_tenant := in_after;
-        another_round := in_after <> '';
-        while claimed < in_limit loop
-            select due.tenant_id into next_tenant
-            from session.outbox as due
-            where due.dead_lettered_at is null
-                and due.kind = next_kind
-                and due.tenant_id > next_tenant
-                and due.due_at <= in_now
-            order by due.tenant_id
-            limit 1;
-            if next_tenant is null then
-                exit when not another_round;
-                another_round := false;
-                next_tenant := '';
-            elsif (
-                select count(*) from session.outbox as leased
-                where leased.fence is not null
-                    and leased.tenant_id = next_tenant
-                    and leased.kind = any(in_kinds)
-                    and leased.due_at > in_now
-            ) < in_share then
-                return query
-                    update session.outbox as message
-                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
-                    where message.outbox_id = (
-                        select due.outbox_id from session.outbox as due
+        last_turn := in_after;
+        locked := '{}';
+        while remaining > 0 loop
+            with recursive visited as (
+                select last_turn as turn, false as is_second_part, false as is_due, 0 as place
+                union all
+                select next.*, visited.place + 1
+                from visited
+                cross join lateral (
+                    (
+                        select due.tenant_id, visited.is_second_part, true
+                        from session.outbox as due
                         where due.dead_lettered_at is null
                             and due.kind = next_kind
-                            and due.tenant_id = next_tenant
+                            and due.tenant_id > visited.turn
+                            and (not visited.is_second_part or due.tenant_id <= last_turn)
                             and due.due_at <= in_now
-                        order by due.due_at
+                        order by due.tenant_id
                         limit 1
-                        for update skip locked
                     )
-                    returning
-                        message.outbox_id, message.tenant_id, message.kind, message.payload, message.attempts,
-                        message.fence, message.tenant_id;
-                if found then
-                    claimed := claimed + 1;
-                    another_round := true;
-                end if;
+                    union all
+                    select '', true, false where not visited.is_second_part
+                    limit 1
+                ) as next
+            ), open as (
+                select visited.turn, in_share - leased.count as share, visited.place
+                from visited
+                cross join lateral (
+                    select count(*)::integer as count
+                    from session.outbox as message
+                    where message.fence is not null
+                        and message.tenant_id = visited.turn
+                        and message.kind = any(in_kinds)
+                        and message.due_at > in_now
+                ) as leased
+                where visited.is_due
+                    and leased.count < in_share
+                    and visited.turn <> all(locked)
+                limit remaining
+            )
+            select array_agg(open.turn order by open.place), array_agg(open.share order by open.place)
+            into turns, shares from open;
+            exit when turns is null;
+            return query
+                with chosen as (
+                    select due.outbox_id
+                    from unnest(turns, shares) as open (turn, share)
+                    cross join lateral (
+                        select message.outbox_id
+                        from session.outbox as message
+                        where message.dead_lettered_at is null
+                            and message.kind = next_kind
+                            and message.tenant_id = open.turn
+                            and message.due_at <= in_now
+                        order by message.due_at
+                        limit least(open.share, remaining / cardinality(turns))
+                        for update skip locked
+                    ) as due
+                ), leased as (
+                    update session.outbox as message
+                    set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
+                    from chosen
+                    where message.outbox_id = chosen.outbox_id
+                    returning message.*
+                )
+                select
+                    leased.outbox_id, leased.tenant_id, leased.kind, leased.payload, leased.attempts,
+                    leased.fence, leased.tenant_id
+                from leased
+                order by array_position(turns, leased.tenant_id);
+            get diagnostics claimed = row_count;
+            if claimed = 0 then
+                locked := locked || turns;
             end if;
+            remaining := remaining - claimed;
+            last_turn := turns[cardinality(turns)];
         end loop;
     end loop;
 end

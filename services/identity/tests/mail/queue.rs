@@ -144,6 +144,30 @@ async fn a_claim_takes_the_kinds_in_order_and_the_tenants_in_turns_up_to_their_s
 }
 
 #[tokio::test]
+async fn a_claim_passes_messages_that_another_relay_claims_now() {
+    let system = TestSystem::start().await.unwrap();
+    for tenant_id in ["a", "b"] {
+        system.create_tenant(tenant_id).await;
+    }
+    system
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select gen_random_uuid(), tenant_id, 'test', to_jsonb(n), now(), now() - interval '1 hour' + make_interval(secs => n)
+            from (values ('a', 2), ('b', 1)) as test (tenant_id, count), generate_series(1, count) as n",
+        )
+        .await;
+    let mut locking = system.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin; select from identity.outbox where tenant_id = 'a' for update")
+        .execute(&mut locking)
+        .await
+        .unwrap();
+    assert_eq!(claim(&system, &["test"], 1, 9, "").await, ["b1"], "after the turn of `a`");
+    assert_eq!(claim(&system, &["test"], 9, 9, "").await, [] as [&str; 0]);
+    sqlx::raw_sql("rollback").execute(&mut locking).await.unwrap();
+    assert_eq!(claim(&system, &["test"], 9, 9, "").await, ["a1", "a2"]);
+}
+
+#[tokio::test]
 async fn resets_of_made_up_tenants_and_accounts_share_one_turn() {
     let system = TestSystem::start_with(&[("SVC_LIMIT_RESET", "off")]).await.unwrap();
     let beta = system.create_tenant("beta").await;
@@ -159,10 +183,14 @@ async fn resets_of_made_up_tenants_and_accounts_share_one_turn() {
     }
     request_reset_of(&system, "beta", "disabled@beta.example").await;
     request_reset(&system, "beta").await;
-    let claimed = claim(&system, &["mail_reset"], 100, 2, "").await;
-    assert_eq!(claimed.len(), 3, "two leases of the shared turn, and one of `beta`: {claimed:?}");
+    let claimed = claim(&system, &["mail_reset"], 2, 2, "").await;
     assert!(claimed[0].starts_with("a-made-up-0"), "{claimed:?}");
-    assert!(claimed[1].contains("admin@beta.example"), "in the first round: {claimed:?}");
+    assert!(claimed[1].contains("admin@beta.example"), "one of each turn: {claimed:?}");
+    let claimed = claim(&system, &["mail_reset"], 100, 2, "beta").await;
+    assert!(
+        claimed.len() == 1 && claimed[0].starts_with("z-made-up-0"),
+        "two leases of the shared turn: {claimed:?}"
+    );
 }
 
 #[tokio::test]
@@ -171,7 +199,7 @@ async fn a_mail_is_delivered_while_the_relay_waits_for_its_next_claim() {
     let (system, admin) = system(&server, &[]).await;
     invite(&admin, "slow@acme.example").await;
     wait_for_attempt(&server, "slow@acme.example").await;
-    // New connections wait for locks without limit.
+    // In new connections, the claim of this relay waits for a lock without limit.
     system
         .run_sql(
             "do $$ begin
@@ -179,33 +207,35 @@ async fn a_mail_is_delivered_while_the_relay_waits_for_its_next_claim() {
                 execute format('alter role svc_identity in database %I set statement_timeout = 0', current_database());
             end $$;
             select pg_terminate_backend(pid) from pg_stat_activity
-            where datname = current_database() and usename = 'svc_identity'",
+            where datname = current_database() and usename = 'svc_identity';
+            alter function identity.outbox_claim rename to outbox_claim_at_once;
+            create function identity.outbox_claim(uuid, timestamptz, timestamptz, integer, kinds text[], integer, text)
+            returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
+            language plpgsql security definer set search_path = '' as $$ begin
+                if 'mail_invite' = any(kinds) then
+                    perform pg_advisory_xact_lock_shared(1);
+                end if;
+                return query select * from identity.outbox_claim_at_once($1, $2, $3, $4, $5, $6, $7);
+            end $$",
         )
         .await;
     let mut locking = system.database.superuser().await.unwrap();
-    sqlx::raw_sql("begin; lock table identity.outbox in access exclusive mode")
-        .execute(&mut locking)
-        .await
-        .unwrap();
+    sqlx::raw_sql("begin; select pg_advisory_xact_lock(1)").execute(&mut locking).await.unwrap();
     let mut observer = system.database.superuser().await.unwrap();
-    let mut waiting = async |function: &str, count: i64| {
-        wait_until(function, async || {
-            let waiting: i64 = sqlx::query_scalar(
-                "select count(*) from pg_stat_activity
-                where datname = current_database() and wait_event_type = 'Lock' and query like '%identity.' || $1 || '(%'",
-            )
-            .bind(function)
-            .fetch_one(&mut observer)
-            .await
-            .unwrap();
-            (waiting == count).then_some(())
+    let mut waits_until = async |condition: &'static str| {
+        wait_until(condition, async || {
+            let waits = "select exists (
+                select from pg_stat_activity where datname = current_database() and wait_event = 'advisory'
+            )";
+            let waits = sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut observer).await.unwrap();
+            let holds = sqlx::query_scalar::<_, bool>(condition).fetch_one(&mut observer).await.unwrap();
+            (waits && holds).then_some(())
         })
         .await;
     };
-    // Relays of security mails, invites and account status, and three of audit events.
-    waiting("outbox_claim", 6).await;
+    waits_until("select exists (select from identity.outbox where kind = 'mail_invite')").await;
     server.release_slow_mails();
-    waiting("outbox_settle", 1).await;
+    waits_until("select not exists (select from identity.outbox where kind = 'mail_invite')").await;
     sqlx::raw_sql("rollback").execute(&mut locking).await.unwrap();
     system.wait_for_empty_outbox().await;
 }
