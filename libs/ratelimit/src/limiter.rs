@@ -379,6 +379,18 @@ mod tests {
     }
 
     #[test]
+    fn a_later_rejection_replaces_the_time_of_expiry() {
+        let (rejections, now) = (Rejections::default(), DateTime::UNIX_EPOCH);
+        let is_cached = || rejections.0.contains_key(&("login", "192.0.2.1".to_owned()));
+        for hours in [1, 2] {
+            rejections.insert("login", "192.0.2.1", now + TimeDelta::hours(hours), now);
+            assert!(is_cached());
+        }
+        rejections.insert("login", "192.0.2.1", now, now);
+        assert!(!is_cached());
+    }
+
+    #[test]
     fn the_number_of_rejections_is_bounded_and_expired_ones_are_not_returned() {
         let (rejections, now) = (Rejections::default(), DateTime::UNIX_EPOCH);
         for n in 0..2 * CAPACITY {

@@ -170,6 +170,18 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_other_replicas_raise_the_own_one_and_never_lower_it() {
+        let (limiter, clock) = limiter(Some("30/min"));
+        let network = source("192.0.2.1".parse().unwrap()).to_string();
+        assert_eq!(fail(&limiter, "192.0.2.1").0, 30);
+        limiter.raise(&network, clock.now());
+        assert_eq!(fail(&limiter, "192.0.2.1").0, 0);
+        limiter.raise(&network, clock.now() + TimeDelta::minutes(2));
+        clock.advance(TimeDelta::minutes(1));
+        assert_eq!(fail(&limiter, "192.0.2.1").0, 0);
+    }
+
+    #[test]
     fn a_check_alone_counts_nothing_and_off_disables_the_limit() {
         let (limiter, _) = limiter(Some("1/h"));
         let source = source("192.0.2.1".parse().unwrap());

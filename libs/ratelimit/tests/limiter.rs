@@ -5,12 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::{get, post};
 use chrono::{DateTime, TimeDelta, Utc};
 use ratelimit::{BufferedLimiter, Limit, Limiter, RateLimitError, source};
+use service::Tasks;
 use service::clock::ManualClock;
 use service::telemetry::Metrics;
 use sqlx::Connection as _;
-use testkit::TestDatabase;
+use testkit::{TestDatabase, wait_until};
+use tower::ServiceExt as _;
 
 struct Replicas {
     database: TestDatabase,
@@ -245,6 +251,29 @@ async fn replicas_that_count_in_memory_exchange_their_counts() {
     there.exchange().await.unwrap();
     new.exchange().await.unwrap();
     assert_eq!(exhaust(&new, "192.0.2.1"), 0);
+}
+
+#[tokio::test]
+async fn a_router_counts_its_requests_except_those_that_handlers_count_and_shares_the_counts() {
+    let (replicas, tasks) = (Replicas::new().await, Tasks::default());
+    let router = Router::new()
+        .route("/api/v1/auth/sessions", get(async || "sessions"))
+        .route("/api/v1/auth/password/login", post(async || "login"));
+    let router = replicas.replica().wrap(limit("2/h"), router, &tasks);
+    let send = async |method: &str, path: &str| {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        router.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    for _ in 0..3 {
+        assert_eq!(send("POST", "/api/v1/auth/password/login").await, 200);
+    }
+    let mut statuses = Vec::new();
+    for path in ["/api/v1/auth/sessions", "/unknown", "/api/v1/auth/sessions"] {
+        statuses.push(send("GET", path).await);
+    }
+    assert_eq!(statuses, [200, 404, 429]);
+    wait_until("the counts are in the table", async || (replicas.rows().await > 0).then_some(())).await;
+    tasks.stopping().cancel();
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -122,16 +123,28 @@ async fn lookup_times_out_and_its_worker_continues() {
 
 #[tokio::test(start_paused = true)]
 async fn lookups_beyond_the_queue_fail_at_once() {
-    let (batcher, _lookups) = scripted();
-    let _busy = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
+    let (batcher, mut lookups) = scripted();
     let digests: Vec<_> = (0..MAX_BATCH).map(digest).collect();
-    let mut waiting = JoinSet::new();
-    for _ in 0..MAX_QUEUED / MAX_BATCH {
-        let (batcher, digests) = (batcher.clone(), digests.clone());
-        waiting.spawn(async move { batcher.introspect_all(digests).await });
+    // The second time, the queue has become empty again.
+    for _ in 0..2 {
+        let busy = start_lookups(&batcher, 0..MAX_IN_FLIGHT).await;
+        let mut waiting = JoinSet::new();
+        for _ in 0..MAX_QUEUED / MAX_BATCH {
+            let (batcher, digests) = (batcher.clone(), digests.clone());
+            waiting.spawn(async move { batcher.introspect_all(digests).await });
+        }
+        run_tasks().await;
+        assert!(waiting.try_join_next().is_none(), "all of them are queued");
+        let started = Instant::now();
+        assert!(batcher.introspect(digest(0)).await.is_err());
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        for _ in 0..MAX_IN_FLIGHT + waiting.len() {
+            let (digests, reply) = lookups.recv().await.unwrap();
+            reply.send(Ok(vec![None; digests.len()])).unwrap();
+        }
+        assert!(busy.join_all().await.iter().all(Result::is_ok));
+        assert!(waiting.join_all().await.iter().all(Result::is_ok));
     }
-    run_tasks().await;
-    assert!(batcher.introspect(digest(0)).await.is_err());
 }
 
 /// Panics, then returns too few results, then works.

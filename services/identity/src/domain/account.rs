@@ -140,6 +140,10 @@ impl LimiterKeys {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use contract::Role;
+    use contract::identity::Quota;
     use proptest::prelude::*;
 
     use super::*;
@@ -147,6 +151,55 @@ mod tests {
     fn keys(current: &str, previous: Option<&str>) -> LimiterKeys {
         let key = |text: &str| LimiterKey::new(&text.repeat(32)).unwrap();
         LimiterKeys { current: key(current), previous: previous.map(key) }
+    }
+
+    #[test]
+    fn only_an_active_user_of_an_active_tenant_may_log_in() {
+        let (tenant_id, user_id): (TenantId, _) = ("acme".parse().unwrap(), UserId::generate());
+        let account = |user, tenant| {
+            let subject = SubjectRecord {
+                user_id,
+                tenant_id: tenant_id.clone(),
+                role: Role::Member,
+                status: user,
+                credential_version: 1,
+                kept_session_id: None,
+                api_key_version: 1,
+                is_deleted: false,
+                version: 1,
+            };
+            let tenant = TenantRecord {
+                tenant_id: tenant_id.clone(),
+                status: tenant,
+                session_version: 1,
+                quota: Quota::default(),
+                is_deleted: false,
+                version: 1,
+            };
+            let email = EmailKey::from_stored("ada@acme.example".to_owned());
+            Account { subject, tenant, email, password_digest: None }.may_log_in()
+        };
+        assert!(account(UserStatus::Active, TenantStatus::Active));
+        assert!(!account(UserStatus::Disabled, TenantStatus::Active));
+        assert!(!account(UserStatus::Active, TenantStatus::Suspended));
+    }
+
+    #[test]
+    fn mails_are_counted_by_kind_tenant_and_address() {
+        let (keys, tenant_id) = (keys("a", None), "acme".parse().unwrap());
+        let email = |text: &str| EmailKey::from_stored(text.to_owned());
+        let [ada, grace] = ["ada@acme.example", "grace@acme.example"].map(email);
+        let all = [
+            keys.recipient(None, &ada),
+            keys.recipient(None, &grace),
+            keys.recipient(Some(&tenant_id), &ada),
+            keys.mailbox(None, &ada),
+            keys.api_key(KeyId::generate()),
+            keys.api_key(KeyId::generate()),
+        ];
+        let different: HashSet<_> = all.iter().map(RecipientKey::as_bytes).collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(keys.recipient(None, &ada).as_bytes(), all[0].as_bytes());
     }
 
     #[test]
