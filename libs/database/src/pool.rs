@@ -28,7 +28,7 @@ service::variables! {
         access: DatabaseAccess,
         /// Maximum number of Postgres connections of a process. A third is for the relays of the outbox, the rest for requests.
         connections: u32 =
-            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 2 to 100").default("6").between(2, 100),
+            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 4 to 100").default("6").between(4, 100),
     }
 }
 
@@ -44,6 +44,8 @@ impl DatabaseSettings {
 
 /// A request that gets no connection within this time fails with 503.
 pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A delivered message that is not settled is delivered again. Shorter than the margin of a lease.
+const RELAY_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was idle for longer is pinged before use. A ping before every use would cost a third of the throughput;
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
@@ -91,9 +93,10 @@ impl Database {
         connections: u32,
     ) -> Result<Self, Error> {
         let (options, retired) = (connect_options(&access, schema)?, Retired::default());
-        let for_relays = (connections / 3).max(1);
-        let relay_pool = open(&options, &retired, for_relays);
-        let pool = open(&options, &retired, connections - for_relays);
+        // A relay settles messages during a claim.
+        let for_relays = (connections / 3).max(2);
+        let relay_pool = open(&options, &retired, for_relays, RELAY_ACQUIRE_TIMEOUT);
+        let pool = open(&options, &retired, connections - for_relays, ACQUIRE_TIMEOUT);
         Ok(Self { pool, relay_pool, outbox: Outbox::new(schema), access, retired })
     }
 
@@ -140,11 +143,16 @@ impl Database {
 }
 
 /// Creates a pool. Its connections open on first use.
-fn open(options: &PgConnectOptions, retired: &Retired, connections: u32) -> PgPool {
+fn open(
+    options: &PgConnectOptions,
+    retired: &Retired,
+    connections: u32,
+    acquire_timeout: Duration,
+) -> PgPool {
     let retired = retired.clone();
     PgPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .acquire_timeout(acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(move |connection, meta| {
             let is_retired = retired.contains(meta.age);

@@ -73,5 +73,5 @@ fn the_number_of_connections_is_a_setting() {
         [4, 14],
         "two thirds are for requests"
     );
-    assert!(load(&[("SVC_DATABASE_CONNECTIONS", "1")]).is_err());
+    assert!(load(&[("SVC_DATABASE_CONNECTIONS", "3")]).is_err());
 }

@@ -466,7 +466,8 @@ $$;
 
 -- The relay delivers messages of all tenants. It claims messages that are due with a lease. Kinds come first in the given
 -- order. Within a kind, tenants take turns in the order of their ids, beginning after the turn `in_after`, so that the backlog of one tenant does
--- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
+-- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either. Without sequential scans, because
+-- plans that were made while the table was empty are used when it has grown.
 create function identity.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -477,7 +478,7 @@ create function identity.outbox_claim(
     in_after text
 )
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
-language plpgsql volatile security definer set search_path = '' as $$
+language plpgsql volatile security definer set search_path = '' set enable_seqscan = off as $$
 declare
     remaining integer := in_limit;
     claimed integer;
@@ -501,14 +502,18 @@ begin
                 cross join lateral (
                     (
                         select due.turn, visited.is_second_part, true
-                        from identity.outbox as due
-                        where due.dead_lettered_at is null
-                            and due.kind = next_kind
-                            and due.turn > visited.turn
-                            and (not visited.is_second_part or due.turn <= last_turn)
-                            and due.due_at <= in_now
-                        order by due.turn
-                        limit 1
+                        from (
+                            select message.turn
+                            from identity.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.turn > visited.turn
+                                and message.due_at <= in_now
+                            order by message.turn
+                            limit 1
+                        ) as due
+                        -- Not a condition of the limit, which would read all later messages.
+                        where not visited.is_second_part or due.turn <= last_turn
                     )
                     union all
                     select '', true, false where not visited.is_second_part
@@ -535,25 +540,25 @@ begin
             into turns, shares from open;
             exit when turns is null;
             return query
-                with chosen as (
-                    select due.outbox_id
-                    from unnest(turns, shares) as open (turn, share)
-                    cross join lateral (
-                        select message.outbox_id
-                        from identity.outbox as message
-                        where message.dead_lettered_at is null
-                            and message.kind = next_kind
-                            and message.turn = open.turn
-                            and message.due_at <= in_now
-                        order by message.due_at
-                        limit least(open.share, remaining / cardinality(turns))
-                        for update skip locked
-                    ) as due
-                ), leased as (
+                with leased as (
                     update identity.outbox as message
                     set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
-                    from chosen
-                    where message.outbox_id = chosen.outbox_id
+                    -- An array, because the estimate of a join with a limit that is not constant is a tenth of the table.
+                    where message.outbox_id = any(array(
+                        select due.outbox_id
+                        from unnest(turns, shares) as open (turn, share)
+                        cross join lateral (
+                            select message.outbox_id
+                            from identity.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.turn = open.turn
+                                and message.due_at <= in_now
+                            order by message.due_at
+                            limit least(open.share, remaining / cardinality(turns))
+                            for update skip locked
+                        ) as due
+                    ))
                     returning message.*
                 )
                 select
@@ -623,7 +628,11 @@ language sql stable security definer set search_path = '' as $$
     select
         -- At least 0, because the clocks of two processes differ.
         greatest(0, coalesce(extract(epoch from in_now - min(created_at) filter (
-            where dead_lettered_at is null and not identity.outbox_is_held(tenant_id, kind)
+            where dead_lettered_at is null
+                -- As `outbox_is_held`, which is slow for each of many rows.
+                and not (kind = 'mail_invite' and exists (
+                    select from identity.tenants where tenants.tenant_id = outbox.tenant_id and tenants.status = 'suspended'
+                ))
         )), 0)),
         count(*) filter (where dead_lettered_at is null),
         count(*) filter (where dead_lettered_at is not null)

@@ -244,7 +244,12 @@ impl Kubernetes {
     pub(crate) async fn invite_expiry(&self, tenant: &str) -> Result<Option<DateTime<Utc>>, kube::Error> {
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
         let secret = api.get_metadata_opt(&secret_name(tenant)).await?;
-        Ok(secret.as_ref().and_then(expiry))
+        // The watch reports only Secrets with the label, and a Secret that is being deleted will be missing.
+        let is_kept = |secret: &PartialObjectMeta<Secret>| {
+            secret.metadata.deletion_timestamp.is_none()
+                && secret.labels().get(INVITE_LABEL).is_some_and(|of| of == tenant)
+        };
+        Ok(secret.filter(is_kept).as_ref().and_then(expiry))
     }
 
     /// Deletes the Secret with the invite of a tenant.

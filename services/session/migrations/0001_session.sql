@@ -627,7 +627,8 @@ $$;
 
 -- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease. Kinds come first in the given order.
 -- Within a kind, tenants take turns in the order of their ids, beginning after `in_after`, so that the backlog of one tenant does not delay
--- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
+-- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either. Without sequential scans, because
+-- plans that were made while the table was empty are used when it has grown.
 create function session.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -638,7 +639,7 @@ create function session.outbox_claim(
     in_after text
 )
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
-language plpgsql volatile security definer set search_path = '' as $$
+language plpgsql volatile security definer set search_path = '' set enable_seqscan = off as $$
 declare
     remaining integer := in_limit;
     claimed integer;
@@ -661,15 +662,19 @@ begin
                 from visited
                 cross join lateral (
                     (
-                        select due.tenant_id, visited.is_second_part, true
-                        from session.outbox as due
-                        where due.dead_lettered_at is null
-                            and due.kind = next_kind
-                            and due.tenant_id > visited.turn
-                            and (not visited.is_second_part or due.tenant_id <= last_turn)
-                            and due.due_at <= in_now
-                        order by due.tenant_id
-                        limit 1
+                        select due.turn, visited.is_second_part, true
+                        from (
+                            select message.tenant_id as turn
+                            from session.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.tenant_id > visited.turn
+                                and message.due_at <= in_now
+                            order by message.tenant_id
+                            limit 1
+                        ) as due
+                        -- Not a condition of the limit, which would read all later messages.
+                        where not visited.is_second_part or due.turn <= last_turn
                     )
                     union all
                     select '', true, false where not visited.is_second_part
@@ -695,25 +700,25 @@ begin
             into turns, shares from open;
             exit when turns is null;
             return query
-                with chosen as (
-                    select due.outbox_id
-                    from unnest(turns, shares) as open (turn, share)
-                    cross join lateral (
-                        select message.outbox_id
-                        from session.outbox as message
-                        where message.dead_lettered_at is null
-                            and message.kind = next_kind
-                            and message.tenant_id = open.turn
-                            and message.due_at <= in_now
-                        order by message.due_at
-                        limit least(open.share, remaining / cardinality(turns))
-                        for update skip locked
-                    ) as due
-                ), leased as (
+                with leased as (
                     update session.outbox as message
                     set fence = in_fence, due_at = in_lease_until, attempts = message.attempts + 1
-                    from chosen
-                    where message.outbox_id = chosen.outbox_id
+                    -- An array, because the estimate of a join with a limit that is not constant is a tenth of the table.
+                    where message.outbox_id = any(array(
+                        select due.outbox_id
+                        from unnest(turns, shares) as open (turn, share)
+                        cross join lateral (
+                            select message.outbox_id
+                            from session.outbox as message
+                            where message.dead_lettered_at is null
+                                and message.kind = next_kind
+                                and message.tenant_id = open.turn
+                                and message.due_at <= in_now
+                            order by message.due_at
+                            limit least(open.share, remaining / cardinality(turns))
+                            for update skip locked
+                        ) as due
+                    ))
                     returning message.*
                 )
                 select

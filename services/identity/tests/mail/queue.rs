@@ -2,7 +2,7 @@
 
 use contract::Role;
 use serde_json::{Value, json};
-use sqlx::Row as _;
+use sqlx::{PgConnection, Row as _};
 use testkit::{MailServer, wait_until};
 use testsystem::{TestSystem, TestUser};
 
@@ -98,6 +98,16 @@ async fn tenants_with_queued_invites_take_turns() {
 /// Claims as a relay and returns the tenants and payloads in the order of the claim.
 async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, after: &str) -> Vec<String> {
     let mut connection = system.database.superuser().await.unwrap();
+    claim_on(&mut connection, kinds, limit, share, after).await
+}
+
+async fn claim_on(
+    connection: &mut PgConnection,
+    kinds: &[&str],
+    limit: i32,
+    share: i32,
+    after: &str,
+) -> Vec<String> {
     let rows = sqlx::query(
         "select * from identity.outbox_claim(gen_random_uuid(), now(), now() + interval '1 minute', $1, $2, $3, $4)",
     )
@@ -105,7 +115,7 @@ async fn claim(system: &TestSystem, kinds: &[&str], limit: i32, share: i32, afte
     .bind(kinds)
     .bind(share)
     .bind(after)
-    .fetch_all(&mut connection)
+    .fetch_all(connection)
     .await
     .unwrap();
     rows.iter().map(|row| format!("{}{}", row.get::<String, _>(1), row.get::<Value, _>(3))).collect()
@@ -141,6 +151,37 @@ async fn a_claim_takes_the_kinds_in_order_and_the_tenants_in_turns_up_to_their_s
         ["b1", "c1"],
         "`a` has two leases that are not expired"
     );
+}
+
+#[tokio::test]
+async fn a_claim_reads_few_of_many_messages() {
+    let system = TestSystem::start().await.unwrap();
+    for tenant_id in ["a", "b"] {
+        system.create_tenant(tenant_id).await;
+    }
+    system
+        .run_sql(
+            "insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            select gen_random_uuid(), 'b', 'test', '{}', now(), now() - make_interval(secs => n)
+            from generate_series(1, 20000) as n;
+            analyze identity.outbox",
+        )
+        .await;
+    let mut connection = system.database.superuser().await.unwrap();
+    // The last turn is before the one with the messages, and slots are left.
+    for (limit, share) in [(5, 9), (9, 5)] {
+        sqlx::raw_sql("begin").execute(&mut connection).await.unwrap();
+        let claimed = claim_on(&mut connection, &["test"], limit, share, "a").await;
+        assert_eq!(claimed.len(), 5);
+        let (scans, rows): (i64, i64) = sqlx::query_as(
+            "select seq_scan, idx_tup_fetch from pg_stat_xact_user_tables where relid = 'identity.outbox'::regclass",
+        )
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        assert!(scans == 0 && rows < 100, "{scans} scans of the table, {rows} rows");
+        sqlx::raw_sql("rollback").execute(&mut connection).await.unwrap();
+    }
 }
 
 #[tokio::test]
