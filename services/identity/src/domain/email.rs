@@ -173,6 +173,8 @@ mod tests {
             "<a@b.c>",
             "a,b@c.d",
             "a..b@c.d",
+            "\"ada\"@b.c",
+            "\"a b\"@b.c",
             "a\u{202e}b@c.d",
             "a\u{a0}b@c.d",
             "a\u{3164}b@c.d",
