@@ -37,11 +37,12 @@ const MAX_MEASUREMENTS: usize = 1024;
 /// Timeout for the acknowledgement of one event.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of deliveries at the same time. Those that end together are settled by one statement.
-const CONCURRENCY: u8 = 200;
+/// The number of deliveries at the same time. Those that end together are settled by one statement, and a claim of many costs less for
+/// each.
+const CONCURRENCY: u16 = 500;
 /// The number of measurements of shares at the same time.
 const TURNS: usize = 32;
-const IN_FLIGHT: PublishLimits = PublishLimits { messages: 256, bytes: 1024 * 1024 };
+const IN_FLIGHT: PublishLimits = PublishLimits { messages: 512, bytes: 1024 * 1024 };
 
 /// The kinds of audit events and their streams. Each has its own relay, so that events of unauthenticated clients do not delay the
 /// others.

@@ -143,7 +143,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         Some(MailDelivery::Smtp(smtp)) => smtp.timeout + DELIVERY_TIMEOUT,
         Some(MailDelivery::Directory(_)) | None => DELIVERY_TIMEOUT,
     };
-    let connections = config.mail.connections;
+    let connections = u16::from(config.mail.connections);
     let delivery = Delivery {
         app: app.clone(),
         head: Arc::new(Letterhead::new(&config.branding, &config.public_url)?),

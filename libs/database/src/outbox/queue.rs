@@ -49,7 +49,7 @@ pub struct Claim<'a> {
     /// The first kind first.
     pub(super) kinds: &'a [&'static str],
     /// How many messages of one turn can be leased at the same time.
-    pub(super) share: u8,
+    pub(super) share: u16,
     /// Turns after this one are first.
     pub(super) after: &'a str,
 }

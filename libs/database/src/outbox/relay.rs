@@ -18,7 +18,7 @@ use super::queue::{Claim, Outcome, Postponement, Queue, Settlement, State};
 use crate::{Database, Error};
 
 /// The usual number of deliveries at the same time.
-pub const CONCURRENCY: u8 = 4;
+pub const CONCURRENCY: u16 = 4;
 /// A lease lasts this much longer than the timeout of the delivery.
 const LEASE_MARGIN: Duration = Duration::from_secs(20);
 /// The usual timeout of one delivery.
@@ -78,7 +78,7 @@ pub struct Relay<D, Q = Database> {
     /// The timeout of one delivery.
     pub timeout: Duration,
     /// The number of deliveries at the same time. At most half of them, rounded up, are for one tenant.
-    pub concurrency: u8,
+    pub concurrency: u16,
     /// Delivers the messages.
     pub deliver: D,
     /// The clock.

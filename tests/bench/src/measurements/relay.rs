@@ -47,7 +47,7 @@ impl Bench<'_> {
 async fn deliver(database: &PgPool) -> anyhow::Result<Duration> {
     sqlx::query(
         "insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
-        select gen_random_uuid(), 'relay-' || number % $1, 'audit', $2, now(), now() from generate_series(1, $3) as number",
+        select gen_random_uuid(), 'relay-' || number % $1, 'audit', $2, clock_timestamp(), clock_timestamp() from generate_series(1, $3) as number",
     )
     .bind(i32::try_from(TENANTS)?)
     .bind(json!({ "name": NAME, "occurred_at": DateTime::UNIX_EPOCH, "event": event() }))
