@@ -91,6 +91,7 @@ mod tests {
         let digest = TokenDigest::of_text("token");
         let used = reset(0, 100).confirm(&digest, at(99)).unwrap();
         assert_eq!(used.state, ResetState::Used { at: at(99) });
+        assert_eq!(used.state.settled_at(), Some(at(99)));
         assert!(used.clone().confirm(&digest, at(99)).is_none());
         assert!(used.renew(digest, at(200)).is_none());
         assert!(reset(0, 100).confirm(&digest, at(100)).is_none());
