@@ -212,6 +212,36 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_without_a_result_counts_for_thirty_seconds() {
+        let mut throttle = throttle(0);
+        for _ in 0..MAX_IN_FLIGHT {
+            assert!(throttle.admit(Purpose::LogIn, START).is_some());
+        }
+        let end = START + ATTEMPT_TIMEOUT;
+        assert!(throttle.admit(Purpose::LogIn, end - TimeDelta::microseconds(1)).is_none());
+        assert!(throttle.admit(Purpose::LogIn, end).is_some());
+    }
+
+    #[test]
+    fn the_window_of_failures_begins_with_the_first_one() {
+        let mut throttle = throttle(0);
+        let mut end_after_failure_at = |now| {
+            let permit = throttle.admit(Purpose::LogIn, now).unwrap();
+            let end_at_admission = throttle.source.window_ends_at;
+            throttle.fail(&permit, now);
+            (end_at_admission, throttle.source.window_ends_at)
+        };
+        let (first, hour) = (START + FAILURE_WINDOW * 2, TimeDelta::hours(1));
+        let end = first + FAILURE_WINDOW;
+        assert_eq!(end_after_failure_at(first), (end, end));
+        assert_eq!(end_after_failure_at(first + hour), (end, end));
+        assert_eq!(
+            end_after_failure_at(end + hour),
+            (end + hour + FAILURE_WINDOW, end + hour + FAILURE_WINDOW)
+        );
+    }
+
+    #[test]
     fn the_failure_at_the_threshold_locks_the_account_once() {
         let mut throttle = throttle(LOCKOUT_THRESHOLD - 1);
         let first = throttle.admit(Purpose::LogIn, START).unwrap();
