@@ -155,6 +155,12 @@ async fn shrink(mut schedule: Schedule, target: &PathBuf) -> anyhow::Result<Roun
             let mut shorter = schedule.clone();
             shorter.faults.drain(start..(start + part).min(shorter.faults.len()));
             let round = Campaign::start(Load::Full).await?.run(&shorter, true).await?;
+            println!(
+                "{} of {} faults: {} violations",
+                shorter.faults.len(),
+                schedule.faults.len(),
+                round.violations.len()
+            );
             if round.violations.is_empty() {
                 start += part;
             } else {
