@@ -19,7 +19,7 @@ BUILD = cargo build --workspace
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: up down test lint gen fmt advisories bench simulate mutants campaign fuzz image release chart chart-checks e2e clean help
+.PHONY: up down test lint gen fmt advisories bench simulate mutants mutation campaign fuzz image release chart chart-checks e2e clean help
 
 up: ## Start the system on this machine; options PORT=8080 DATA=.dev/data
 	@$(FETCH)
@@ -93,6 +93,15 @@ simulate: ## Run SCHEDULES=1000000 random schedules of each simulation: publishe
 
 mutants: ## Check that the simulations find bugs; ARGS="--only relay" selects some
 	@$(PYTHON) tests/simulation/mutants.py $(ARGS)
+
+CARGO_MUTANTS = .dev/tools/cargo-mutants-27.1.0
+mutation: $(CARGO_MUTANTS) ## Check that tests find wrong code in authn, hashing, ratelimit, udm and the domains (5 hours); ARGS="--only udm", ARGS=--help
+	@$(FETCH) --tests
+	@$(BUILD) --bins
+	@exec "$(BIN)/svc-standalone" with-servers -- $(PYTHON) tests/mutation/run.py --cargo-mutants "$(CURDIR)/$(CARGO_MUTANTS)/bin/cargo-mutants" $(ARGS)
+
+$(CARGO_MUTANTS):
+	cargo install --quiet --locked --root $@ cargo-mutants@$(@:.dev/tools/cargo-mutants-%=%)
 
 campaign: ## Test the system with random faults under load for ten minutes; ARGS="--minutes 60 --seed 7", ARGS=--help
 	@$(FETCH) --tests
