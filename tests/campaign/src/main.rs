@@ -154,6 +154,9 @@ async fn shrink(mut schedule: Schedule, target: &PathBuf) -> anyhow::Result<Roun
         while start < schedule.faults.len() {
             let mut shorter = schedule.clone();
             shorter.faults.drain(start..(start + part).min(shorter.faults.len()));
+            if shorter.faults.is_empty() {
+                break;
+            }
             let round = Campaign::start(Load::Full).await?.run(&shorter, true).await?;
             println!(
                 "{} of {} faults: {} violations",
@@ -170,7 +173,7 @@ async fn shrink(mut schedule: Schedule, target: &PathBuf) -> anyhow::Result<Roun
         }
         part /= 2;
     }
-    println!("{} faults violate a guarantee: {}", schedule.faults.len(), target.display());
+    println!("faults that are left: {}, in {}", schedule.faults.len(), target.display());
     Ok(result)
 }
 
