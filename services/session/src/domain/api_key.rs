@@ -118,8 +118,20 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_sources_is_limited() {
+        let with = |count: usize| {
+            let ids = (0..count).map(|number| format!("fw-{number}")).collect();
+            validate(|request| request.source_ids = Some(ids))
+        };
+        assert_eq!(with(MAX_SOURCES).unwrap().source_ids.len(), MAX_SOURCES);
+        assert_eq!(with(MAX_SOURCES + 1), Err(InvalidApiKey::SourceIds));
+    }
+
+    #[test]
     fn name_is_trimmed_and_limited() {
         assert_eq!(validate(|request| request.name = " ü ".to_owned()).unwrap().name, "ü");
+        let longest = "ü".repeat(MAX_NAME_CHARS);
+        assert_eq!(validate(|request| request.name = longest.clone()).unwrap().name, longest);
         for name in ["", "  ", "a\nb", &"x".repeat(101)] {
             assert_eq!(
                 validate(|request| request.name = name.to_owned()),
