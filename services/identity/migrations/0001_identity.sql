@@ -229,7 +229,7 @@ create table identity.login_failures (
     account_key bytea not null,
     consecutive_failures integer not null,
     last_failed_at timestamptz not null,
-    -- Whether the account existed at one of the attempts. Failures of unknown accounts are deleted after 30 days.
+    -- Whether the account existed at one of the attempts. Failures of unknown accounts are deleted one day after the last one, others after 30 days.
     account_exists boolean not null,
     constraint login_failures_pkey primary key (account_key)
 )

@@ -171,15 +171,15 @@ async fn a_request_reads_a_bounded_number_of_events_and_returns_a_cursor() {
     }
     // A message that is not an audit event does not hide the others.
     broker.publish("audit.v1.acme.session.x", "{}".into()).await.unwrap().await.unwrap();
-    let nobody = tenancy::UserId::generate();
-    let (mut pages, mut query) = (0, format!("?user_id={nobody}"));
+    let unknown = tenancy::UserId::generate();
+    let (mut pages, mut query) = (0, format!("?user_id={unknown}"));
     loop {
         let page = list(&acme.client, &query).await;
         pages += 1;
         assert_eq!(page.items, []);
         let Some(cursor) = page.next_cursor else { break };
         assert!(cursor.parse::<u64>().unwrap() <= last);
-        query = format!("?user_id={nobody}&cursor={cursor}");
+        query = format!("?user_id={unknown}&cursor={cursor}");
     }
     assert!(pages > 1, "{pages}");
     let events = list(&acme.client, "?kind=session_created&limit=1").await.items;
