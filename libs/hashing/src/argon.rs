@@ -279,12 +279,27 @@ mod tests {
             "no digest".into(),
             good.as_str().replace("m=64", "m=1048576"),
             good.as_str().replace("t=1", "t=11"),
+            good.as_str().replace("p=2", "p=17"),
             good.as_str().replace("argon2id", "argon2i"),
         ] {
             let stored = PasswordDigest::from_stored(stored);
+            assert!(parse(&stored).is_none(), "{}", stored.as_str());
             let matches = arena.verify(&CHEAP, &Password::new("correct horse"), &stored);
             assert_eq!(matches, Some(false), "{}", stored.as_str());
         }
+    }
+
+    #[test]
+    fn a_missing_digest_costs_a_hash_and_never_matches() {
+        let mut arena = arena();
+        assert_eq!(arena.dummy(&CHEAP, &Password::new("correct horse")), Some(false));
+        assert_eq!(arena.bytes.get(), 64 * 1024);
+    }
+
+    #[test]
+    fn a_printed_digest_is_redacted() {
+        let digest = PasswordDigest::from_stored("$argon2id$".to_owned());
+        assert_eq!(format!("{digest:?}"), "[redacted]");
     }
 
     #[test]

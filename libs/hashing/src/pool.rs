@@ -406,6 +406,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_workers_end_with_the_pool() {
+        let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        let settings = Argon2Settings { memory_cost: 64, ..Argon2Settings::default() };
+        let pool = HashPool::start(settings, PoolSize::new(2), HashKernel::Auto, &entropy).unwrap();
+        assert_eq!(*pool.settings(), settings);
+        assert_eq!(Arc::strong_count(&entropy), 3);
+        drop(pool);
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while Arc::strong_count(&entropy) > 1 {
+            assert!(std::time::Instant::now() < deadline, "a worker is still running");
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_metrics_count_workers_and_hashes() {
+        let pool = pool(2, MEMORY_IDLE);
+        pool.hash(requester(), Password::new("correct horse")).await.unwrap();
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        pool.register(&mut registry);
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "hash_workers 2",
+            "hash_duration_seconds_count 1",
+            "hash_memory_bytes 65536",
+            "hash_shed_total 0",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+        }
+    }
+
     #[tokio::test]
     async fn a_worker_keeps_its_memory_for_the_next_hash() {
         let pool = pool(1, MEMORY_IDLE);
@@ -450,6 +482,7 @@ mod tests {
         };
         let mut waiting: Vec<_> = (0..16).map(|_| hash("192.0.2.1")).collect();
         assert!(waiting.iter_mut().all(|hash| futures_poll(hash).is_none()));
+        assert_eq!(pool.shared.metrics.queue_length.get(), 16);
         let mut other = hash("192.0.2.2");
         assert!(futures_poll(&mut other).is_none());
         assert_eq!(futures_poll(&mut waiting[15]), Some(Err(Overloaded)));
@@ -469,6 +502,7 @@ mod tests {
     fn the_memory_limit_bounds_the_number_of_workers() {
         let settings = Argon2Settings::default();
         assert_eq!(PoolSize::fitting(&settings, 4, Some(129 << 20)).workers(), 1);
+        assert_eq!(PoolSize::fitting(&settings, 4, Some(3 * (128 << 20))).workers(), 3);
         assert_eq!(PoolSize::fitting(&settings, 4, Some(1)).workers(), 1);
         assert_eq!(PoolSize::fitting(&settings, 4, None).workers(), 4);
     }

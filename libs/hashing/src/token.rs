@@ -88,17 +88,10 @@ impl RawToken {
     /// # Errors
     /// [`InvalidToken`] for another kind, a wrong format or a wrong checksum.
     pub fn parse(kind: TokenKind, text: &str) -> Result<Self, InvalidToken> {
-        let secret_and_checksum = text.strip_prefix(kind.prefix()).ok_or(InvalidToken)?;
-        let (secret, sum) = secret_and_checksum.split_once('_').ok_or(InvalidToken)?;
-        let in_alphabet = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
-        if secret.len() != SECRET_LEN
-            || sum.len() != CHECKSUM_LEN
-            || !in_alphabet(secret)
-            || !in_alphabet(sum)
-        {
-            return Err(InvalidToken);
-        }
-        if checksum(&text[..text.len() - CHECKSUM_LEN - 1]) != sum {
+        let (prefix_and_secret, sum) = text.rsplit_once('_').ok_or(InvalidToken)?;
+        let secret = prefix_and_secret.strip_prefix(kind.prefix()).ok_or(InvalidToken)?;
+        let has_format = secret.len() == SECRET_LEN && secret.bytes().all(|b| b.is_ascii_alphanumeric());
+        if !has_format || checksum(prefix_and_secret) != sum {
             return Err(InvalidToken);
         }
         Ok(Self { kind, text: Zeroizing::new(text.to_owned()) })
@@ -278,6 +271,34 @@ mod tests {
         }
         assert!(RawToken::parse_any(&[TokenKind::Session, TokenKind::Invite], token.expose()).is_ok());
         assert!(RawToken::parse_any(&[TokenKind::Session], token.expose()).is_err());
+    }
+
+    #[test]
+    fn a_valid_checksum_does_not_make_a_wrong_secret_valid() {
+        for secret in ["0".repeat(42), "0".repeat(44), format!("{}-", "0".repeat(42)), "é".repeat(43)] {
+            let text = format!("svc_st_{secret}");
+            let token = format!("{text}_{}", checksum(&text));
+            assert!(RawToken::parse(TokenKind::Session, &token).is_err(), "{token}");
+        }
+    }
+
+    #[test]
+    fn random_bytes_repeat_only_with_a_seed() {
+        let fill = |entropy: &dyn Entropy| {
+            let mut bytes = [0; 32];
+            entropy.fill(&mut bytes);
+            bytes
+        };
+        assert_ne!(fill(&SystemEntropy), fill(&SystemEntropy));
+        assert_eq!(fill(&SeededEntropy::new(1)), fill(&SeededEntropy::new(1)));
+        assert_ne!(fill(&SeededEntropy::new(1)), fill(&SeededEntropy::new(2)));
+    }
+
+    #[test]
+    fn a_digest_matches_only_itself() {
+        let [first, second] = [[1; 32], [2; 32]].map(TokenDigest::from_bytes);
+        assert!(first.matches(&first) && !first.matches(&second));
+        assert_eq!(first.as_bytes(), [1; 32]);
     }
 
     #[test]

@@ -81,6 +81,14 @@ mod tests {
         assert_eq!(display_name(&"ä".repeat(100)).unwrap().chars().count(), MAX_NAME_CHARS);
     }
 
+    #[test]
+    fn an_early_poll_is_asked_to_slow_down_while_the_grant_is_pending() {
+        let redeem = |grant: DeviceGrant<()>, early| grant.redeem(early);
+        assert_eq!(redeem(DeviceGrant::Pending, true), Err(DeviceError::SlowDown));
+        assert_eq!(redeem(DeviceGrant::Pending, false), Err(DeviceError::AuthorizationPending));
+        assert_eq!(redeem(DeviceGrant::Approved(()), true), Ok(()));
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Wait(i64),

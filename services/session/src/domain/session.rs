@@ -129,7 +129,9 @@ pub(crate) fn is_use_due(last_used_at: Option<DateTime<Utc>>, now: DateTime<Utc>
 
 #[cfg(test)]
 mod tests {
+    use contract::{Role, TenantStatus, UserStatus};
     use proptest::prelude::*;
+    use tenancy::UserId;
 
     use super::*;
 
@@ -158,6 +160,34 @@ mod tests {
     fn idle_timeout_ends_with_the_absolute_lifetime() {
         let device = SessionLifecycle::start(&LIFETIMES, SessionMethod::Device, DateTime::UNIX_EPOCH);
         assert_eq!(device.idle_expires_at, device.expires_at);
+    }
+
+    #[test]
+    fn a_session_is_active_while_neither_it_nor_its_account_ends() {
+        let (lifecycle, now) = start();
+        let versions =
+            AccountVersions { user_id: UserId::generate(), credential_version: 1, session_version: 1 };
+        let account = AccountStatus {
+            versions,
+            role: Role::Member,
+            user_status: UserStatus::Active,
+            tenant_status: TenantStatus::Active,
+            kept_session_id: None,
+        };
+        let disabled = AccountStatus { user_status: UserStatus::Disabled, ..account };
+        let session = Session { id: SessionId::generate(), created_under: versions, lifecycle };
+        assert!(session.is_active(&account, now));
+        assert!(!session.is_active(&disabled, now));
+        assert!(!session.is_active(&account, now + TimeDelta::hours(1)));
+    }
+
+    #[test]
+    fn a_use_restarts_the_idle_timeout() {
+        let (session, now) = start();
+        let later = now + TimeDelta::minutes(50);
+        let touched = session.touch(later).unwrap();
+        let idle_expires_at = later + TimeDelta::hours(1);
+        assert_eq!(touched, SessionLifecycle { last_seen_at: later, idle_expires_at, ..session });
     }
 
     #[test]
