@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::ready;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -87,17 +88,17 @@ impl NatsSettings {
 }
 
 /// Interval of pings. The client closes the connection after two unanswered pings.
-const PING_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of one connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one request through the client, for example for stream information.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Delay before the second attempt to connect. It doubles up to the maximum.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 const MAX_BACK_OFF: Duration = Duration::from_secs(1);
 /// Files of a client certificate, with the names of Kubernetes Secrets of the type `kubernetes.io/tls`.
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+pub(crate) const CERTIFICATE: &str = "tls.crt";
+pub(crate) const KEY: &str = "tls.key";
 
 /// Addresses of the servers and credentials of the client.
 #[derive(Clone)]
@@ -156,6 +157,12 @@ pub enum ConnectError {
     /// No server is reachable, or the server rejected the client.
     #[error("failed to connect to NATS")]
     Unreachable(#[from] async_nats::ConnectError),
+    /// No server is reachable, or its certificate is not trusted.
+    #[error("failed to connect to NATS")]
+    Failed(#[from] io::Error),
+    /// The server rejected the client, with this message.
+    #[error("NATS rejected the client: {0}")]
+    Rejected(String),
 }
 
 fn parse_url(text: &str) -> Result<String, ConnectError> {
@@ -199,8 +206,7 @@ pub async fn connect(config: &Config) -> Result<Client, ConnectError> {
 
 /// Returns client options and addresses.
 pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<ServerAddr>), ConnectError> {
-    let (servers, _) = parse_addresses(&config.url.get())?;
-    config.authenticate(b"")?;
+    let servers = config.servers()?;
     let current = config.clone();
     let authenticate = move |nonce: Vec<u8>| ready(current.authenticate(&nonce).map_err(AuthError::new));
     let mut options = ConnectOptions::with_auth_callback(authenticate)
@@ -223,8 +229,22 @@ pub(crate) fn connect_options(config: &Config) -> Result<(ConnectOptions, Vec<Se
 }
 
 impl Config {
+    /// Returns the addresses.
+    ///
+    /// # Errors
+    /// The addresses or the credentials are malformed.
+    pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, ConnectError> {
+        self.authenticate(b"")?;
+        Ok(parse_addresses(&self.url.get())?.0)
+    }
+
+    /// Returns whether the servers must use TLS.
+    pub(crate) fn requires_tls(&self) -> bool {
+        self.ca_file.is_some() || self.client_certificate.is_some()
+    }
+
     /// Returns the current credentials. The server requires a signature of its nonce for a JWT.
-    fn authenticate(&self, nonce: &[u8]) -> Result<Auth, ConnectError> {
+    pub(crate) fn authenticate(&self, nonce: &[u8]) -> Result<Auth, ConnectError> {
         if let Some(credentials) = &self.credentials {
             return sign(&credentials.get(), nonce);
         }

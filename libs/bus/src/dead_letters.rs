@@ -1,7 +1,6 @@
 //! Dead letters: events that a consumer could not handle (`UDM_DLQ`). `libs/consumer` writes them.
 
 use async_nats::HeaderMap;
-use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{Context, ErrorCode};
@@ -11,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tenancy::TenantId;
 
-use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS};
+use crate::message::{CE_ID, CE_SOURCE, CE_TYPE, EVENT_HEADERS, HeaderLines, MESSAGE_ID};
 use crate::stored::{ReadFrom, first_message};
 use crate::subject::{EventSubject, InvalidSubject};
 use crate::{Config, ConnectError, DEAD_LETTER_STREAM, Message, connect};
@@ -173,13 +172,14 @@ impl DeadLetter {
             return Err(InvalidSubject);
         }
         let subject = EventSubject::new(&self.tenant_id, &event.event_type, &event.source_id)?;
-        let mut headers = Vec::new();
+        let mut headers = HeaderLines::default();
         for name in EVENT_HEADERS {
-            headers.extend(self.headers.get(name.clone()).map(|value| (name.clone(), value.clone())));
+            if let Some(value) = self.headers.get(name) {
+                headers.push(name, value.as_str())?;
+            }
         }
-        let id = format!("replay-{}", self.sequence).parse().map_err(|_| InvalidSubject)?;
-        let consumer = self.consumer.parse().map_err(|_| InvalidSubject)?;
-        headers.extend([(NATS_MESSAGE_ID, id), (REPLAY_FOR.parse().map_err(|_| InvalidSubject)?, consumer)]);
+        headers.push(MESSAGE_ID, &format!("replay-{}", self.sequence))?;
+        headers.push(REPLAY_FOR, &self.consumer)?;
         Ok(Message::of_event(&subject, headers, self.payload.clone()))
     }
 }

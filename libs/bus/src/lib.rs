@@ -14,6 +14,7 @@ mod replicas;
 mod stored;
 mod streams;
 mod subject;
+mod tls;
 
 pub use audit::{AuditFilter, AuditReader, StoredAudit};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
@@ -25,11 +26,11 @@ pub use invalidations::{
     InvalidationMessage, InvalidationPublisher,
 };
 pub use message::{EventContext, Message};
-#[cfg(fuzzing)]
-pub use publisher::fuzzed_reply;
 pub use publisher::{
     Ack, InFlight, PublishError, PublishLimits, Publisher, StreamSet, StreamSize, StreamUsage,
 };
+#[cfg(fuzzing)]
+pub use publisher::{fuzzed_operations, fuzzed_reply};
 pub use reader::{
     EventFilter, EventRead, EventReader, InvalidPosition, Position, READ_BYTES, ReadError, ReadItem, Start,
     StoredEvent,

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use async_nats::header::{HeaderName, NATS_MESSAGE_ID};
-use async_nats::{HeaderMap, HeaderValue, Subject};
+use async_nats::{HeaderMap, HeaderName, HeaderValue, Subject};
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use data_encoding::BASE64URL_NOPAD;
@@ -15,18 +14,19 @@ use uuid::Uuid;
 
 use crate::subject::{AuditSubject, EventSubject, InvalidSubject};
 
-const CE_SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
-pub(crate) const CE_ID: HeaderName = HeaderName::from_static("ce-id");
-pub(crate) const CE_SOURCE: HeaderName = HeaderName::from_static("ce-source");
-pub(crate) const CE_TYPE: HeaderName = HeaderName::from_static("ce-type");
-const CE_TIME: HeaderName = HeaderName::from_static("ce-time");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub(crate) const RECEIVED_AT: HeaderName = HeaderName::from_static("Udm-Received-At");
-const REQUEST_ID: HeaderName = HeaderName::from_static("Udm-Request-Id");
-const CREDENTIAL: HeaderName = HeaderName::from_static("Udm-Credential");
+pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
+const CE_SPECVERSION: &str = "ce-specversion";
+pub(crate) const CE_ID: &str = "ce-id";
+pub(crate) const CE_SOURCE: &str = "ce-source";
+pub(crate) const CE_TYPE: &str = "ce-type";
+const CE_TIME: &str = "ce-time";
+const TRACEPARENT: &str = "traceparent";
+pub(crate) const RECEIVED_AT: &str = "Udm-Received-At";
+const REQUEST_ID: &str = "Udm-Request-Id";
+const CREDENTIAL: &str = "Udm-Credential";
 
 /// Headers of an event, without its message id.
-pub(crate) const EVENT_HEADERS: [HeaderName; 9] =
+pub(crate) const EVENT_HEADERS: [&str; 9] =
     [CE_SPECVERSION, CE_ID, CE_SOURCE, CE_TYPE, CE_TIME, TRACEPARENT, RECEIVED_AT, REQUEST_ID, CREDENTIAL];
 
 /// Bytes of the digest in a message id. The server keeps all ids of the duplicate window in memory, so they are short.
@@ -35,15 +35,39 @@ const MESSAGE_ID_BYTES: usize = 16;
 const URI_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Approximate size of subject and headers of a message in memory, counted against the memory budget.
 const HEADER_BYTES: usize = 512;
+/// Capacity for the headers of an event, so that they are written without moving.
+const HEADER_CAPACITY: usize = 256;
 
-type Headers = Vec<(HeaderName, HeaderValue)>;
+/// Headers as they are sent: lines of name and value.
+#[derive(Debug, Default)]
+pub(crate) struct HeaderLines(Vec<u8>);
+
+impl HeaderLines {
+    /// Adds a header.
+    ///
+    /// # Errors
+    /// The value contains a line break.
+    pub(crate) fn push(&mut self, name: &str, value: &str) -> Result<(), InvalidSubject> {
+        if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
+            return Err(InvalidSubject);
+        }
+        for part in [name, ": ", value, "\r\n"] {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// The part of the messages that all events of one HTTP request share. Its headers are built once per request.
 #[derive(Clone, Debug)]
 pub struct EventContext {
     tenant: TenantId,
     received_at: DateTime<Utc>,
-    headers: Arc<HeaderMap>,
+    headers: Arc<HeaderLines>,
 }
 
 impl EventContext {
@@ -65,10 +89,11 @@ impl EventContext {
             (CREDENTIAL, Some(credential.as_str())),
             (TRACEPARENT, traceparent),
         ];
-        let headers = values
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?.parse::<HeaderValue>().ok()?)))
-            .collect();
+        let mut headers = HeaderLines(Vec::with_capacity(HEADER_CAPACITY));
+        for (name, value) in values {
+            // An error means that the value is omitted.
+            let _ = value.map(|value| headers.push(name, value));
+        }
         Self { tenant, received_at, headers: Arc::new(headers) }
     }
 
@@ -78,13 +103,16 @@ impl EventContext {
     }
 }
 
-/// A message that can be published repeatedly; its id makes repetition idempotent.
+/// A message that can be published repeatedly; its id makes repetition idempotent. Clones share the content.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct Message(Arc<Content>);
+
+#[derive(Debug)]
+struct Content {
     subject: Subject,
     partition: u8,
-    own: Headers,
-    shared: Arc<HeaderMap>,
+    own: HeaderLines,
+    shared: Arc<HeaderLines>,
     payload: Bytes,
 }
 
@@ -103,19 +131,13 @@ impl Message {
         let subject = EventSubject::new(&context.tenant, &event.event_type, &event.source_id)?;
         let time = rfc3339(event.event_timestamp.unwrap_or(context.received_at));
         let source = utf8_percent_encode(&event.source_id, URI_SEGMENT).to_string();
-        Ok(Self {
-            subject: subject.to_string().into(),
-            partition: subject.partition(),
-            own: vec![
-                (NATS_MESSAGE_ID, value(&message_id(&context.tenant, &event.source_id, event_id))?),
-                (CE_ID, value(event_id)?),
-                (CE_SOURCE, value(&source)?),
-                (CE_TYPE, value(&event.event_type)?),
-                (CE_TIME, value(&time)?),
-            ],
-            shared: Arc::clone(&context.headers),
-            payload,
-        })
+        let mut own = HeaderLines(Vec::with_capacity(HEADER_CAPACITY));
+        own.push(MESSAGE_ID, &message_id(&context.tenant, &event.source_id, event_id))?;
+        own.push(CE_ID, event_id)?;
+        own.push(CE_SOURCE, &source)?;
+        own.push(CE_TYPE, &event.event_type)?;
+        own.push(CE_TIME, &time)?;
+        Ok(Self::new(subject.to_string(), subject.partition(), own, Arc::clone(&context.headers), payload))
     }
 
     /// Returns an audit event. `outbox_id` makes publishing idempotent; `traceparent` is a W3C Trace Context.
@@ -128,51 +150,63 @@ impl Message {
         traceparent: Option<&str>,
         payload: Bytes,
     ) -> Result<Self, InvalidSubject> {
-        let trace = traceparent.and_then(|text| Some((TRACEPARENT, text.parse().ok()?)));
-        Ok(Self {
-            subject: subject.to_string().into(),
-            partition: 0,
-            own: [(NATS_MESSAGE_ID, value(outbox_id)?)].into_iter().chain(trace).collect(),
-            shared: Arc::default(),
-            payload,
-        })
+        let mut own = HeaderLines::default();
+        own.push(MESSAGE_ID, outbox_id)?;
+        // An error means that the value is omitted.
+        let _ = traceparent.map(|value| own.push(TRACEPARENT, value));
+        Ok(Self::new(subject.to_string(), 0, own, Arc::default(), payload))
     }
 
     /// Returns an event with these headers.
-    pub(crate) fn of_event(subject: &EventSubject, headers: Headers, payload: Bytes) -> Self {
-        let partition = subject.partition();
-        Self { subject: subject.to_string().into(), partition, own: headers, shared: Arc::default(), payload }
+    pub(crate) fn of_event(subject: &EventSubject, headers: HeaderLines, payload: Bytes) -> Self {
+        Self::new(subject.to_string(), subject.partition(), headers, Arc::default(), payload)
+    }
+
+    fn new(
+        subject: String,
+        partition: u8,
+        own: HeaderLines,
+        shared: Arc<HeaderLines>,
+        payload: Bytes,
+    ) -> Self {
+        Self(Arc::new(Content { subject: subject.into(), partition, own, shared, payload }))
     }
 
     /// The subject to publish to.
     pub fn subject(&self) -> &Subject {
-        &self.subject
+        &self.0.subject
     }
 
     /// The bytes for consumers.
     pub fn payload(&self) -> &Bytes {
-        &self.payload
+        &self.0.payload
     }
 
-    /// All headers.
+    /// All headers, for a client that is not a [`Publisher`](crate::Publisher).
     pub fn headers(&self) -> HeaderMap {
-        // Cloning the shared headers as a whole is cheaper than inserting each.
-        let mut headers = HeaderMap::clone(&self.shared);
-        for (name, value) in &self.own {
-            headers.insert(name.clone(), value.clone());
-        }
-        headers
+        let lines = self.header_lines().concat();
+        let lines = str::from_utf8(&lines).unwrap_or_default();
+        lines.lines().filter_map(|line| line.split_once(": ")).filter_map(parse_header).collect()
+    }
+
+    /// The headers as they are sent.
+    pub(crate) fn header_lines(&self) -> [&[u8]; 2] {
+        [self.0.own.as_bytes(), self.0.shared.as_bytes()]
     }
 
     /// The partition, 0 to 63. It is 0 for an audit event, which has one stream only.
     pub(crate) fn partition(&self) -> u8 {
-        self.partition
+        self.0.partition
     }
 
     /// Approximate size in memory.
     pub(crate) fn size(&self) -> usize {
-        self.payload.len() + HEADER_BYTES
+        self.0.payload.len() + HEADER_BYTES
     }
+}
+
+fn parse_header((name, value): (&str, &str)) -> Option<(HeaderName, HeaderValue)> {
+    Some((name.parse().ok()?, value.parse().ok()?))
 }
 
 /// Returns 22 characters: base64url of the first 16 bytes of SHA-256(tenant, zero byte, source, zero byte, event id). A sender
@@ -195,11 +229,6 @@ fn short_credential(credential: &str) -> String {
         Some((kind, Ok(id))) => format!("{kind}:{}", BASE64URL_NOPAD.encode(id.as_bytes())),
         _ => credential.to_owned(),
     }
-}
-
-/// Returns a header value. Text with a line break is rejected.
-fn value(text: &str) -> Result<HeaderValue, InvalidSubject> {
-    text.parse().map_err(|_| InvalidSubject)
 }
 
 fn rfc3339(time: DateTime<Utc>) -> String {

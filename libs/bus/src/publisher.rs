@@ -1,21 +1,25 @@
 //! Acknowledged publication: a message counts as published only after its stream has acknowledged it.
 //!
-//! The publish functions of the client library have three problems, which this module avoids:
+//! It does not publish with the client library, for four reasons:
 //!
-//! - They never remove a request that timed out from their map. This module has one reply inbox and a table of messages in
+//! - The client library passes each message through a queue, and allocates each header and reply. Events in batches take a quarter
+//!   less CPU time without it, and single events a fifth less.
+//! - It never removes a request that timed out from its map. This module has one reply inbox and a table of messages in
 //!   flight; the reply subject contains the number of the message.
-//! - They wait for permits without a deadline. This module reserves memory without waiting, and releases it with the
+//! - It waits for permits without a deadline. This module reserves memory without waiting, and releases it with the
 //!   outcome.
-//! - They send queued messages after a reconnect. This module drops the client with its queue when the connection breaks.
+//! - It sends queued messages after a reconnect. This module drops the queue when the connection breaks.
 //!
 //! With [`Durability::Strict`], the messages of a call are first published as one atomic batch per stream.
 
 mod ack;
+mod connection;
 mod exchange;
 mod flight;
 mod link;
 mod metrics;
 mod pending;
+mod protocol;
 mod target;
 
 use std::sync::Arc;
@@ -39,6 +43,8 @@ pub use ack::fuzzed as fuzzed_reply;
 use link::{Dialer, Link};
 use metrics::PublisherMetrics;
 use pending::{Batch, Pending};
+#[cfg(fuzzing)]
+pub use protocol::fuzzed as fuzzed_operations;
 use target::Target;
 
 /// Acknowledgement: the stream stores the message.
@@ -184,7 +190,7 @@ impl Publisher {
         metrics: &Metrics,
         tasks: &Tasks,
     ) -> Result<Self, ConnectError> {
-        let dialer = Dialer::new(config, limits)?;
+        let dialer = Dialer::new(config)?;
         let StreamSet { name, streams, atomic } = streams.into();
         let shared = Arc::new(Shared {
             targets: streams.iter().map(|stream| Arc::new(Target::new(stream, metrics))).collect(),
@@ -333,8 +339,8 @@ impl Shared {
                 return;
             };
             match connected {
-                Ok((link, receiver)) => {
-                    let reason = link.run(&self, receiver, &stop).await;
+                Ok((link, ends)) => {
+                    let reason = link.run(&self, ends, &stop).await;
                     attempts.connection_lost();
                     if !stop.is_cancelled() {
                         tracing::warn!(stream = &*self.name, reason, "NATS connection lost; reconnecting");

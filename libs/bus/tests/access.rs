@@ -4,23 +4,36 @@
 
 use std::path::Path;
 
-use bus::NatsSettings;
+use bus::{NatsSettings, PublishLimits, Publisher};
 use data_encoding::BASE64URL_NOPAD;
+use futures::StreamExt as _;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
+use service::Tasks;
 use service::config::{ConfigErrors, Environment, Variables as _};
+use service::telemetry::Metrics;
 use testkit::{Certificates, NatsServer};
+use tokio::time::timeout;
 
 fn settings(pairs: &[(&str, &str)]) -> Result<NatsSettings, ConfigErrors> {
     NatsSettings::load(&Environment::from_pairs(pairs.iter().copied()))
 }
 
+/// Returns whether the server accepts the client. It then also accepts a publisher, which has a separate connection.
 async fn connects(pairs: &[(&str, &str)]) -> bool {
-    match bus::connect(&settings(pairs).unwrap().of_service("test")).await {
-        // Waits for the response of the server.
-        Ok(client) => client.flush().await.is_ok(),
-        Err(_) => false,
+    let config = settings(pairs).unwrap().of_service("test");
+    let Ok(client) = bus::connect(&config).await else { return false };
+    let mut probes = client.subscribe("$JS.API.STREAM.INFO.UDM").await.unwrap();
+    // Waits for the response of the server.
+    if client.flush().await.is_err() {
+        return false;
     }
+    let tasks = Tasks::default();
+    let (limits, metrics) = (PublishLimits::default(), Metrics::new("test"));
+    let _publisher = Publisher::start(config, "UDM", limits, &metrics, &tasks).unwrap();
+    assert!(timeout(testkit::DEADLINE, probes.next()).await.unwrap().is_some());
+    tasks.stopping().cancel();
+    true
 }
 
 fn text(path: &Path) -> &str {

@@ -155,7 +155,7 @@ async fn server_without_an_available_stream_is_replaced_by_another_one() -> anyh
     let publisher = Publisher::start(config, "UDM", limits, &Metrics::new("test"), &broker.tasks)?;
     assert!(timeout(10 * SECOND, probes.next()).await?.is_some());
     broker.server.restart().await?;
-    // The client library selects a server at random.
+    // The publisher tries the servers in turn.
     timeout(testkit::DEADLINE, publisher.ready()).await?;
     publisher.publish(&acme(), event("e", b"{}"), deadline(5)).await?;
     Ok(())
@@ -180,6 +180,17 @@ async fn messages_queued_at_the_start_of_an_outage_are_not_sent_later() -> anyho
     assert!(timeout(SECOND, late.next()).await.is_err());
     let ack = publisher.publish(&acme(), event("new", b"{}"), deadline(5)).await?;
     assert_eq!(ack.sequence, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn message_above_the_limit_of_the_server_fails_without_closing_the_connection() -> anyhow::Result<()> {
+    let broker = Broker::start().await?;
+    let publisher = broker.publisher(PublishLimits::default()).await?;
+    let batch = vec![event("large", &vec![b'x'; 1 << 20]), event("small", b"{}")];
+    let outcomes = publisher.publish_all(&acme(), batch, deadline(5)).await;
+    assert!(matches!(outcomes[0], Err(PublishError::Misconfigured { code: 0, .. })), "{outcomes:?}");
+    assert!(outcomes[1].is_ok(), "{outcomes:?}");
     Ok(())
 }
 

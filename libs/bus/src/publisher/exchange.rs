@@ -7,23 +7,22 @@
 
 use std::sync::Arc;
 
-use async_nats::header::HeaderName;
-use async_nats::{HeaderMap, HeaderValue, Message, StatusCode};
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::pending::Pending;
+use super::protocol::Reply;
 use super::target::Target;
 use super::{Ack, PublishError};
 
 /// Maximum number of messages in a batch: the default of the server.
 pub(super) const MAX_BATCH: usize = 1_000;
 
-const BATCH_ID: HeaderName = HeaderName::from_static("Nats-Batch-Id");
-const BATCH_SEQUENCE: HeaderName = HeaderName::from_static("Nats-Batch-Sequence");
-const BATCH_COMMIT: HeaderName = HeaderName::from_static("Nats-Batch-Commit");
+const BATCH_ID: &str = "Nats-Batch-Id";
+const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
+const COMMIT: &str = "Nats-Batch-Commit: 1\r\n";
 
 /// Messages that wait for one reply.
 pub(super) enum Exchange {
@@ -33,21 +32,15 @@ pub(super) enum Exchange {
     Batch(Vec<Pending>),
 }
 
-/// Returns the headers of the messages of an atomic batch.
-pub(super) fn batch_headers(batch: &[Pending]) -> Vec<HeaderMap> {
+/// Returns what the messages of an atomic batch have in addition to their headers.
+pub(super) fn batch_headers(batch: &[Pending]) -> Vec<Vec<u8>> {
     // The server knows at most a thousand batches at a time. Eight bytes distinguish them.
-    let id = HeaderValue::from(BASE64URL_NOPAD.encode(&Uuid::now_v7().as_bytes()[8..]));
-    let mut list = Vec::with_capacity(batch.len());
-    for (sequence, pending) in (1..).zip(batch) {
-        let mut headers = pending.message.headers();
-        headers.insert(BATCH_ID, id.clone());
-        headers.insert(BATCH_SEQUENCE, HeaderValue::from(sequence));
-        if sequence == batch.len() {
-            headers.insert(BATCH_COMMIT, HeaderValue::from("1"));
-        }
-        list.push(headers);
-    }
-    list
+    let id = BASE64URL_NOPAD.encode(&Uuid::now_v7().as_bytes()[8..]);
+    let lines = |sequence: usize| {
+        let commit = if sequence == batch.len() { COMMIT } else { "" };
+        format!("{BATCH_ID}: {id}\r\n{BATCH_SEQUENCE}: {sequence}\r\n{commit}").into_bytes()
+    };
+    (1..=batch.len()).map(lines).collect()
 }
 
 impl Exchange {
@@ -86,12 +79,12 @@ struct Commit<'a> {
 }
 
 /// Settles an atomic batch. Returns the messages that must be published one by one, because the stream refused the batch.
-pub(super) fn settle_batch(batch: Vec<Pending>, reply: &Message) -> Vec<Pending> {
-    if reply.status == Some(StatusCode::NO_RESPONDERS) {
+pub(super) fn settle_batch(batch: Vec<Pending>, reply: Reply<'_>) -> Vec<Pending> {
+    let Reply::Payload(payload) = reply else {
         Exchange::Batch(batch).fail(&PublishError::Unavailable);
         return Vec::new();
-    }
-    let Some(first) = first_sequence(&batch, &reply.payload) else { return batch };
+    };
+    let Some(first) = first_sequence(&batch, payload) else { return batch };
     for (sequence, pending) in (first..).zip(batch) {
         let stream = Arc::clone(&pending.target.name);
         pending.settle(Ok(Ack { stream, sequence, duplicate: false }));

@@ -1,15 +1,14 @@
 //! The messages in flight of one connection: the queue of those to send, and their outcomes after replies, deadlines and the end of
 //! the connection. It neither sends nor receives, so that a test simulates every order of these events.
 
-use async_nats::{HeaderMap, Subject};
-use bytes::Bytes;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use super::PublishError;
-use super::ack::{self, Reply};
+use super::ack::{self, Meaning};
 use super::exchange::{self, Exchange, MAX_BATCH};
 use super::pending::{Pending, PendingTable, ReplyToken};
+use super::protocol::Reply;
 use crate::message::Message;
 
 /// The messages in flight, and the queue of those that are not passed to the client library yet.
@@ -23,9 +22,9 @@ pub(super) struct Outgoing {
     pub(super) token: ReplyToken,
     /// Whether the server replies to this message: to the last one of an atomic batch only.
     pub(super) replied: bool,
-    pub(super) subject: Subject,
-    pub(super) headers: HeaderMap,
-    pub(super) payload: Bytes,
+    pub(super) message: Message,
+    /// Lines in addition to the headers of the message.
+    pub(super) batch_headers: Vec<u8>,
 }
 
 impl Flight {
@@ -39,7 +38,7 @@ impl Flight {
     pub(super) fn send(&self, pending: Pending) {
         let message = pending.message.clone();
         if let Some(token) = self.pending.insert(Exchange::Single(pending)) {
-            self.queue(token, true, &message, message.headers());
+            self.queue(token, true, message, Vec::new());
         }
     }
 
@@ -58,15 +57,15 @@ impl Flight {
         let messages: Vec<Message> = batch.iter().map(|pending| pending.message.clone()).collect();
         let headers = exchange::batch_headers(&batch);
         let Some(token) = self.pending.insert(Exchange::Batch(batch)) else { return };
-        for (index, (message, headers)) in messages.iter().zip(headers).enumerate() {
-            self.queue(token, index + 1 == messages.len(), message, headers);
+        let last = messages.len() - 1;
+        for (index, (message, headers)) in messages.into_iter().zip(headers).enumerate() {
+            self.queue(token, index == last, message, headers);
         }
     }
 
-    fn queue(&self, token: ReplyToken, replied: bool, message: &Message, headers: HeaderMap) {
-        let (subject, payload) = (message.subject().clone(), message.payload().clone());
+    fn queue(&self, token: ReplyToken, replied: bool, message: Message, batch_headers: Vec<u8>) {
         // Fails only after the connection ended, which settles all pending messages.
-        let _ = self.outgoing.send(Outgoing { token, replied, subject, headers, payload });
+        let _ = self.outgoing.send(Outgoing { token, replied, message, batch_headers });
     }
 
     /// Returns whether a message still waits for its reply. The deadline can have passed: the queue of the client is full while the
@@ -83,22 +82,22 @@ impl Flight {
     }
 
     /// Settles messages by their replies. Messages that must be sent again after a short delay are added to `resend`.
-    pub(super) fn settle_replied(&self, replies: Vec<async_nats::Message>, resend: &mut Vec<Pending>) {
-        let with_tokens = replies.into_iter().filter_map(|reply| {
-            let (_, token) = reply.subject.rsplit_once('.')?;
-            Some((token.parse().ok()?, reply))
-        });
-        for (exchange, reply) in self.pending.remove_all(with_tokens) {
+    pub(super) fn settle_replied<'a>(
+        &self,
+        replies: impl IntoIterator<Item = (ReplyToken, Reply<'a>)>,
+        resend: &mut Vec<Pending>,
+    ) {
+        for (exchange, reply) in self.pending.remove_all(replies.into_iter()) {
             if let Some(target) = exchange.target() {
                 target.count_reply();
             }
             match exchange {
-                Exchange::Single(pending) => match ack::parse(&reply, &pending.target.name) {
-                    Reply::Outcome(outcome) => pending.settle(outcome),
-                    Reply::Resend => resend.push(pending),
+                Exchange::Single(pending) => match ack::parse(reply, &pending.target.name) {
+                    Meaning::Outcome(outcome) => pending.settle(outcome),
+                    Meaning::Resend => resend.push(pending),
                 },
                 Exchange::Batch(batch) => {
-                    for pending in exchange::settle_batch(batch, &reply) {
+                    for pending in exchange::settle_batch(batch, reply) {
                         self.send(pending);
                     }
                 }

@@ -1,22 +1,28 @@
 //! One connection to NATS. Messages in flight fail when it breaks; the next connection starts without any.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, Event, Request, Subscriber};
-use futures::StreamExt as _;
+use bytes::Bytes;
 use futures::future::join_all;
-use futures::stream::ReadyChunks;
 use serde::Deserialize;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use service::LogThrottle;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use super::connection::{Connection, Reader};
 use super::flight::{Flight, Outgoing};
+use super::pending::{Pending, ReplyToken};
+use super::protocol::{self, Delivery, Malformed, PING, PONG, Reply, ServerOperation};
 use super::target::Target;
-use super::{PublishError, PublishLimits, Shared, StreamSize, StreamUsage};
-use crate::connect::{self, Config, ConnectError};
+use super::{PublishError, Shared, StreamSize, StreamUsage};
+use crate::connect::{Config, ConnectError, PING_INTERVAL};
 
 /// Interval of checks for passed deadlines, and delay before a message is sent again.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -26,31 +32,45 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// of the streams, and another one not. At this time, the messages in flight are close to their
 /// deadlines.
 const MAX_FAILED_PROBES: u32 = 5;
-/// Maximum number of replies that are processed under one lock.
-const REPLY_CHUNK: usize = 256;
-/// Capacity for replies to messages that are no longer in flight. A reply beyond the capacity would be lost.
-const LATE_REPLIES: usize = 4096;
+/// Number of pings without a response after which the connection is dropped.
+const MAX_PINGS: u32 = 2;
+/// Size of a burst. Longer ones do not take less time per message.
+const MAX_BURST: usize = 64 * 1024;
+/// First character of the last token of the subject of a reply to a request. That of a reply to a message is a number.
+const REQUEST: char = 'r';
 
 /// Opens connections to the servers of a configuration.
 pub(super) struct Dialer {
     config: Config,
-    reply_capacity: usize,
+    /// Number of the server that is tried first.
+    next: AtomicUsize,
 }
 
-/// Receiving ends of a connection, used by its task.
-pub(super) struct Receiver {
-    replies: Replies,
+/// The ends of a connection, used by its task.
+pub(super) struct Ends {
+    reader: Reader,
+    writer: Box<dyn AsyncWrite + Send + Unpin>,
     outgoing: UnboundedReceiver<Outgoing>,
-    broken: CancellationToken,
+    commands: UnboundedReceiver<Vec<u8>>,
 }
-
-type Replies = ReadyChunks<Subscriber>;
 
 /// A connection for publishing.
 pub(super) struct Link {
-    client: Client,
-    inbox: String,
     pub(super) flight: Flight,
+    /// Operations other than messages.
+    commands: UnboundedSender<Vec<u8>>,
+    requests: Requests,
+    unanswered_pings: AtomicU32,
+    inbox: String,
+    max_payload: usize,
+    log_throttle: LogThrottle,
+}
+
+/// Requests that wait for their reply.
+#[derive(Default)]
+struct Requests {
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Bytes>>>,
+    next: AtomicU64,
 }
 
 impl Dialer {
@@ -58,72 +78,109 @@ impl Dialer {
     ///
     /// # Errors
     /// The address or the credentials are malformed.
-    pub(super) fn new(config: Config, limits: PublishLimits) -> Result<Self, ConnectError> {
-        connect::connect_options(&config)?;
-        Ok(Self { config, reply_capacity: limits.messages + LATE_REPLIES })
+    pub(super) fn new(config: Config) -> Result<Self, ConnectError> {
+        config.servers()?;
+        // Replicas start with different servers.
+        let [.., random] = Uuid::now_v7().into_bytes();
+        Ok(Self { config, next: AtomicUsize::new(random.into()) })
     }
 
-    /// Connects once.
-    pub(super) async fn dial(&self) -> Result<(Arc<Link>, Receiver), ConnectError> {
-        let (options, servers) = connect::connect_options(&self.config)?;
-        let broken = CancellationToken::new();
-        let on_event = {
-            let broken = broken.clone();
-            move |event| {
-                if matches!(event, Event::Disconnected | Event::Closed) {
-                    broken.cancel();
-                }
-                std::future::ready(())
+    /// Connects to one of the servers, each of which is tried once.
+    pub(super) async fn dial(&self) -> Result<(Arc<Link>, Ends), ConnectError> {
+        let mut servers = self.config.servers()?;
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % servers.len().max(1);
+        servers.rotate_left(first);
+        let mut error = ConnectError::Address;
+        for server in servers {
+            match Connection::open(&self.config, &server).await {
+                Ok(connection) => return Ok(Link::new(&self.config, connection)),
+                Err(failed) => error = failed,
             }
-        };
-        // The reconnection of the client library cannot be disabled. This limit makes it try each server once and then drop
-        // its queue, so a queued message is sent at most two seconds late.
-        let client = options
-            .max_reconnects(servers.len())
-            .subscription_capacity(self.reply_capacity)
-            .event_callback(on_event)
-            .connect(servers)
-            .await?;
-        let inbox = client.new_inbox();
-        let replies = client.subscribe(format!("{inbox}.*")).await.map_err(|_| ConnectError::Address)?;
-        let (flight, outgoing) = Flight::new();
-        let link = Link { client, inbox, flight };
-        let replies = replies.ready_chunks(REPLY_CHUNK);
-        Ok((Arc::new(link), Receiver { replies, outgoing, broken }))
+        }
+        Err(error)
     }
 }
 
 impl Link {
-    /// Passes messages to the client library in bursts: most of the cost per message is a system call of the server, which
-    /// a burst shares.
-    async fn forward(&self, outgoing: &mut UnboundedReceiver<Outgoing>) {
-        while let Some(first) = outgoing.recv().await {
-            // Other ready tasks queue their messages first, so that the burst contains them.
-            tokio::task::yield_now().await;
-            self.pass_on(first).await;
-            while let Ok(next) = outgoing.try_recv() {
-                self.pass_on(next).await;
+    fn new(config: &Config, connection: Connection) -> (Arc<Self>, Ends) {
+        let Connection { reader, writer, max_payload } = connection;
+        let prefix = config.inbox_prefix.as_deref().unwrap_or("_INBOX");
+        let inbox = format!("{prefix}.{}", Uuid::now_v7().simple());
+        let (flight, outgoing) = Flight::new();
+        let (sender, commands) = mpsc::unbounded_channel();
+        let link = Self {
+            flight,
+            commands: sender,
+            requests: Requests::default(),
+            unanswered_pings: AtomicU32::new(0),
+            inbox,
+            max_payload,
+            log_throttle: LogThrottle::default(),
+        };
+        let mut subscription = Vec::new();
+        protocol::write_subscription(&mut subscription, &format!("{}.*", link.inbox));
+        link.command(subscription);
+        (Arc::new(link), Ends { reader, writer, outgoing, commands })
+    }
+
+    /// Sends an operation.
+    fn command(&self, command: Vec<u8>) {
+        // Fails only after the connection ended.
+        let _ = self.commands.send(command);
+    }
+
+    /// Sends messages in bursts: most of the cost per message is a system call of the client and of the server, which a burst shares.
+    async fn send(
+        &self,
+        mut writer: Box<dyn AsyncWrite + Send + Unpin>,
+        mut outgoing: UnboundedReceiver<Outgoing>,
+        mut commands: UnboundedReceiver<Vec<u8>>,
+    ) {
+        let mut burst = Vec::new();
+        loop {
+            tokio::select! {
+                Some(command) = commands.recv() => burst.extend(command),
+                Some(message) = outgoing.recv() => {
+                    // Other ready tasks queue their messages first, so that the burst contains them.
+                    tokio::task::yield_now().await;
+                    self.write(&mut burst, &message);
+                }
+                else => return,
             }
+            while burst.len() < MAX_BURST
+                && let Ok(message) = outgoing.try_recv()
+            {
+                self.write(&mut burst, &message);
+            }
+            let written = async {
+                writer.write_all(&burst).await?;
+                writer.flush().await
+            };
+            if written.await.is_err() {
+                return;
+            }
+            burst.clear();
+            burst.shrink_to(2 * MAX_BURST);
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the only place that publishes with acknowledgement")]
-    async fn pass_on(&self, Outgoing { token, replied, subject, headers, payload }: Outgoing) {
-        if !self.flight.contains(token) {
+    /// Adds a message to a burst, unless it has an outcome already.
+    fn write(&self, burst: &mut Vec<u8>, Outgoing { token, replied, message, batch_headers }: &Outgoing) {
+        if !self.flight.contains(*token) {
             return;
         }
-        let sent = if replied {
-            let reply = format!("{}.{token}", self.inbox);
-            self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await
+        let [own, shared] = message.header_lines();
+        let headers = [own, shared, batch_headers];
+        let (subject, payload) = (message.subject(), message.payload());
+        if protocol::headers_size(headers) + payload.len() > self.max_payload {
+            // The server would close the connection.
+            let description = "the message is larger than max_payload of the server".to_owned();
+            self.flight.fail(*token, &PublishError::Misconfigured { code: 0, description });
+        } else if *replied {
+            let reply = format_args!("{}.{token} ", self.inbox);
+            protocol::write_message(burst, subject, reply, headers, payload);
         } else {
-            self.client.publish_with_headers(subject, headers, payload).await
-        };
-        if let Err(error) = sent {
-            let error = match error.kind() {
-                async_nats::client::PublishErrorKind::Send => PublishError::Unavailable,
-                kind => PublishError::Misconfigured { code: 0, description: kind.to_string() },
-            };
-            self.flight.fail(token, &error);
+            protocol::write_message(burst, subject, format_args!(""), headers, payload);
         }
     }
 
@@ -132,32 +189,41 @@ impl Link {
     pub(super) async fn run(
         self: &Arc<Self>,
         shared: &Shared,
-        receiver: Receiver,
+        ends: Ends,
         stop: &CancellationToken,
     ) -> &'static str {
-        let Receiver { replies, mut outgoing, broken } = receiver;
+        let Ends { reader, writer, outgoing, commands } = ends;
         let reason = tokio::select! {
-            () = broken.cancelled() => "connection lost",
-            () = self.settle_messages(shared, replies, stop) => "connection closed",
-            () = self.forward(&mut outgoing) => "connection closed",
+            reason = self.settle_messages(shared, reader, stop) => reason,
+            () = self.send(writer, outgoing, commands) => "connection lost",
             () = self.probe(shared) => "no stream available",
+            () = self.keep_alive() => "no response to pings",
         };
         shared.disconnect();
         self.flight.end();
         reason
     }
 
-    /// Settles messages by their replies or deadlines.
-    async fn settle_messages(&self, shared: &Shared, mut replies: Replies, stop: &CancellationToken) {
+    /// Settles messages by their replies or deadlines. Returns why it ended.
+    async fn settle_messages(
+        &self,
+        shared: &Shared,
+        mut reader: Reader,
+        stop: &CancellationToken,
+    ) -> &'static str {
         let mut resend = Vec::new();
         let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                chunk = replies.next() => match chunk {
-                    Some(chunk) => self.flight.settle_replied(chunk, &mut resend),
-                    None => return,
-                },
+                received = reader.receive() => {
+                    if received.is_err() {
+                        return "connection lost";
+                    }
+                    if self.handle(&mut reader, &mut resend).is_err() {
+                        return "malformed reply";
+                    }
+                }
                 now = sweep.tick() => self.flight.sweep(now, &mut resend),
                 () = stop.cancelled(), if !self.flight.is_closed() => {
                     self.flight.close();
@@ -165,8 +231,44 @@ impl Link {
                 }
             }
             if self.flight.is_closed() && self.flight.is_empty() && resend.is_empty() {
+                return "connection closed";
+            }
+        }
+    }
+
+    /// Handles what the server sent.
+    fn handle(&self, reader: &mut Reader, resend: &mut Vec<Pending>) -> Result<(), Malformed> {
+        let mut replies: Vec<(ReplyToken, Reply<'_>)> = Vec::new();
+        let length = reader.handle(|operation| match operation {
+            ServerOperation::Message(Delivery { subject, reply }) => {
+                let (_, token) = subject.rsplit_once('.').unwrap_or_default();
+                match token.strip_prefix(REQUEST) {
+                    Some(number) => self.requests.complete(number, reply),
+                    None => replies.extend(token.parse().ok().map(|token| (token, reply))),
+                }
+            }
+            ServerOperation::Ping => self.command(PONG.to_vec()),
+            ServerOperation::Pong => self.unanswered_pings.store(0, Ordering::Relaxed),
+            ServerOperation::Error(error) if self.log_throttle.is_due() => {
+                tracing::warn!(error, "NATS reported an error");
+            }
+            ServerOperation::Error(_) | ServerOperation::Info(_) | ServerOperation::Ok => {}
+        })?;
+        self.flight.settle_replied(replies, resend);
+        reader.discard(length);
+        Ok(())
+    }
+
+    /// Ends if the server does not respond to pings.
+    async fn keep_alive(&self) {
+        let mut tick = interval(PING_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if self.unanswered_pings.fetch_add(1, Ordering::Relaxed) >= MAX_PINGS {
                 return;
             }
+            self.command(PING.to_vec());
         }
     }
 
@@ -228,14 +330,52 @@ impl Link {
     }
 
     async fn stream_info(&self, stream: &str, request: String) -> Option<StreamInfo> {
-        // A separate inbox: the multiplexer of the client library keeps requests that timed out in its map.
-        let request = Request::new()
-            .inbox(self.client.new_inbox())
-            .timeout(Some(PROBE_INTERVAL))
-            .payload(request.into());
         let subject = format!("$JS.API.STREAM.INFO.{stream}");
-        let reply = self.client.send_request(subject, request).await.ok()?;
-        StreamInfo::with_leader(&reply.payload)
+        let reply = self.request(&subject, request.as_bytes());
+        StreamInfo::with_leader(&timeout(PROBE_INTERVAL, reply).await.ok()??)
+    }
+
+    async fn request(&self, subject: &str, payload: &[u8]) -> Option<Bytes> {
+        let (number, reply) = self.requests.open();
+        let mut command = Vec::new();
+        let inbox = format!("{}.{REQUEST}{number}", self.inbox);
+        protocol::write_request(&mut command, subject, &inbox, payload);
+        self.command(command);
+        let _close = Close { requests: &self.requests, number };
+        reply.await.ok()
+    }
+}
+
+/// Removes a request when its caller is gone.
+struct Close<'a> {
+    requests: &'a Requests,
+    number: u64,
+}
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        self.requests.lock().remove(&self.number);
+    }
+}
+
+impl Requests {
+    fn open(&self) -> (u64, oneshot::Receiver<Bytes>) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(number, sender);
+        (number, receiver)
+    }
+
+    /// Completes a request. A reply to a request that has ended is ignored.
+    fn complete(&self, number: &str, reply: Reply<'_>) {
+        let waiting = number.parse().ok().and_then(|number| self.lock().remove(&number));
+        if let (Some(waiting), Reply::Payload(payload)) = (waiting, reply) {
+            let _ = waiting.send(Bytes::copy_from_slice(payload));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Bytes>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

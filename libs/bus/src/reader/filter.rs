@@ -91,9 +91,7 @@ impl EventFilter {
 
 fn stored_event(message: &Message) -> Option<StoredEvent> {
     let headers = message.headers.as_ref()?;
-    let header = |headers: &'_ HeaderMap, name: async_nats::HeaderName| {
-        headers.get(name).map(|value| value.as_str().to_owned())
-    };
+    let header = |headers: &HeaderMap, name: &str| headers.get(name).map(|value| value.as_str().to_owned());
     let source = header(headers, CE_SOURCE)?;
     let source_id = percent_decode_str(&source).decode_utf8().ok()?.into_owned();
     let subject: EventSubject = message.subject.parse().ok()?;

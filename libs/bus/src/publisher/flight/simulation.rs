@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::StatusCode;
-use async_nats::header::NATS_MESSAGE_ID;
+use bytes::Bytes;
 use futures::FutureExt as _;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -19,6 +18,7 @@ use super::super::pending::Batch;
 use super::super::target::Target;
 use super::*;
 use crate::budget::MemoryBudget;
+use crate::message::MESSAGE_ID;
 use crate::subject::AuditSubject;
 
 const STREAM: &str = "UDM";
@@ -112,8 +112,14 @@ struct Stream {
 impl Stream {
     /// Returns the reply to a message.
     fn receive(&mut self, message: &Outgoing) -> String {
-        let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
-        let entry = (header(NATS_MESSAGE_ID.as_ref()).unwrap_or_default(), message.payload.clone());
+        let lines = [&message.message.header_lines().concat(), &*message.batch_headers].concat();
+        let lines = String::from_utf8(lines).unwrap();
+        let header = |name: &str| {
+            let header =
+                lines.lines().filter_map(|line| line.split_once(": ")).find(|(found, _)| *found == name);
+            header.map(|(_, value)| value.to_owned())
+        };
+        let entry = (header(MESSAGE_ID).unwrap_or_default(), message.message.payload().clone());
         let Some(batch_id) = header("Nats-Batch-Id") else {
             let duplicate = self.sequence_of(&entry.0);
             if duplicate.is_none() {
@@ -170,7 +176,8 @@ struct Simulation {
     sent: VecDeque<Outgoing>,
     /// Messages of connections that broke: the client library can still have sent them.
     late: Vec<Outgoing>,
-    replies: Vec<async_nats::Message>,
+    /// Tokens and payloads of replies; `None` if no stream has the subject.
+    replies: Vec<(ReplyToken, Option<String>)>,
     stream: Stream,
     calls: Vec<Call>,
     ids: Id,
@@ -257,22 +264,16 @@ impl Simulation {
             Fate::Refused(Refusal::OtherStream) => r#"{"stream":"OTHER","seq":1,"count":1}"#.to_owned(),
         };
         if message.replied {
-            self.replies.push(async_nats::Message {
-                subject: format!("_INBOX.1.{}", message.token).into(),
-                reply: None,
-                length: reply.len(),
-                status: matches!(fate, Fate::Refused(Refusal::NoResponders))
-                    .then_some(StatusCode::NO_RESPONDERS),
-                payload: reply.into(),
-                headers: None,
-                description: None,
-            });
+            let no_responders = matches!(fate, Fate::Refused(Refusal::NoResponders));
+            self.replies.push((message.token, (!no_responders).then_some(reply)));
         }
     }
 
     fn reply(&mut self, which: usize, copied: bool) {
         let reply = if copied { self.replies[which].clone() } else { self.replies.remove(which) };
-        self.flight.settle_replied(vec![reply], &mut self.resend);
+        let (token, payload) = &reply;
+        let reply = payload.as_ref().map_or(Reply::NoResponders, |text| Reply::Payload(text.as_bytes()));
+        self.flight.settle_replied([(*token, reply)], &mut self.resend);
     }
 
     fn sweep(&mut self) {
