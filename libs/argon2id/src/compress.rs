@@ -12,8 +12,52 @@ mod avx512;
 mod portable;
 
 /// Writes G of two blocks to a third one. With `true`, the third block becomes its XOR with G, as in all
-/// passes but the first.
-pub(crate) type Compress = fn(&Block, &Block, &mut Block, bool);
+/// passes but the first. Requests the upcoming blocks from memory meanwhile.
+pub(crate) type Compress = fn(&Block, &Block, &mut Block, bool, Upcoming);
+
+/// Number of cache lines of a block.
+#[cfg(target_arch = "x86_64")]
+const LINES: usize = Block::SIZE / 64;
+
+/// The blocks that the next call uses: the one that it references, and the one that it writes. They are requested from memory line by
+/// line during a call. Requested at once, they are more lines than a core can wait for, so it would stop for a quarter of its time.
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "other processors compute blocks without requests")
+)]
+pub(crate) struct Upcoming([*const Block; 2]);
+
+impl Upcoming {
+    /// The blocks at these positions.
+    pub(crate) fn new(blocks: &[Block], positions: [usize; 2]) -> Self {
+        Self(positions.map(|position| blocks.as_ptr().wrapping_add(position)))
+    }
+
+    /// A block that is in the cache, if no other one is upcoming.
+    pub(crate) fn cached(block: &Block) -> Self {
+        Self([block; 2])
+    }
+
+    /// The addresses of a line, 0 to 15, of both blocks.
+    #[cfg(target_arch = "x86_64")]
+    fn line(self, line: usize) -> [*const i8; 2] {
+        self.0.map(|block| block.cast::<i8>().wrapping_add(64 * line))
+    }
+
+    /// Requests all lines at once.
+    pub(crate) fn request(self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for address in (0..LINES).flat_map(|line| self.line(line)) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            #[expect(unsafe_code, reason = "the function takes a pointer")]
+            // SAFETY: the instruction is part of every x86-64 processor, and ignores an address without memory.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(address);
+            }
+        }
+    }
+}
 
 /// An implementation that this machine can run.
 #[derive(Clone, Copy)]
@@ -48,19 +92,4 @@ impl std::fmt::Debug for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
-}
-
-/// Requests a block from memory, so that it is in the cache when it is used.
-pub(crate) fn prefetch(block: &Block) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in block.as_ref().as_chunks::<8>().0 {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        #[expect(unsafe_code, reason = "the function takes a pointer")]
-        // SAFETY: the instruction is part of every x86-64 processor, and the pointer is that of a reference.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = block;
 }

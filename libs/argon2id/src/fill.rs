@@ -3,7 +3,7 @@
 use argon2::{Algorithm, Block, Params};
 
 use crate::Backend;
-use crate::compress::{Compress, prefetch};
+use crate::compress::{Compress, Upcoming};
 
 /// Segments of a lane. Lanes do not reference the current segment of each other, so it can be computed in any order.
 const SLICES: usize = 4;
@@ -20,7 +20,7 @@ pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut 
     for pass in 0..params.t_cost() as usize {
         for slice in 0..SLICES {
             let segment = Segment::new(params, blocks.len(), pass, slice);
-            // Where the reference block of a new block is. Also requests both from memory.
+            // Where the reference block of a new block is.
             let mut locate = |blocks: &[Block], lane: usize, index: usize| {
                 let random = if segment.is_independent() {
                     if index == segment.start() || index.is_multiple_of(ADDRESSES) {
@@ -30,13 +30,12 @@ pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut 
                 } else {
                     blocks[segment.previous(lane, index)].as_ref()[0]
                 };
-                let reference = segment.reference(lane, index, random);
-                prefetch(&blocks[reference]);
-                prefetch(&blocks[segment.position(lane, index)]);
-                reference
+                segment.reference(lane, index, random)
             };
+            let mut upcoming = Upcoming::cached(&blocks[0]);
             for (lane, reference) in positions.iter_mut().enumerate() {
                 *reference = locate(blocks, lane, segment.start());
+                Upcoming::new(blocks, [*reference, segment.position(lane, segment.start())]).request();
             }
             for index in segment.start()..segment.length {
                 for (lane, reference) in positions.iter_mut().enumerate() {
@@ -44,9 +43,11 @@ pub(crate) fn fill(backend: Backend, params: &Params, blocks: &mut [Block], mut 
                     let Ok([before, other, new]) = blocks.get_disjoint_mut(three) else {
                         unreachable!("the set of references contains neither the new nor the previous block")
                     };
-                    (backend.compress)(before, other, new, pass > 0);
+                    (backend.compress)(before, other, new, pass > 0, upcoming);
                     if index + 1 < segment.length {
                         *reference = locate(blocks, lane, index + 1);
+                        // Requested while the block of the next lane is computed.
+                        upcoming = Upcoming::new(blocks, [*reference, segment.position(lane, index + 1)]);
                     }
                 }
                 since_pause += lanes;
@@ -108,8 +109,8 @@ impl<'a> Segment<'a> {
             *word = number as u64;
         }
         let (zero, mut once) = (Block::new(), Block::new());
-        compress(&zero, &input, &mut once, false);
-        compress(&zero, &once, addresses, false);
+        compress(&zero, &input, &mut once, false, Upcoming::cached(&zero));
+        compress(&zero, &once, addresses, false, Upcoming::cached(&zero));
     }
 
     /// The position of the reference block: the mapping of `J_1` and `J_2`, the halves of a random number (section 3.4.2).

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 
 use argon2::Block;
 
-use super::Compress;
+use super::{Compress, LINES, Upcoming};
 
 type V = __m512i;
 const WORDS: usize = 8;
@@ -17,7 +17,8 @@ const WORDS: usize = 8;
 pub(super) fn compression() -> Option<Compress> {
     #[expect(unsafe_code, reason = "a call of a function that needs instructions")]
     // SAFETY: the function is returned only if the processor has the instructions.
-    let compress: Compress = |x, y, out, accumulate| unsafe { compress(x, y, out, accumulate) };
+    let compress: Compress =
+        |x, y, out, accumulate, upcoming| unsafe { compress(x, y, out, accumulate, upcoming) };
     (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")).then_some(compress)
 }
 
@@ -43,6 +44,26 @@ operations! {
     low(a, b) = _mm512_shuffle_i64x2::<0b01_00_01_00>(a, b);
     /// The high halves of two vectors.
     high(a, b) = _mm512_shuffle_i64x2::<0b11_10_11_10>(a, b);
+}
+
+/// Requests lines from memory after `v` is computed. Without this dependency, the compiler moves all requests to one place.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn request(v: V, [first, second]: [*const i8; 2]) -> V {
+    let result;
+    #[expect(unsafe_code, reason = "the compiler has no instruction that depends on a vector")]
+    // SAFETY: the instruction has no effect on registers and memory, and ignores an address without memory.
+    unsafe {
+        std::arch::asm!(
+            "prefetcht0 [{first}] # {v}",
+            "prefetcht0 [{second}]",
+            first = in(reg) first,
+            second = in(reg) second,
+            v = inout(zmm_reg) v => result,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    result
 }
 
 #[inline]

@@ -2,7 +2,10 @@
 
 use argon2::Block;
 
-pub(super) fn compress(x: &Block, y: &Block, out: &mut Block, accumulate: bool) {
+use super::Upcoming;
+
+pub(super) fn compress(x: &Block, y: &Block, out: &mut Block, accumulate: bool, upcoming: Upcoming) {
+    upcoming.request();
     let mut r = *x;
     r ^= y;
     let mut q = r;

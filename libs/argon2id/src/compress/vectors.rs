@@ -6,22 +6,26 @@ macro_rules! compress_in_vectors {
         const VECTORS: usize = 128 / WORDS;
         /// Vectors of a row of 16 words.
         const ROW: usize = 16 / WORDS;
+        /// Lines that a call of `mix` requests.
+        const PART: usize = LINES / (4 * VECTORS / 16);
 
         #[$feature]
-        fn compress(x: &Block, y: &Block, out: &mut Block, accumulate: bool) {
+        fn compress(x: &Block, y: &Block, out: &mut Block, accumulate: bool, upcoming: Upcoming) {
             let (x, y, out) = (x.as_ref(), y.as_ref(), out.as_mut());
             let mut q = [zero(); VECTORS];
             for (i, q) in q.iter_mut().enumerate() {
                 *q = xor(load(x, i), load(y, i));
             }
+            let mut lines = (0..LINES).step_by(PART);
+            let mut requests = || (upcoming, lines.next().unwrap_or_default());
             // Rows. A vector has one of the four rows of the 4x4 matrix of P.
             for q in q.as_chunks_mut::<16>().0 {
                 let [mut a, mut b, mut c, mut d] = split(q);
-                mix(&mut a, &mut b, &mut c, &mut d);
+                mix(&mut a, &mut b, &mut c, &mut d, requests());
                 for i in 0..4 {
                     (b[i], c[i], d[i]) = (left_1(b[i]), left_2(c[i]), left_3(d[i]));
                 }
-                mix(&mut a, &mut b, &mut c, &mut d);
+                mix(&mut a, &mut b, &mut c, &mut d, requests());
                 for i in 0..4 {
                     (b[i], c[i], d[i]) = (left_3(b[i]), left_2(c[i]), left_1(d[i]));
                 }
@@ -32,9 +36,9 @@ macro_rules! compress_in_vectors {
                 let four = |at: usize| [q[at], q[at + ROW], q[at + 1], q[at + 1 + ROW]];
                 let [mut a, mut b] = [four(i), four(i + 2 * ROW)];
                 let [mut c, mut d] = [four(i + 4 * ROW), four(i + 6 * ROW)];
-                mix(&mut a, &mut b, &mut c, &mut d);
+                mix(&mut a, &mut b, &mut c, &mut d, requests());
                 (b, c, d) = (pairs_left_1(b), pairs_left_2(c), pairs_left_3(d));
-                mix(&mut a, &mut b, &mut c, &mut d);
+                mix(&mut a, &mut b, &mut c, &mut d, requests());
                 (b, c, d) = (pairs_left_3(b), pairs_left_2(c), pairs_left_1(d));
                 for k in 0..2 {
                     let (m, n) = (2 * k, 2 * k + 1);
@@ -71,25 +75,39 @@ macro_rules! compress_in_vectors {
         }
 
         /// GB of section 3.6. The four vectors are independent of each other, so the processor computes them at the same time: 20 %
-        /// faster than two, although some are kept in memory.
+        /// faster than two, although some are kept in memory. Requests `PART` lines of the upcoming blocks, beginning with `line`.
         #[inline]
         #[$feature]
-        fn mix(a: &mut [V; 4], b: &mut [V; 4], c: &mut [V; 4], d: &mut [V; 4]) {
+        fn mix(
+            a: &mut [V; 4],
+            b: &mut [V; 4],
+            c: &mut [V; 4],
+            d: &mut [V; 4],
+            (upcoming, line): (Upcoming, usize),
+        ) {
             for i in 0..4 {
                 a[i] = sum(a[i], b[i]);
                 d[i] = rotate_32(xor(d[i], a[i]));
             }
+            a[0] = request(a[0], upcoming.line(line));
             for i in 0..4 {
                 c[i] = sum(c[i], d[i]);
                 b[i] = rotate_24(xor(b[i], c[i]));
+            }
+            if PART == 4 {
+                c[0] = request(c[0], upcoming.line(line + 2));
             }
             for i in 0..4 {
                 a[i] = sum(a[i], b[i]);
                 d[i] = rotate_16(xor(d[i], a[i]));
             }
+            a[0] = request(a[0], upcoming.line(line + 1));
             for i in 0..4 {
                 c[i] = sum(c[i], d[i]);
                 b[i] = rotate_63(xor(b[i], c[i]));
+            }
+            if PART == 4 {
+                c[0] = request(c[0], upcoming.line(line + 3));
             }
         }
 
