@@ -1,7 +1,7 @@
 //! A connection to a server: handshake, TLS, and its two directions.
 //!
-//! The client library passes each message through a queue to a task of its own and allocates its headers one by one, which takes
-//! most of the CPU time of a single event. Here a burst of messages is written into one buffer, and the replies are read from one.
+//! A burst of messages is written into one buffer, and the replies are read from one. The client library would pass each message
+//! through a queue, and allocate each header and reply.
 
 use std::io;
 
@@ -94,7 +94,7 @@ impl Connection {
             if tls_required {
                 let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
                 let connector = TlsConnector::from(tls::client_config(config).await?);
-                // What was received without TLS after the settings is not trusted.
+                // Bytes that were received without TLS after the settings are not trusted.
                 buffer.clear();
                 let (reader, writer) = split(connector.connect(name, stream).await?);
                 (Box::new(reader), Box::new(writer))
