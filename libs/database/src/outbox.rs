@@ -13,6 +13,8 @@ mod metrics;
 mod queue;
 mod relay;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,8 +47,14 @@ const MAX_MEMBERS: i32 = 100;
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) schema: &'static str,
-    wake: watch::Sender<()>,
+    relays: Arc<Mutex<Vec<WakeRelay>>>,
     metrics: Metrics,
+}
+
+/// Wakes a relay of this process.
+struct WakeRelay {
+    kinds: &'static [&'static str],
+    wake: watch::Sender<()>,
 }
 
 /// A message that is due.
@@ -118,7 +126,7 @@ fn take_kind(mut message: Value) -> (Value, Option<Value>) {
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
-        Self { schema, wake: watch::Sender::new(()), metrics: Metrics::new("outbox") }
+        Self { schema, relays: Arc::default(), metrics: Metrics::new("outbox") }
     }
 
     /// The same outbox, which registers its metrics here.
@@ -180,9 +188,25 @@ impl Outbox {
         Ok(())
     }
 
-    /// Wakes the relays of this process, so that they claim at once.
-    pub(crate) fn wake(&self) {
-        self.wake.send_replace(());
+    /// Wakes the relays of this process that deliver the messages, so that they claim at once those that are due.
+    pub(crate) fn wake(&self, messages: &[NewMessage]) {
+        let due = || messages.iter().filter(|message| message.delay.is_zero());
+        for relay in &*self.relays() {
+            if due().any(|message| relay.kinds.contains(&&*message.kind)) {
+                relay.wake.send_replace(());
+            }
+        }
+    }
+
+    /// Returns a receiver for the wakes of a relay that delivers these kinds.
+    fn woken(&self, kinds: &'static [&'static str]) -> watch::Receiver<()> {
+        let (wake, woken) = watch::channel(());
+        self.relays().push(WakeRelay { kinds, wake });
+        woken
+    }
+
+    fn relays(&self) -> MutexGuard<'_, Vec<WakeRelay>> {
+        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -92,7 +92,7 @@ impl TenantTx {
         self.after_commit.push(Box::pin(action));
     }
 
-    /// Writes the outbox messages and commits, then wakes the relays of this process and runs the actions.
+    /// Writes the outbox messages and commits, then wakes the relays of this process that deliver them and runs the actions.
     ///
     /// # Errors
     /// The database is not available: the outcome of the transaction is unknown. A message cannot be encoded as JSON: the
@@ -104,7 +104,7 @@ impl TenantTx {
         }
         self.transaction.commit().await?;
         if !messages.is_empty() {
-            self.outbox.wake();
+            self.outbox.wake(&messages);
         }
         for action in self.after_commit {
             action.await;

@@ -30,8 +30,8 @@ pub trait Queue: Send + Sync + 'static {
     /// Counts the messages of these kinds.
     fn stats(&self, kinds: &[&str], now: DateTime<Utc>) -> impl Future<Output = Result<Stats, Error>> + Send;
 
-    /// Reports new messages of this process.
-    fn woken(&self) -> watch::Receiver<()>;
+    /// Reports new messages of these kinds that this process wrote.
+    fn woken(&self, kinds: &'static [&'static str]) -> watch::Receiver<()>;
 
     /// The name of the schema.
     fn schema(&self) -> &'static str;
@@ -157,8 +157,8 @@ impl Queue for Database {
         Ok(stats.fetch_one(self.relay_pool()).await?)
     }
 
-    fn woken(&self) -> watch::Receiver<()> {
-        self.outbox().wake.subscribe()
+    fn woken(&self, kinds: &'static [&'static str]) -> watch::Receiver<()> {
+        self.outbox().woken(kinds)
     }
 
     fn schema(&self) -> &'static str {

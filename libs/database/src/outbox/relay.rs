@@ -89,7 +89,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
     /// Runs until the tasks are stopped. Deliveries in progress are completed.
     pub async fn run(self, tasks: Tasks) {
         let mut stats_read: Option<Instant> = None;
-        let mut woken = self.queue.woken();
+        let mut woken = self.queue.woken(self.kinds);
         let settler = Settler { metrics: self.metrics(), outcomes: Groups::default() };
         let mut deliveries = FuturesUnordered::new();
         // The turn of the last claim. Each relay has its own: the turns are fair in each, and so in all.

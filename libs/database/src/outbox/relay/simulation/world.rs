@@ -250,7 +250,7 @@ impl Queue for SimulatedQueue {
         Ok(Stats::default())
     }
 
-    fn woken(&self) -> watch::Receiver<()> {
+    fn woken(&self, _: &'static [&'static str]) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
 
