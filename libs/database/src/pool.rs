@@ -50,6 +50,14 @@ const RELAY_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 
+/// Statements are planned once per connection, perhaps while the tables are empty, so all plans use indexes and stay fast when the
+/// tables have grown. Otherwise Postgres would plan statements with arrays at every execution, which takes longer than most
+/// statements.
+const PLANNER_SETTINGS: &str = "set plan_cache_mode = force_generic_plan;
+    set enable_seqscan = off;
+    set enable_hashjoin = off;
+    set enable_mergejoin = off";
+
 /// Returns the options of a connection of the service that owns `schema`.
 pub(crate) fn connect_options(
     access: &DatabaseAccess,
@@ -154,6 +162,10 @@ fn open(
         .max_connections(connections)
         .acquire_timeout(acquire_timeout)
         .test_before_acquire(false)
+        // Not options of the connection: a pooler would reject them.
+        .after_connect(|connection, _| {
+            Box::pin(async { sqlx::raw_sql(PLANNER_SETTINGS).execute(connection).await.map(drop) })
+        })
         .before_acquire(move |connection, meta| {
             let is_retired = retired.contains(meta.age);
             Box::pin(async move {

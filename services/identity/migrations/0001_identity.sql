@@ -312,15 +312,22 @@ returns table (
     tenant_version bigint,
     email_key text
 )
-language sql stable security definer set search_path = '' as $$
+language plpgsql stable security definer set search_path = '' as $$
+begin
+    return query
     select
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
         tenants.version, users.email_key
     from identity.users
-    join identity.tenants using (tenant_id)
-    where users.tenant_id = in_tenant_id and (users.email_key = in_email_key or users.user_id = in_user_id)
-        and tenants.status <> 'deleted'
+    join identity.tenants on tenants.tenant_id = users.tenant_id
+    where users.tenant_id = in_tenant_id
+        and users.user_id = coalesce(in_user_id, (
+            select known.user_id from identity.users as known
+            where known.tenant_id = in_tenant_id and known.email_key = in_email_key
+        ))
+        and tenants.status <> 'deleted';
+end
 $$;
 
 -- Accept an invite: the token determines the tenant.
@@ -458,16 +465,17 @@ $$;
 -- not wait. Called by the functions below only.
 create function identity.outbox_is_held(in_tenant_id text, in_kind text)
 returns boolean
-language sql stable set search_path = '' as $$
-    select in_kind = 'mail_invite' and exists (
+language plpgsql stable set search_path = '' as $$
+begin
+    return in_kind = 'mail_invite' and exists (
         select from identity.tenants where tenant_id = in_tenant_id and status = 'suspended'
-    )
+    );
+end
 $$;
 
 -- The relay delivers messages of all tenants. It claims messages that are due with a lease. Kinds come first in the given
 -- order. Within a kind, tenants take turns in the order of their ids, beginning after the turn `in_after`, so that the backlog of one tenant does
--- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either. Without sequential scans, because
--- plans that were made while the table was empty are used when it has grown.
+-- not delay the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
 create function identity.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -478,7 +486,7 @@ create function identity.outbox_claim(
     in_after text
 )
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
-language plpgsql volatile security definer set search_path = '' set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = '' as $$
 declare
     remaining integer := in_limit;
     claimed integer;
@@ -583,7 +591,8 @@ create function identity.outbox_settle(
     in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
 )
 returns void
-language sql volatile security definer set search_path = '' as $$
+language plpgsql volatile security definer set search_path = '' as $$
+begin
     with outcomes as (
         select *
         from unnest(in_outbox_ids, in_fences, in_states, in_due_at, in_errors) as outcomes (outbox_id, fence, state, due_at, error)
@@ -598,7 +607,8 @@ language sql volatile security definer set search_path = '' as $$
         dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
         last_error = outcomes.error
     from outcomes
-    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered'
+    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered';
+end
 $$;
 
 -- The relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.

@@ -60,7 +60,8 @@ create table session.sessions (
     constraint sessions_digest_key unique (digest),
     constraint sessions_method_check check (method in ('password', 'device', 'page'))
 );
-create index sessions_user_idx on session.sessions (user_id, session_id);
+-- A login counts the sessions of its user that are not revoked. Many can be revoked.
+create index sessions_user_idx on session.sessions (user_id, revoked_at);
 -- The time from which a session is expired or revoked, for the purge, the expiry sweep and the count of active sessions.
 create index sessions_inactive_from_idx on session.sessions
     (least(expires_at, idle_expires_at, coalesce(revoked_at, 'infinity')));
@@ -238,8 +239,9 @@ grant select on session.schema_migrations to svc_session;
 -- Functions that access rows of all tenants. Each comment gives the reason. Only the runtime role can execute them.
 
 -- Introspection: the digest of a credential determines its tenant. Returns each known credential with the account status
--- that it depends on; the caller decides whether it is active. Columns of other kinds of credentials are null. In
--- plpgsql, because a function in SQL is planned at every call, which takes three times as long as the lookup.
+-- that it depends on; the caller decides whether it is active. Columns of other kinds of credentials are null. Each digest is that of
+-- one credential, so the tables are read in the order of their use until all are found. In plpgsql, because a function in SQL is planned at
+-- every call, which takes three times as long as the lookup.
 create function session.find_credentials(in_digests bytea[])
 returns table (
     "position" bigint,
@@ -270,6 +272,9 @@ returns table (
     service_account text
 )
 language plpgsql stable security definer set search_path = '' as $$
+declare
+    missing bigint := cardinality(in_digests);
+    found_now bigint;
 begin
     return query
     select
@@ -283,24 +288,36 @@ begin
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.sessions on sessions.digest = requested.digest
     join session.subjects on subjects.user_id = sessions.user_id
-    join session.tenants on tenants.tenant_id = sessions.tenant_id
-    union all
+    join session.tenants on tenants.tenant_id = sessions.tenant_id;
+    get diagnostics found_now = row_count;
+    missing := missing - found_now;
+    if missing = 0 then
+        return;
+    end if;
+    return query
     select
         requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
         tenants.events_per_second, tenants.bytes_per_second,
         api_keys.created_at, api_keys.last_used_at, api_keys.expires_at, api_keys.revoked_at,
-        null, null, null, null, null, null, null, null, null, null, null,
-        api_keys.key_id, api_keys.scopes, api_keys.source_ids, null, null
+        null::uuid, null::uuid, null::text, null::text, null::bigint, null::uuid, null::text, null::bigint, null::bigint,
+        null::integer, null::timestamptz,
+        api_keys.key_id, api_keys.scopes, api_keys.source_ids, null::text, null::text
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.api_keys on api_keys.digest = requested.digest
-    join session.tenants on tenants.tenant_id = api_keys.tenant_id
-    union all
+    join session.tenants on tenants.tenant_id = api_keys.tenant_id;
+    get diagnostics found_now = row_count;
+    missing := missing - found_now;
+    if missing = 0 then
+        return;
+    end if;
+    return query
     select
         requested."position", tenants.tenant_id, tenants.status, tenants.session_version,
         tenants.events_per_second, tenants.bytes_per_second,
-        producers.created_at, null, timestamptz '9999-12-31', null,
-        null, null, null, null, null, null, null, null, null, null, null,
-        null, null, producers.source_ids, producers.namespace, producers.service_account
+        producers.created_at, null::timestamptz, timestamptz '9999-12-31', null::timestamptz,
+        null::uuid, null::uuid, null::text, null::text, null::bigint, null::uuid, null::text, null::bigint, null::bigint,
+        null::integer, null::timestamptz,
+        null::uuid, null::text[], producers.source_ids, producers.namespace, producers.service_account
     from unnest(in_digests) with ordinality as requested (digest, "position")
     join session.producers on producers.digest = requested.digest and producers.deleted_at is null
     join session.tenants on tenants.tenant_id = producers.tenant_id;
@@ -627,8 +644,7 @@ $$;
 
 -- Outbox: the relay delivers messages of all tenants. It claims due messages with a lease. Kinds come first in the given order.
 -- Within a kind, tenants take turns in the order of their ids, beginning after `in_after`, so that the backlog of one tenant does not delay
--- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either. Without sequential scans, because
--- plans that were made while the table was empty are used when it has grown.
+-- the messages of another. A tenant has at most `in_share` leases, so that its slow deliveries do not either.
 create function session.outbox_claim(
     in_fence uuid,
     in_now timestamptz,
@@ -639,7 +655,7 @@ create function session.outbox_claim(
     in_after text
 )
 returns table (outbox_id uuid, tenant_id text, kind text, payload jsonb, attempts integer, fence uuid, turn text)
-language plpgsql volatile security definer set search_path = '' set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = '' as $$
 declare
     remaining integer := in_limit;
     claimed integer;
@@ -742,7 +758,8 @@ create function session.outbox_settle(
     in_outbox_ids uuid[], in_fences uuid[], in_states text[], in_due_at timestamptz[], in_errors text[], in_now timestamptz
 )
 returns void
-language sql volatile security definer set search_path = '' as $$
+language plpgsql volatile security definer set search_path = '' as $$
+begin
     with outcomes as (
         select *
         from unnest(in_outbox_ids, in_fences, in_states, in_due_at, in_errors) as outcomes (outbox_id, fence, state, due_at, error)
@@ -757,7 +774,8 @@ language sql volatile security definer set search_path = '' as $$
         dead_lettered_at = case when outcomes.state = 'dead_lettered' then in_now end,
         last_error = outcomes.error
     from outcomes
-    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered'
+    where message.outbox_id = outcomes.outbox_id and message.fence = outcomes.fence and outcomes.state <> 'delivered';
+end
 $$;
 
 -- Outbox: the relay cannot deliver the messages of these tenants for a while: it postpones the due ones, except those that a relay delivers now.
