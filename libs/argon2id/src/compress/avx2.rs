@@ -22,7 +22,7 @@ pub(super) fn compression() -> Option<Compress> {
     is_x86_feature_detected!("avx2").then_some(compress)
 }
 
-compress_in_vectors!(target_feature(enable = "avx2"));
+compress_in_vectors!(target_feature(enable = "avx2"), ymm_reg);
 
 operations! {
     #[target_feature(enable = "avx2")]
@@ -49,26 +49,6 @@ fn rotate_bytes<const BYTES: u32>(a: V) -> V {
     let [first, second] =
         [0x0706_0504_0302_0100_i64, 0x0F0E_0D0C_0B0A_0908].map(|places| places.rotate_right(8 * BYTES));
     _mm256_shuffle_epi8(a, _mm256_set_epi64x(second, first, second, first))
-}
-
-/// Requests lines from memory after `v` is computed. Without this dependency, the compiler moves all requests to one place.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn request(v: V, [first, second]: [*const i8; 2]) -> V {
-    let result;
-    #[expect(unsafe_code, reason = "the compiler has no instruction that depends on a vector")]
-    // SAFETY: the instruction has no effect on registers and memory, and ignores an address without memory.
-    unsafe {
-        std::arch::asm!(
-            "prefetcht0 [{first}] # {v}",
-            "prefetcht0 [{second}]",
-            first = in(reg) first,
-            second = in(reg) second,
-            v = inout(ymm_reg) v => result,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    result
 }
 
 #[inline]

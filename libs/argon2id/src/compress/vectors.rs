@@ -1,8 +1,9 @@
 //! G in vector registers, as a macro: its functions need the attribute that enables the instructions of a backend.
 
-/// Defines `compress` for the vectors `V` of `WORDS` words of a module, which also defines their operations.
+/// Defines `compress` for the vectors `V` of `WORDS` words of a module, which also defines their operations. A vector is in a register of
+/// this class.
 macro_rules! compress_in_vectors {
-    ($feature:meta) => {
+    ($feature:meta, $register:ident) => {
         const VECTORS: usize = 128 / WORDS;
         /// Vectors of a row of 16 words.
         const ROW: usize = 16 / WORDS;
@@ -109,6 +110,26 @@ macro_rules! compress_in_vectors {
             if PART == 4 {
                 c[0] = request(c[0], upcoming.line(line + 3));
             }
+        }
+
+        /// Requests lines from memory after `v` is computed. Without this dependency, the compiler moves all requests to one place.
+        #[inline]
+        #[$feature]
+        fn request(v: V, [first, second]: [*const i8; 2]) -> V {
+            let result;
+            #[expect(unsafe_code, reason = "the compiler has no instruction that depends on a vector")]
+            // SAFETY: the instruction has no effect on registers and memory, and ignores an address without memory.
+            unsafe {
+                std::arch::asm!(
+                    "prefetcht0 [{first}] # {v}",
+                    "prefetcht0 [{second}]",
+                    first = in(reg) first,
+                    second = in(reg) second,
+                    v = inout($register) v => result,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            result
         }
 
         /// a + b + 2 · (low half of a) · (low half of b).
