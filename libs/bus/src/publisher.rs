@@ -77,7 +77,7 @@ pub enum PublishError {
     /// The server rejects every such message: the stream, its subjects or the permissions are configured wrongly.
     #[error("NATS rejected the message: {description} ({code})")]
     Misconfigured {
-        /// Error code of `JetStream`, or 0 for an error of the client library.
+        /// Error code of `JetStream`, or 0 for an error that is not from it.
         code: u64,
         /// Description by the server.
         description: String,

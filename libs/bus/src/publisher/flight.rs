@@ -11,13 +11,13 @@ use super::pending::{Pending, PendingTable, ReplyToken};
 use super::protocol::Reply;
 use crate::message::Message;
 
-/// The messages in flight, and the queue of those that are not passed to the client library yet.
+/// The messages in flight, and the queue of those that are not written to the connection yet.
 pub(super) struct Flight {
     pending: PendingTable,
     outgoing: UnboundedSender<Outgoing>,
 }
 
-/// A message with its reply token, before it is passed to the client library.
+/// A message with its reply token, before it is written to the connection.
 pub(super) struct Outgoing {
     pub(super) token: ReplyToken,
     /// Whether the server replies to this message: to the last one of an atomic batch only.
@@ -68,8 +68,8 @@ impl Flight {
         let _ = self.outgoing.send(Outgoing { token, replied, message, batch_headers });
     }
 
-    /// Returns whether a message still waits for its reply. The deadline can have passed: the queue of the client is full while the
-    /// server accepts nothing.
+    /// Returns whether a message still waits for its reply. The deadline can have passed: the message waits in the queue while
+    /// the server accepts nothing.
     pub(super) fn contains(&self, token: ReplyToken) -> bool {
         self.pending.contains(token)
     }

@@ -35,7 +35,7 @@ enum Step {
         timeout: u64,
         atomic: bool,
     },
-    /// Passes messages to the client library.
+    /// Writes messages to the connection.
     PassOn(usize),
     /// The next message reaches the stream, or not.
     Arrive(Fate),
@@ -174,7 +174,7 @@ struct Simulation {
     resend: Vec<Pending>,
     /// Messages on their way to the stream, in order.
     sent: VecDeque<Outgoing>,
-    /// Messages of connections that broke: the client library can still have sent them.
+    /// Messages of connections that broke: the server can still receive them.
     late: Vec<Outgoing>,
     /// Tokens and payloads of replies; `None` if no stream has the subject.
     replies: Vec<(ReplyToken, Option<String>)>,
