@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use database::TenantTx;
+use database::UnitOfWork;
 use database::outbox::Fold;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -109,30 +109,30 @@ impl AuditLog {
     }
 
     /// Records an event of a transaction.
-    pub fn record(&self, tx: &mut TenantTx, event: AuditEvent) {
-        let record = self.prepare(tx, event);
-        tx.send(&Recorded::OfTenant(record));
+    pub fn record<C>(&self, unit: &mut UnitOfWork<C>, event: AuditEvent) {
+        let record = self.prepare(unit, event);
+        unit.send(&Recorded::OfTenant(record));
     }
 
     /// Records the event of a failed attempt. Failures at one account from one source within a minute are one record with their
     /// number, the time of the first, and the details of the first. If there are more than ten sources, those from the eleventh on
     /// are one record.
-    pub fn record_failure(&self, tx: &mut TenantTx, attempt: FailedAttempt<'_>, event: AuditEvent) {
+    pub fn record_failure<C>(&self, unit: &mut UnitOfWork<C>, attempt: FailedAttempt<'_>, event: AuditEvent) {
         let FailedAttempt { tenant_exists, user_id, source } = attempt;
-        let record = self.prepare(tx, event);
+        let record = self.prepare(unit, event);
         let account = user_id.map_or_else(|| "unknown".to_owned(), |user_id| user_id.to_string());
-        let key = format!("{}:{}:{account}", record.name, tx.tenant_id());
+        let key = format!("{}:{}:{account}", record.name, unit.tenant_id());
         let fold = Fold { key, member: source.to_owned(), delay: FOLD_TIME };
         let recorded = if tenant_exists { Recorded::Failure(record) } else { Recorded::Anonymous(record) };
-        tx.send_folded(fold, &recorded);
+        unit.send_folded(fold, &recorded);
     }
 
-    fn prepare(self, tx: &TenantTx, event: AuditEvent) -> Record {
-        let event = AuditEvent { actor: event.actor.or(Some(tx.actor())), ..self.policy.apply(event) };
+    fn prepare<C>(self, unit: &UnitOfWork<C>, event: AuditEvent) -> Record {
+        let event = AuditEvent { actor: event.actor.or(Some(unit.actor())), ..self.policy.apply(event) };
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();
-        Record { name, occurred_at: tx.now(), event, count: None, members: Vec::new() }
+        Record { name, occurred_at: unit.now(), event, count: None, members: Vec::new() }
     }
 }
 

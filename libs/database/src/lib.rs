@@ -1,7 +1,7 @@
 //! Postgres for a context that owns one schema: the pool, the unit of work, migrations and the outbox.
 //!
-//! A context reads and writes rows of a tenant in two ways only: inside a [`TenantTx`], which row-level security confines
-//! to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
+//! A context reads and writes rows of a tenant in two ways only: inside a [`TenantTx`] or a [`TenantCall`], which row-level security
+//! confines to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
 mod access;
 mod error;
@@ -9,9 +9,9 @@ pub mod migrations;
 pub mod outbox;
 mod pool;
 mod rotation;
-mod tenant_tx;
+mod unit_of_work;
 
 pub use access::DatabaseAccess;
 pub use error::{Error, decode};
 pub use pool::{Database, DatabaseSettings};
-pub use tenant_tx::TenantTx;
+pub use unit_of_work::{TenantCall, TenantTx, UnitOfWork};

@@ -38,11 +38,6 @@ const ORIGIN: &str = "origin";
 const COUNT: &str = "count";
 /// The field of a payload that holds the members of folded messages.
 const MEMBERS: &str = "members";
-/// The number of members of a key with their own row. A few more can have one if they are written at the same time.
-const MEMBERS_WITH_ROWS: i64 = 10;
-/// The maximum number of members in the row of the further ones.
-const MAX_MEMBERS: i32 = 100;
-
 /// The outbox of one schema. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Outbox {
@@ -123,6 +118,22 @@ fn take_kind(mut message: Value) -> (Value, Option<Value>) {
     (message, kind)
 }
 
+/// The messages as the argument of the function `outbox_insert` of the schema.
+pub(crate) fn rows(messages: &[NewMessage]) -> Value {
+    let row = |message: &NewMessage| {
+        let fold = message.fold.as_ref();
+        json!({
+            "outbox_id": message.outbox_id,
+            "kind": message.kind,
+            "payload": message.payload,
+            "delay_ms": message.delay.num_milliseconds(),
+            "fold_key": fold.map(|fold| &fold.key),
+            "fold_member": fold.map(|fold| &fold.member),
+        })
+    };
+    messages.iter().map(row).collect()
+}
+
 impl Outbox {
     pub(crate) fn new(schema: &'static str) -> Self {
         // Not exported: `measured` replaces them.
@@ -141,50 +152,9 @@ impl Outbox {
         messages: &[NewMessage],
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        let insert = format!(
-            "-- outbox.insert
-            insert into {}.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
-            select outbox_id, $1, kind, payload, $2, due_at, case
-                when key is null then null
-                when exists (
-                    select from {0}.outbox as waiting
-                    where waiting.attempts = 0 and waiting.fold_key = key || ':' || member
-                ) or (
-                    -- The semicolon follows the colon.
-                    select count(*) from {0}.outbox as waiting
-                    where waiting.attempts = 0 and waiting.fold_key > key || ':' and waiting.fold_key < key || ';'
-                ) < {MEMBERS_WITH_ROWS} then key || ':' || member
-                else key
-            end
-            from unnest($3::uuid[], $4::text[], $5::jsonb[], $6::timestamptz[], $7::text[], $8::text[])
-                as messages (outbox_id, kind, payload, due_at, key, member)
-            on conflict (fold_key) where attempts = 0 do update
-            set payload = outbox.payload || jsonb_build_object(
-                '{COUNT}', (outbox.payload ->> '{COUNT}')::bigint + 1,
-                '{MEMBERS}', case
-                    when outbox.payload -> '{MEMBERS}' @> (excluded.payload -> '{MEMBERS}')
-                        or jsonb_array_length(outbox.payload -> '{MEMBERS}') >= {MAX_MEMBERS}
-                    then outbox.payload -> '{MEMBERS}'
-                    else (outbox.payload -> '{MEMBERS}') || (excluded.payload -> '{MEMBERS}')
-                end
-            )",
-            self.schema
-        );
-        let folds = messages.iter().map(|message| message.fold.as_ref());
-        let keys: Vec<_> = folds.clone().map(|fold| fold.map(|fold| fold.key.as_str())).collect();
-        let members: Vec<_> = folds.map(|fold| fold.map(|fold| fold.member.as_str())).collect();
-        let all = messages.iter();
-        sqlx::query(sqlx::AssertSqlSafe(insert))
-            .bind(tenant_id.as_str())
-            .bind(now)
-            .bind(all.clone().map(|message| message.outbox_id).collect::<Vec<_>>())
-            .bind(all.clone().map(|message| message.kind.clone()).collect::<Vec<_>>())
-            .bind(all.clone().map(|message| message.payload.clone()).collect::<Vec<_>>())
-            .bind(all.map(|message| now + message.delay).collect::<Vec<_>>())
-            .bind(keys)
-            .bind(members)
-            .execute(connection)
-            .await?;
+        let insert = format!("-- outbox.insert\n select {}.outbox_insert($1, $2, $3)", self.schema);
+        let insert = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(tenant_id.as_str()).bind(now);
+        insert.bind(rows(messages)).execute(connection).await?;
         Ok(())
     }
 

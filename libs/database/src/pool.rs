@@ -14,7 +14,7 @@ use tenancy::{Actor, TenantScope};
 use crate::access::DatabaseAccess;
 use crate::outbox::Outbox;
 use crate::rotation::Retired;
-use crate::{Error, TenantTx};
+use crate::{Error, TenantCall, TenantTx};
 
 /// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
 /// as it has cores. A pool uses its connections in turn, and the Postgres process of a connection that was idle has lost its data in
@@ -142,6 +142,11 @@ impl Database {
         now: DateTime<Utc>,
     ) -> Result<TenantTx, Error> {
         TenantTx::begin(&self.pool, self.outbox.clone(), scope, actor, now).await
+    }
+
+    /// Begins a unit of work of one statement. It needs no connection until it runs.
+    pub fn call(&self, scope: &TenantScope, actor: Actor, now: DateTime<Utc>) -> TenantCall {
+        TenantCall::new(&self.pool, self.outbox.clone(), scope, actor, now)
     }
 
     /// Closes all connections, after those in use are returned.

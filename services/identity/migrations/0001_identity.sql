@@ -292,9 +292,114 @@ grant select, insert, update, delete on
     identity.limits, identity.recipients, identity.login_attempts, identity.login_failures to svc_identity;
 grant select on identity.schema_migrations to svc_identity;
 
+-- Functions of one tenant, for units of work of one statement. They set the tenant, so row-level security applies.
+
+-- Writes messages in the transaction that causes them. Messages with the same `fold_key` and `fold_member` that wait for the relay
+-- are one row with their number. The first ten members of a key have their own row, and a few more if they are written at the same
+-- time; all further ones share one. It lists at most 100 members.
+create function identity.outbox_insert(in_tenant_id text, in_now timestamptz, in_messages jsonb)
+returns void
+language plpgsql set search_path = '' as $$
+begin
+    insert into identity.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
+    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, in_now,
+        in_now + messages.delay_ms * interval '1 millisecond', case
+            when messages.fold_key is null then null
+            when exists (
+                select from identity.outbox as waiting
+                where waiting.attempts = 0 and waiting.fold_key = messages.fold_key || ':' || messages.fold_member
+            ) or (
+                -- The semicolon follows the colon.
+                select count(*) from identity.outbox as waiting
+                where waiting.attempts = 0
+                    and waiting.fold_key > messages.fold_key || ':' and waiting.fold_key < messages.fold_key || ';'
+            ) < 10 then messages.fold_key || ':' || messages.fold_member
+            else messages.fold_key
+        end
+    from jsonb_to_recordset(in_messages)
+        as messages (outbox_id uuid, kind text, payload jsonb, delay_ms bigint, fold_key text, fold_member text)
+    on conflict (fold_key) where attempts = 0 do update
+    set payload = outbox.payload || jsonb_build_object(
+        'count', (outbox.payload ->> 'count')::bigint + 1,
+        'members', case
+            when outbox.payload -> 'members' @> (excluded.payload -> 'members')
+                or jsonb_array_length(outbox.payload -> 'members') >= 100
+            then outbox.payload -> 'members'
+            else (outbox.payload -> 'members') || (excluded.payload -> 'members')
+        end
+    );
+end
+$$;
+
+-- Login throttling: the service computes the new state, and these functions write it if the old one has not changed. The version of a
+-- row is its `xmin`.
+
+-- Saves the attempts at an account from one source. Returns the version, or null if the row is not the one of the given version. A row
+-- that was deleted meanwhile is not restored.
+create function identity.save_attempts(in_attempts identity.login_attempts, in_version text)
+returns text
+language plpgsql set search_path = '' as $$
+declare
+    saved text;
+begin
+    if in_version is null then
+        insert into identity.login_attempts select in_attempts.* on conflict (account_key, source) do nothing
+        returning xmin::text into saved;
+    else
+        update identity.login_attempts set
+            failures = in_attempts.failures,
+            back_off_until = in_attempts.back_off_until,
+            window_ends_at = in_attempts.window_ends_at,
+            in_flight = in_attempts.in_flight,
+            changes_in_flight = in_attempts.changes_in_flight,
+            last_success_at = in_attempts.last_success_at
+        where account_key = in_attempts.account_key and source = in_attempts.source and xmin::text = in_version
+        returning xmin::text into saved;
+    end if;
+    return saved;
+end
+$$;
+
+-- Saves the result of an attempt with its messages. Returns false without a change if the attempts or the consecutive failures have
+-- changed. Locks the row of the account, then the row of the source: so does a password reset, and they cannot deadlock.
+create function identity.settle_attempt(
+    in_tenant_id text, in_now timestamptz, in_attempts identity.login_attempts, in_version text,
+    in_failures_before integer, in_failures integer, in_account_exists boolean, in_messages jsonb
+)
+returns boolean
+language plpgsql set search_path = '' as $$
+declare
+    stored integer;
+begin
+    perform set_config('svc.tenant_id', in_tenant_id, true);
+    select consecutive_failures into stored
+    from identity.login_failures where account_key = in_attempts.account_key for update;
+    if coalesce(stored, 0) <> in_failures_before
+        or identity.save_attempts(in_attempts, in_version) is null
+    then
+        return false;
+    end if;
+    -- An account without consecutive failures has no row.
+    if in_failures > 0 then
+        insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, account_exists)
+        values (in_attempts.account_key, in_failures, in_now, in_account_exists)
+        on conflict (account_key) do update set
+            -- Without a row to lock, another first failure can have been saved meanwhile: both count.
+            consecutive_failures = known.consecutive_failures + in_failures - in_failures_before,
+            last_failed_at = case when in_failures > in_failures_before then in_now else known.last_failed_at end,
+            account_exists = known.account_exists or in_account_exists;
+    elsif stored is not null then
+        delete from identity.login_failures where account_key = in_attempts.account_key;
+    end if;
+    perform identity.outbox_insert(in_tenant_id, in_now, in_messages);
+    return true;
+end
+$$;
+
 -- Functions that read or write rows of all tenants. The comment of each gives the reason. Only the runtime role may call them.
 
--- Login and password change: the tenant comes from an unverified header. The account has the given address or the given id.
+-- Login and password change: the tenant comes from an unverified header. The account has the given address or the given
+-- id. Returns a row without a user if only the tenant exists.
 create function identity.find_account(in_tenant_id text, in_email_key text, in_user_id uuid)
 returns table (
     user_id uuid,
@@ -319,14 +424,13 @@ begin
         users.user_id, users.role, users.status, users.password_digest, users.credential_version, users.kept_session_id,
         users.api_key_version, users.version, tenants.status, tenants.session_version, tenants.events_per_second, tenants.bytes_per_second,
         tenants.version, users.email_key
-    from identity.users
-    join identity.tenants on tenants.tenant_id = users.tenant_id
-    where users.tenant_id = in_tenant_id
+    from identity.tenants
+    left join identity.users on users.tenant_id = tenants.tenant_id
         and users.user_id = coalesce(in_user_id, (
             select known.user_id from identity.users as known
             where known.tenant_id = in_tenant_id and known.email_key = in_email_key
         ))
-        and tenants.status <> 'deleted';
+    where tenants.tenant_id = in_tenant_id and tenants.status <> 'deleted';
 end
 $$;
 

@@ -236,6 +236,84 @@ grant select, insert, update, delete on session.limits to svc_session;
 grant delete on session.producers to svc_session;
 grant select on session.schema_migrations to svc_session;
 
+-- Functions of one tenant, for units of work of one statement. They set the tenant, so row-level security applies.
+
+-- Writes messages in the transaction that causes them. Messages with the same `fold_key` and `fold_member` that wait for the relay
+-- are one row with their number. The first ten members of a key have their own row, and a few more if they are written at the same
+-- time; all further ones share one. It lists at most 100 members.
+create function session.outbox_insert(in_tenant_id text, in_now timestamptz, in_messages jsonb)
+returns void
+language plpgsql set search_path = '' as $$
+begin
+    insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at, fold_key)
+    select messages.outbox_id, in_tenant_id, messages.kind, messages.payload, in_now,
+        in_now + messages.delay_ms * interval '1 millisecond', case
+            when messages.fold_key is null then null
+            when exists (
+                select from session.outbox as waiting
+                where waiting.attempts = 0 and waiting.fold_key = messages.fold_key || ':' || messages.fold_member
+            ) or (
+                -- The semicolon follows the colon.
+                select count(*) from session.outbox as waiting
+                where waiting.attempts = 0
+                    and waiting.fold_key > messages.fold_key || ':' and waiting.fold_key < messages.fold_key || ';'
+            ) < 10 then messages.fold_key || ':' || messages.fold_member
+            else messages.fold_key
+        end
+    from jsonb_to_recordset(in_messages)
+        as messages (outbox_id uuid, kind text, payload jsonb, delay_ms bigint, fold_key text, fold_member text)
+    on conflict (fold_key) where attempts = 0 do update
+    set payload = outbox.payload || jsonb_build_object(
+        'count', (outbox.payload ->> 'count')::bigint + 1,
+        'members', case
+            when outbox.payload -> 'members' @> (excluded.payload -> 'members')
+                or jsonb_array_length(outbox.payload -> 'members') >= 100
+            then outbox.payload -> 'members'
+            else (outbox.payload -> 'members') || (excluded.payload -> 'members')
+        end
+    );
+end
+$$;
+
+-- Inserts a session, with its messages. Revokes the least recently used active ones of its user, so that at most `in_max` remain, and
+-- returns the digests of their tokens. With versions, it locks the user, and returns null if the stored account status has others.
+create function session.insert_session(
+    in_session session.sessions, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb
+)
+returns bytea[]
+language plpgsql set search_path = '' as $$
+declare
+    revoked bytea[];
+begin
+    perform set_config('svc.tenant_id', in_session.tenant_id, true);
+    if in_subject_version is not null then
+        perform from session.subjects join session.tenants using (tenant_id)
+        where subjects.user_id = in_session.user_id and not subjects.is_deleted
+            and subjects.version = in_subject_version and tenants.version = in_tenant_version
+        for update of subjects;
+        if not found then
+            return null;
+        end if;
+    end if;
+    with surplus as (
+        select session_id from session.sessions
+        where user_id = in_session.user_id and revoked_at is null
+            and expires_at > in_session.created_at and idle_expires_at > in_session.created_at
+        order by last_seen_at desc, session_id desc
+        -- The new session is one of them.
+        offset in_max - 1
+    ), revocation as (
+        update session.sessions set revoked_at = in_session.created_at
+        where session_id in (table surplus)
+        returning digest
+    )
+    select coalesce(array_agg(digest), '{}') into revoked from revocation;
+    insert into session.sessions select in_session.*;
+    perform session.outbox_insert(in_session.tenant_id, in_session.created_at, in_messages);
+    return revoked;
+end
+$$;
+
 -- Functions that access rows of all tenants. Each comment gives the reason. Only the runtime role can execute them.
 
 -- Introspection: the digest of a credential determines its tenant. Returns each known credential with the account status

@@ -38,9 +38,8 @@ impl App {
     ) -> Result<IssuedSession, Problem> {
         let email = EmailKey::of_login(email);
         let account = AccountRef::Email(tenant_id, &email);
-        let attempt = self.begin_attempt(account, client.address, Purpose::LogIn).await?;
-        let found = user::find_account(&self.database, account).await?;
-        let account = self.check_password(attempt, found, raw_password).await?;
+        let attempt = self.begin_attempt(account, account, client.address, Purpose::LogIn).await?;
+        let account = self.check_password(attempt, raw_password).await?;
 
         let digest = account.password_digest.clone();
         if let Some(outdated) = digest.filter(|digest| digest.is_outdated(self.hashes.settings())) {

@@ -1,7 +1,7 @@
 //! Attempts at a password, for login and password change.
 //!
 //! Unknown tenant, unknown address, invited, disabled, suspended, locked, backing off, invalid and wrong password take the
-//! same path: one admission, one lookup, one verification, one settlement, one response. No step reveals whether the account
+//! same path: one admission, one verification, one settlement, one response. No step reveals whether the account
 //! exists.
 
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit, Purpose};
-use crate::store::login_attempt::{self, Locked, ThrottleKey};
+use crate::store::login_attempt::{self, Admitted, Stored, ThrottleKey};
 
 /// The label `limit` of the throttling in metrics.
 const LIMIT: &str = "account";
@@ -39,11 +39,11 @@ pub(crate) struct Attempt {
     /// The e-mail address from the request, for the audit.
     email: Option<String>,
     permit: Permit,
+    admitted: Admitted,
 }
 
-/// The result of a request for an attempt.
-enum Admission {
-    Admitted(Permit),
+/// Why an attempt is not admitted.
+enum NotAdmitted {
     /// Too many attempts are in flight.
     Limited,
     /// The hash queue has no place. The attempt left no trace.
@@ -51,13 +51,14 @@ enum Admission {
 }
 
 impl App {
-    /// Admits an attempt.
+    /// Admits an attempt at an account, which is found by `target`. `account` is the name that attempts are counted under.
     ///
     /// # Errors
     /// 429 if too many attempts are in flight; 503 if the hash queue is full or the attempt cannot be counted.
     pub(super) async fn begin_attempt(
         &self,
         account: AccountRef<'_>,
+        target: AccountRef<'_>,
         address: IpAddr,
         purpose: Purpose,
     ) -> Result<Attempt, Problem> {
@@ -67,17 +68,17 @@ impl App {
             source: source(address).to_string(),
         };
         let decisions = self.limiter.metrics();
-        let admission = self.admit(&tenant_id, &key, address, purpose).await.map_err(|error| {
+        let admission = self.admit(target, &key, address, purpose).await.map_err(|error| {
             decisions.unavailable(LIMIT);
             RateLimitError::Unavailable(error)
         })?;
-        let permit = match admission {
-            Admission::Admitted(permit) => permit,
-            Admission::Limited => {
+        let (permit, admitted) = match admission {
+            Ok(admitted) => admitted,
+            Err(NotAdmitted::Limited) => {
                 decisions.rejected(LIMIT);
                 return Err(RateLimitError::Limited { retry_after: RETRY_AFTER }.into());
             }
-            Admission::Shed => return Err(ProblemKind::Overloaded.into()),
+            Err(NotAdmitted::Shed) => return Err(ProblemKind::Overloaded.into()),
         };
         if permit.is_allowed() {
             decisions.allowed(LIMIT);
@@ -91,28 +92,30 @@ impl App {
             }
             AccountRef::User(..) => None,
         };
-        Ok(Attempt { tenant_id, key, purpose, address, email, permit })
+        Ok(Attempt { tenant_id, key, purpose, address, email, permit, admitted })
     }
 
     async fn admit(
         &self,
-        tenant_id: &TenantId,
+        target: AccountRef<'_>,
         key: &ThrottleKey,
         address: IpAddr,
         purpose: Purpose,
-    ) -> Result<Admission, Error> {
+    ) -> Result<Result<(Permit, Admitted), NotAdmitted>, Error> {
         login_attempt::carry_over(&self.database, &key.account).await?;
         // Repeated if another attempt has changed the state meanwhile.
         loop {
             let now = self.clock.now();
-            let (mut throttle, revision) = login_attempt::load(&self.database, key, now).await?;
-            let Some(permit) = throttle.admit(purpose, now) else { return Ok(Admission::Limited) };
-            let requester = requester(&permit, address, tenant_id, &key.account);
+            let mut stored = login_attempt::load(&self.database, key, now).await?;
+            let Some(permit) = stored.throttle.admit(purpose, now) else {
+                return Ok(Err(NotAdmitted::Limited));
+            };
+            let requester = requester(&permit, address, target.tenant_id(), &key.account);
             if self.hashes.check_capacity(&requester).is_err() {
-                return Ok(Admission::Shed);
+                return Ok(Err(NotAdmitted::Shed));
             }
-            if login_attempt::replace_source(&self.database, key, &throttle.source, revision).await? {
-                return Ok(Admission::Admitted(permit));
+            if let Some(admitted) = login_attempt::admit(&self.database, key, stored, target).await? {
+                return Ok(Ok((permit, admitted)));
             }
         }
     }
@@ -125,10 +128,9 @@ impl App {
     pub(super) async fn check_password(
         &self,
         attempt: Attempt,
-        account: Option<Account>,
         raw_password: &str,
     ) -> Result<Account, Problem> {
-        let checked = self.verify_and_settle(&attempt, account, raw_password).await;
+        let checked = self.verify_and_settle(&attempt, raw_password).await;
         if checked.is_err()
             && let Err(error) = self.cancel(&attempt).await
         {
@@ -141,9 +143,9 @@ impl App {
     async fn verify_and_settle(
         &self,
         attempt: &Attempt,
-        account: Option<Account>,
         raw_password: &str,
     ) -> Result<Option<Account>, Problem> {
+        let account = attempt.admitted.account.clone();
         let prepared = password::prepare(raw_password);
         let digest = account.as_ref().and_then(|account| account.password_digest.clone());
         // Invalid input is hashed as the empty password against the dummy hash.
@@ -163,41 +165,45 @@ impl App {
     /// correct password is rejected if the account was locked in the meantime.
     async fn settle(&self, attempt: &Attempt, user_id: Option<UserId>, correct: bool) -> Result<bool, Error> {
         let scope = TenantScope::of_unverified_header(attempt.tenant_id.clone());
-        let mut tx = self.begin(&scope, Actor::Anonymous).await?;
-        let now = tx.now();
-        let Locked { mut throttle, tenant_exists } =
-            login_attempt::load_locked(&mut tx, &attempt.key, user_id.is_some()).await?;
-        let succeeded = correct && throttle.succeed(&attempt.permit, now);
-        let locks = !succeeded && throttle.fail(&attempt.permit, now);
-        login_attempt::save(&mut tx, &attempt.key, &throttle).await?;
-        let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
-        if let Some(user_id) = user_id.filter(|_| succeeded) {
-            attempt.success(user_id).into_iter().for_each(|event| tx.audit(event));
-        } else {
-            self.audit.record_failure(&mut tx, failed, attempt.failure(user_id));
+        let mut before = attempt.admitted.stored.clone();
+        // Repeated if another attempt has changed the state meanwhile.
+        loop {
+            let mut call = self.database.call(&scope, Actor::Anonymous, self.clock.now());
+            let (now, mut throttle) = (call.now(), before.throttle.clone());
+            let succeeded = correct && throttle.succeed(&attempt.permit, now);
+            let locks = !succeeded && throttle.fail(&attempt.permit, now);
+            let tenant_exists = attempt.admitted.tenant_exists;
+            let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
+            if let Some(user_id) = user_id.filter(|_| succeeded) {
+                attempt.success(user_id).into_iter().for_each(|event| self.audit.record(&mut call, event));
+            } else {
+                self.audit.record_failure(&mut call, failed, attempt.failure(user_id));
+            }
+            if locks {
+                let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
+                self.audit.record_failure(&mut call, failed, event);
+            }
+            if login_attempt::settle(call, &attempt.key, &before, &throttle, user_id.is_some()).await? {
+                if locks {
+                    let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));
+                    tracing::warn!(%tenant_id, user_id, "account locked after {LOCKOUT_THRESHOLD} consecutive failures");
+                }
+                return Ok(succeeded);
+            }
+            before = login_attempt::load(&self.database, &attempt.key, now).await?;
         }
-        if locks {
-            let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
-            self.audit.record_failure(&mut tx, failed, event);
-        }
-        tx.commit().await?;
-        if locks {
-            let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));
-            tracing::warn!(%tenant_id, user_id, "account locked after {LOCKOUT_THRESHOLD} consecutive failures");
-        }
-        Ok(succeeded)
     }
 
     /// Releases an attempt without a verified password.
     async fn cancel(&self, attempt: &Attempt) -> Result<(), Error> {
+        let mut stored = attempt.admitted.stored.clone();
         loop {
-            let (mut throttle, revision) =
-                login_attempt::load(&self.database, &attempt.key, self.clock.now()).await?;
-            throttle.cancel(&attempt.permit);
-            if login_attempt::replace_source(&self.database, &attempt.key, &throttle.source, revision).await?
-            {
+            stored.throttle.cancel(&attempt.permit);
+            let Stored { throttle, version } = &stored;
+            if login_attempt::save(&self.database, &attempt.key, &throttle.source, version).await? {
                 return Ok(());
             }
+            stored = login_attempt::load(&self.database, &attempt.key, self.clock.now()).await?;
         }
     }
 }

@@ -103,12 +103,11 @@ impl App {
             None => None,
         };
         let by_id = AccountRef::User(tenant_id, user_id);
-        let found = user::find_account(&self.database, by_id).await?;
-        let email = found.as_ref().map(|account| account.email.clone());
+        let email = user::find_email(&self.database, tenant_id, user_id).await?;
         let account = email.as_ref().map_or(by_id, |email| AccountRef::Email(tenant_id, email));
-        let attempt = self.begin_attempt(account, address, Purpose::ChangePassword).await?;
+        let attempt = self.begin_attempt(account, by_id, address, Purpose::ChangePassword).await?;
         let current = request.current_password.expose();
-        let account = self.check_password(attempt, found, current).await.map_err(wrong_current_password)?;
+        let account = self.check_password(attempt, current).await.map_err(wrong_current_password)?;
 
         let new = request.new_password.expose();
         let new = self.check_new_password(new, &account.email, tenant_id, "/new_password").await?;

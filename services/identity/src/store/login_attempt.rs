@@ -1,9 +1,12 @@
 //! Login throttling. The tables have no row-level security: an account that does not exist belongs to no tenant.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use database::{Database, Error, TenantTx};
+use database::{Database, Error, TenantCall, TenantTx};
+use hashing::PasswordDigest;
+use tenancy::{SessionId, UserId};
 
-use crate::domain::account::AccountKey;
+use super::user::AccountRow;
+use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, SourceAttempts, TRUSTED_SOURCE_WINDOW, Throttle};
 
 /// An account and a source address.
@@ -13,14 +16,25 @@ pub(crate) struct ThrottleKey {
     pub(crate) source: String,
 }
 
-/// The version (`xmin`) of the stored row of a source; `None` if there is no row.
-pub(crate) struct Revision(Option<String>);
-
-/// The state of an account and a source, both locked.
-pub(crate) struct Locked {
+/// The stored state of an account and a source.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
     pub(crate) throttle: Throttle,
+    pub(crate) version: Version,
+}
+
+/// The version (`xmin`) of the row of the attempts; `None` if there is no row.
+#[derive(Clone, Debug)]
+pub(crate) struct Version(Option<String>);
+
+/// An admitted attempt.
+pub(crate) struct Admitted {
+    /// The state with the attempt.
+    pub(crate) stored: Stored,
     /// Whether the tenant exists and is not deleted.
     pub(crate) tenant_exists: bool,
+    /// The account that the attempt is for, if it exists.
+    pub(crate) account: Option<Account>,
 }
 
 /// Moves the rows of the previous key to the current key during a key rotation.
@@ -45,13 +59,12 @@ pub(crate) async fn carry_over(database: &Database, account: &AccountKey) -> Res
     Ok(())
 }
 
-/// Loads the state without locks. [`replace_source`] detects a concurrent change of the source. The settlement checks the
-/// consecutive failures again.
+/// Loads the state without locks. A change with [`admit`], [`save`] or [`settle`] fails if another one has been saved meanwhile.
 pub(crate) async fn load(
     database: &Database,
     key: &ThrottleKey,
     now: DateTime<Utc>,
-) -> Result<(Throttle, Revision), Error> {
+) -> Result<Stored, Error> {
     let new = SourceAttempts::new(now);
     let row = sqlx::query!(
         r#"-- login_attempt.load
@@ -63,7 +76,7 @@ pub(crate) async fn load(
             coalesce(changes_in_flight, '{}') as "changes_in_flight!",
             last_success_at as "last_success_at?",
             coalesce(consecutive_failures, 0) as "consecutive_failures!",
-            attempts.xmin::text as revision
+            attempts.xmin::text as version
         from (select) as one_row
         left join identity.login_attempts as attempts on attempts.account_key = $1 and attempts.source = $2
         left join identity.login_failures as failures on failures.account_key = $1"#,
@@ -82,134 +95,138 @@ pub(crate) async fn load(
         changes_in_flight: row.changes_in_flight,
         last_success_at: row.last_success_at,
     };
-    Ok((Throttle { source, consecutive_failures: row.consecutive_failures }, Revision(row.revision)))
+    let throttle = Throttle { source, consecutive_failures: row.consecutive_failures };
+    Ok(Stored { throttle, version: Version(row.version) })
 }
 
-/// Saves the state of the source, if it has not changed since [`load`]. Returns whether it was saved. A row that was deleted
-/// meanwhile is not restored.
-pub(crate) async fn replace_source(
+/// Saves the state with an admitted attempt, and finds the account that it is for. Returns `None` if the attempts of the source have
+/// changed since they were loaded.
+pub(crate) async fn admit(
     database: &Database,
     key: &ThrottleKey,
-    source: &SourceAttempts,
-    Revision(revision): Revision,
-) -> Result<bool, Error> {
-    let is_saved = sqlx::query_scalar!(
-        r#"-- login_attempt.replace_source
-        with updated as (
-            update identity.login_attempts
-            set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
-                changes_in_flight = $8
-            where account_key = $1 and source = $2 and xmin::text = $9
-            returning true
-        ), inserted as (
-            insert into identity.login_attempts (
-                account_key, source, failures, back_off_until, window_ends_at, in_flight, last_success_at,
-                changes_in_flight
-            )
-            select $1, $2, $3, $4::timestamptz, $5::timestamptz, $6::timestamptz[], $7::timestamptz, $8::timestamptz[]
-            where $9::text is null
-            on conflict (account_key, source) do nothing
-            returning true
-        )
-        select exists (table updated) or exists (table inserted) as "is_saved!""#,
+    Stored { throttle, version }: Stored,
+    account: AccountRef<'_>,
+) -> Result<Option<Admitted>, Error> {
+    let (tenant_id, email, user_id) = match account {
+        AccountRef::Email(tenant_id, email) => (tenant_id, Some(email.as_str()), None),
+        AccountRef::User(tenant_id, user_id) => (tenant_id, None, Some(user_id.0)),
+    };
+    let source = &throttle.source;
+    let row = sqlx::query!(
+        r#"-- login_attempt.admit
+        select
+            saved.version,
+            found.tenant_version is not null as "tenant_exists!",
+            found.user_id as "user_id?: UserId", found.role as "role?", found.status as "status?",
+            found.password_digest as "password_digest?: PasswordDigest", found.credential_version as "credential_version?",
+            found.kept_session_id as "kept_session_id?: SessionId", found.api_key_version as "api_key_version?",
+            found.user_version as "user_version?", found.tenant_status as "tenant_status?",
+            found.session_version as "session_version?", found.events_per_second as "events_per_second?",
+            found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
+            found.email_key as "email_key?"
+        from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.login_attempts, $9) as saved (version)
+        left join identity.find_account($10, $11, $12) as found on true"#,
         key.account.current.as_slice(),
         key.source,
         source.failures,
         source.back_off_until,
         source.window_ends_at,
         &source.in_flight,
-        source.last_success_at,
         &source.changes_in_flight,
-        revision
+        source.last_success_at,
+        version.0,
+        tenant_id.as_str(),
+        email,
+        user_id
     )
     .fetch_one(database.pool())
     .await?;
-    Ok(is_saved)
-}
-
-/// Loads the state, and whether the tenant exists. Locks the row of the account, then the row of the source. [`delete_failures`] locks them in the same order,
-/// so that a login and a password reset of one account cannot deadlock. [`save`] must follow.
-pub(crate) async fn load_locked(
-    tx: &mut TenantTx,
-    key: &ThrottleKey,
-    account_exists: bool,
-) -> Result<Locked, Error> {
-    let new = SourceAttempts::new(tx.now());
-    let tenant_id = tx.tenant_id().clone();
-    let row = sqlx::query!(
-        r#"-- login_attempt.load_locked
-        with account as (
-            insert into identity.login_failures as known
-                (account_key, consecutive_failures, last_failed_at, account_exists)
-            values ($1, 0, $3, $5)
-            on conflict (account_key) do update
-            set account_exists = known.account_exists or excluded.account_exists
-            returning consecutive_failures
-        )
-        insert into identity.login_attempts
-            (account_key, source, failures, back_off_until, window_ends_at, in_flight, changes_in_flight)
-        select $1, $2, 0, $3, $4::timestamptz, '{}'::timestamptz[], '{}'::timestamptz[]
-        from account
-        on conflict (account_key, source) do update set source = excluded.source
-        returning
-            failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at,
-            (select consecutive_failures from account) as "consecutive_failures!",
-            exists (
-                select from identity.tenants where tenant_id = $6 and status <> 'deleted'
-            ) as "tenant_exists!""#,
-        key.account.current.as_slice(),
-        key.source,
-        new.back_off_until,
-        new.window_ends_at,
-        account_exists,
-        tenant_id.as_str()
-    )
-    .fetch_one(tx.connection())
-    .await?;
-    let source = SourceAttempts {
-        failures: row.failures,
-        back_off_until: row.back_off_until,
-        window_ends_at: row.window_ends_at,
-        in_flight: row.in_flight,
-        changes_in_flight: row.changes_in_flight,
-        last_success_at: row.last_success_at,
+    let Some(version) = row.version else { return Ok(None) };
+    let stored = Stored { throttle, version: Version(Some(version)) };
+    let account_row = || {
+        Some(AccountRow {
+            user_id: row.user_id?,
+            role: row.role?,
+            status: row.status?,
+            password_digest: row.password_digest,
+            credential_version: row.credential_version?,
+            kept_session_id: row.kept_session_id,
+            api_key_version: row.api_key_version?,
+            user_version: row.user_version?,
+            tenant_status: row.tenant_status?,
+            session_version: row.session_version?,
+            events_per_second: row.events_per_second,
+            bytes_per_second: row.bytes_per_second,
+            tenant_version: row.tenant_version?,
+            email_key: row.email_key?,
+        })
     };
-    let throttle = Throttle { source, consecutive_failures: row.consecutive_failures };
-    Ok(Locked { throttle, tenant_exists: row.tenant_exists })
+    let account = account_row().map(|account| account.account(tenant_id)).transpose()?;
+    Ok(Some(Admitted { stored, tenant_exists: row.tenant_exists, account }))
 }
 
-/// Saves the state after [`load_locked`]. An account without consecutive failures has no row.
-pub(crate) async fn save(tx: &mut TenantTx, key: &ThrottleKey, throttle: &Throttle) -> Result<(), Error> {
-    let Throttle { source, consecutive_failures } = throttle;
-    let now = tx.now();
-    sqlx::query!(
+/// Saves the attempts of the source. Returns whether they were saved: not if they have changed since they were loaded.
+pub(crate) async fn save(
+    database: &Database,
+    key: &ThrottleKey,
+    source: &SourceAttempts,
+    version: &Version,
+) -> Result<bool, Error> {
+    let saved = sqlx::query_scalar!(
         "-- login_attempt.save
-        with source as (
-            update identity.login_attempts
-            set failures = $3, back_off_until = $4, window_ends_at = $5, in_flight = $6, last_success_at = $7,
-                changes_in_flight = $8
-            where account_key = $1 and source = $2
-        ), account as (
-            update identity.login_failures
-            set consecutive_failures = $9,
-                last_failed_at = case when consecutive_failures < $9 then $10 else last_failed_at end
-            where account_key = $1 and $9 > 0
-        )
-        delete from identity.login_failures where account_key = $1 and $9 = 0",
+        select identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.login_attempts, $9)",
         key.account.current.as_slice(),
         key.source,
         source.failures,
         source.back_off_until,
         source.window_ends_at,
         &source.in_flight,
-        source.last_success_at,
         &source.changes_in_flight,
-        consecutive_failures,
-        now
+        source.last_success_at,
+        version.0
     )
-    .execute(tx.connection())
+    .fetch_one(database.pool())
     .await?;
-    Ok(())
+    Ok(saved.is_some())
+}
+
+/// Saves the state after an attempt, with the messages of the call. `before` is the state from which it was computed. Returns whether it
+/// was saved: not if the attempts of the source or the consecutive failures have changed since they were loaded.
+pub(crate) async fn settle(
+    call: TenantCall,
+    key: &ThrottleKey,
+    before: &Stored,
+    Throttle { source, consecutive_failures }: &Throttle,
+    account_exists: bool,
+) -> Result<bool, Error> {
+    let (tenant_id, now) = (call.tenant_id().clone(), call.now());
+    let settled = call.run(async |pool, messages| {
+        let is_saved = sqlx::query_scalar!(
+            r#"-- login_attempt.settle
+            select identity.settle_attempt(
+                $1, $2, row($3, $4, $5, $6, $7, $8, $9, $10)::identity.login_attempts, $11, $12, $13, $14, $15
+            ) as "is_saved!""#,
+            tenant_id.as_str(),
+            now,
+            key.account.current.as_slice(),
+            key.source,
+            source.failures,
+            source.back_off_until,
+            source.window_ends_at,
+            &source.in_flight,
+            &source.changes_in_flight,
+            source.last_success_at,
+            before.version.0,
+            before.throttle.consecutive_failures,
+            consecutive_failures,
+            account_exists,
+            messages
+        )
+        .fetch_one(pool)
+        .await?;
+        Ok(is_saved.then_some(()))
+    });
+    Ok(settled.await?.is_some())
 }
 
 /// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
@@ -277,34 +294,111 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
 
 #[cfg(test)]
 mod tests {
+    use tenancy::{Actor, TenantId, TenantScope};
     use testkit::TestDatabase;
 
     use super::*;
-    use crate::domain::throttle::Purpose;
+    use crate::domain::throttle::{Permit, Purpose};
+
+    const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    struct Attempts {
+        test: TestDatabase,
+        database: Database,
+        tenant_id: TenantId,
+        key: ThrottleKey,
+    }
+
+    impl Attempts {
+        async fn new() -> Self {
+            let test = TestDatabase::create().await.unwrap();
+            let database = test.pool("svc_identity").unwrap();
+            let account = AccountKey { current: [7; 32], previous: None };
+            let key = ThrottleKey { account, source: "192.0.2.1".to_owned() };
+            Self { test, database, tenant_id: "acme".parse().unwrap(), key }
+        }
+
+        async fn load(&self) -> Stored {
+            load(&self.database, &self.key, NOW).await.unwrap()
+        }
+
+        async fn admit(&self, mut stored: Stored) -> Option<(Stored, Permit)> {
+            let permit = stored.throttle.admit(Purpose::LogIn, NOW).unwrap();
+            let account = AccountRef::User(&self.tenant_id, UserId::generate());
+            let admitted = admit(&self.database, &self.key, stored, account).await.unwrap()?;
+            Some((admitted.stored, permit))
+        }
+
+        /// Settles a failed attempt that sends a message.
+        async fn fail(&self, before: &Stored, permit: &Permit) -> bool {
+            let mut throttle = before.throttle.clone();
+            throttle.fail(permit, NOW);
+            let scope = TenantScope::of_internal_record(self.tenant_id.clone());
+            let mut call = self.database.call(&scope, Actor::Anonymous, NOW);
+            call.send(&serde_json::json!({ "kind": "failure" }));
+            settle(call, &self.key, before, &throttle, true).await.unwrap()
+        }
+
+        async fn run(&self, statement: &'static str) {
+            sqlx::query(statement).execute(&mut self.test.superuser().await.unwrap()).await.unwrap();
+        }
+
+        async fn messages(&self) -> i64 {
+            let count = sqlx::query_scalar("select count(*) from identity.outbox where tenant_id = 'acme'");
+            count.fetch_one(&mut self.test.superuser().await.unwrap()).await.unwrap()
+        }
+    }
 
     #[tokio::test]
     async fn a_state_that_was_changed_or_deleted_since_it_was_loaded_is_not_replaced() {
-        let test = TestDatabase::create().await.unwrap();
-        let database = test.pool("svc_identity").unwrap();
-        let account = AccountKey { current: [7; 32], previous: None };
-        let key = ThrottleKey { account, source: "192.0.2.1".to_owned() };
-        let now = DateTime::UNIX_EPOCH;
-        let admit = async || {
-            let (mut throttle, revision) = load(&database, &key, now).await.unwrap();
-            throttle.admit(Purpose::LogIn, now).unwrap();
-            (throttle.source, revision)
-        };
+        let attempts = Attempts::new().await;
         for rows in ["none", "one"] {
-            let ((first, before_first), (second, before_second)) = (admit().await, admit().await);
-            assert!(replace_source(&database, &key, &first, before_first).await.unwrap(), "{rows}");
-            assert!(!replace_source(&database, &key, &second, before_second).await.unwrap(), "{rows}");
+            let (first, second) = (attempts.load().await, attempts.load().await);
+            assert!(attempts.admit(first).await.is_some(), "{rows}");
+            assert!(attempts.admit(second).await.is_none(), "{rows}");
         }
-        assert_eq!(load(&database, &key, now).await.unwrap().0.source.in_flight.len(), 2);
+        let stored = attempts.load().await;
+        assert_eq!(stored.throttle.source.in_flight.len(), 2);
 
-        let (source, revision) = admit().await;
-        let mut superuser = test.superuser().await.unwrap();
-        sqlx::query("delete from identity.login_attempts").execute(&mut superuser).await.unwrap();
-        assert!(!replace_source(&database, &key, &source, revision).await.unwrap());
-        assert_eq!(load(&database, &key, now).await.unwrap().0.source, SourceAttempts::new(now));
+        attempts.run("delete from identity.login_attempts").await;
+        let Stored { throttle, version } = &stored;
+        assert!(!save(&attempts.database, &attempts.key, &throttle.source, version).await.unwrap());
+        assert!(attempts.admit(stored).await.is_none());
+        assert_eq!(attempts.load().await.throttle.source, SourceAttempts::new(NOW));
+    }
+
+    #[tokio::test]
+    async fn a_result_is_saved_once_with_its_messages_unless_its_state_has_changed() {
+        let attempts = Attempts::new().await;
+        let (first, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        assert!(attempts.fail(&first, &permit).await);
+        assert!(!attempts.fail(&first, &permit).await, "the attempts have changed");
+        let (second, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        attempts.run("update identity.login_failures set consecutive_failures = 99").await;
+        assert!(!attempts.fail(&second, &permit).await, "the consecutive failures have changed");
+        assert_eq!(attempts.messages().await, 1);
+
+        let current = attempts.load().await;
+        assert_eq!((current.throttle.consecutive_failures, current.throttle.source.failures), (99, 1));
+        assert_eq!(current.throttle.source.in_flight.len(), 1, "a result that was not saved changes nothing");
+        assert!(attempts.fail(&current, &permit).await);
+        assert_eq!(attempts.load().await.throttle.consecutive_failures, 100);
+        assert_eq!(attempts.messages().await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_success_deletes_the_consecutive_failures() {
+        let attempts = Attempts::new().await;
+        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        assert!(attempts.fail(&stored, &permit).await);
+        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        let mut throttle = stored.throttle.clone();
+        assert!(throttle.succeed(&permit, NOW));
+        let scope = TenantScope::of_internal_record(attempts.tenant_id.clone());
+        let call = attempts.database.call(&scope, Actor::Anonymous, NOW);
+        assert!(settle(call, &attempts.key, &stored, &throttle, true).await.unwrap());
+        assert_eq!(attempts.load().await.throttle, throttle);
+        let rows = sqlx::query_scalar::<_, i64>("select count(*) from identity.login_failures");
+        assert_eq!(rows.fetch_one(&mut attempts.test.superuser().await.unwrap()).await.unwrap(), 0);
     }
 }

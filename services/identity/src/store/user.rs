@@ -9,7 +9,7 @@ use hashing::PasswordDigest;
 use tenancy::{SessionId, TenantId, UserId};
 
 use super::tenant;
-use crate::domain::account::{Account, AccountRef};
+use crate::domain::account::Account;
 use crate::domain::email::{Email, EmailKey};
 
 /// The constraint that rejects a second user with the same address.
@@ -49,25 +49,26 @@ fn status(text: &str) -> Result<UserStatus, Error> {
     decode("users.status", text)
 }
 
-struct AccountRow {
-    user_id: UserId,
-    role: String,
-    status: String,
-    password_digest: Option<PasswordDigest>,
-    credential_version: i64,
-    kept_session_id: Option<SessionId>,
-    api_key_version: i64,
-    user_version: i64,
-    tenant_status: String,
-    session_version: i64,
-    events_per_second: Option<i32>,
-    bytes_per_second: Option<i32>,
-    tenant_version: i64,
-    email_key: String,
+/// The columns of `identity.find_account` for an account that exists.
+pub(super) struct AccountRow {
+    pub(super) user_id: UserId,
+    pub(super) role: String,
+    pub(super) status: String,
+    pub(super) password_digest: Option<PasswordDigest>,
+    pub(super) credential_version: i64,
+    pub(super) kept_session_id: Option<SessionId>,
+    pub(super) api_key_version: i64,
+    pub(super) user_version: i64,
+    pub(super) tenant_status: String,
+    pub(super) session_version: i64,
+    pub(super) events_per_second: Option<i32>,
+    pub(super) bytes_per_second: Option<i32>,
+    pub(super) tenant_version: i64,
+    pub(super) email_key: String,
 }
 
 impl AccountRow {
-    fn account(self, tenant_id: &TenantId) -> Result<Account, Error> {
+    pub(super) fn account(self, tenant_id: &TenantId) -> Result<Account, Error> {
         Ok(Account {
             subject: SubjectRecord {
                 user_id: self.user_id,
@@ -94,33 +95,19 @@ impl AccountRow {
     }
 }
 
-/// Finds the account that a login or a password change is for. The tenant comes from an unverified header.
-pub(crate) async fn find_account(
+/// Returns the address of a user. The tenant comes from an unverified header.
+pub(crate) async fn find_email(
     database: &Database,
-    account: AccountRef<'_>,
-) -> Result<Option<Account>, Error> {
-    let (tenant_id, email, user_id) = match account {
-        AccountRef::Email(tenant_id, email) => (tenant_id, Some(email.as_str()), None),
-        AccountRef::User(tenant_id, user_id) => (tenant_id, None, Some(user_id.0)),
-    };
-    let row = sqlx::query_as!(
-        AccountRow,
-        r#"-- user.find_account
-        select
-            user_id as "user_id!: UserId", role as "role!", status as "status!",
-            password_digest as "password_digest: PasswordDigest", credential_version as "credential_version!",
-            kept_session_id as "kept_session_id: SessionId", api_key_version as "api_key_version!",
-            user_version as "user_version!",
-            tenant_status as "tenant_status!", session_version as "session_version!",
-            events_per_second, bytes_per_second, tenant_version as "tenant_version!", email_key as "email_key!"
-        from identity.find_account($1, $2, $3)"#,
+    tenant_id: &TenantId,
+    user_id: UserId,
+) -> Result<Option<EmailKey>, Error> {
+    let email = sqlx::query_scalar!(
+        "-- user.find_email
+        select email_key from identity.find_account($1, null, $2)",
         tenant_id.as_str(),
-        email,
-        user_id
-    )
-    .fetch_optional(database.pool())
-    .await?;
-    row.map(|row| row.account(tenant_id)).transpose()
+        user_id.0
+    );
+    Ok(email.fetch_optional(database.pool()).await?.flatten().map(EmailKey::from_stored))
 }
 
 /// Finds the user with an address and locks it until the transaction ends.

@@ -3,17 +3,17 @@
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
-use contract::internal::IssueSession;
+use contract::internal::{IssueSession, SubjectRecord, TenantRecord};
 use contract::session::{IssuedSession, Session as ListedSession, TokenType};
-use contract::{Page, ProblemKind, Secret};
-use database::TenantTx;
+use contract::{Page, ProblemKind, Role, Secret};
+use database::{TenantTx, UnitOfWork};
 use hashing::{RawToken, TokenKind};
 use service::Problem;
 use service::http::Paging;
-use tenancy::{SessionId, TenantScope, UserId};
+use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
-use crate::domain::account_status::{AccountStatus, AccountVersions};
+use crate::domain::account_status::AccountStatus;
 use crate::domain::session::{NewSession, Session, SessionLifecycle};
 use crate::store::session::StoredSession;
 use crate::store::{account_status, device_grant, session};
@@ -21,9 +21,30 @@ use crate::store::{account_status, device_grant, session};
 /// The maximum number of active sessions of a user. A new session revokes the least recently used one.
 const MAX_SESSIONS: i64 = 50;
 
+/// A session that is not stored yet.
+struct Draft {
+    session: Session,
+    token: RawToken,
+    role: Role,
+}
+
+impl Draft {
+    fn issued(self, tenant_id: &TenantId) -> IssuedSession {
+        IssuedSession {
+            session_id: Secret::new(self.token.expose()),
+            token_type: TokenType::Bearer,
+            user_id: self.session.created_under.user_id,
+            tenant_id: tenant_id.clone(),
+            role: self.role,
+            expires_at: self.session.lifecycle.expires_at,
+            idle_expires_at: self.session.lifecycle.idle_expires_at,
+        }
+    }
+}
+
 impl App {
-    /// Applies the records of the user and the tenant if they are newer than the stored ones, then issues a session in the
-    /// same transaction. Returns `None` if the account status has changed since the login, or forbids a session.
+    /// Issues a session under the account status of the records. Records that are newer than the stored ones are applied in the same
+    /// transaction. Returns `None` if the account status has changed since the login, or forbids a session.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn issue_session(
         &self,
@@ -31,27 +52,41 @@ impl App {
     ) -> Result<Option<IssuedSession>, database::Error> {
         let IssueSession { subject, tenant, method, ip, user_agent } = request;
         let (scope, user_id) = (TenantScope::of_internal_record(tenant.tenant_id.clone()), subject.user_id);
-        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
-        // Usually the records are stored: then logins of one tenant do not wait for its row.
-        let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
-        if account.is_none() {
-            // A new transaction: the order of the locks is tenant, user, and the user can be locked already.
-            drop(tx);
-            tx = self.begin(&scope, Actor::User { user_id }).await?;
-            self.apply_tenant(&mut tx, &tenant).await?;
-            self.apply_subject(&mut tx, &subject).await?;
-            account = account_status::find_for_update(&mut tx, user_id).await?;
-        }
-        let versions = AccountVersions {
-            user_id,
-            credential_version: subject.credential_version,
-            session_version: tenant.session_version,
-        };
+        let versions = AccountStatus::of_records(&tenant, &subject).versions;
         let new = NewSession { versions, method, ip, user_agent, client_name: None };
+        let issued = self.issue_if_stored(&scope, &tenant, &subject, &new).await?;
+        if issued.is_some() {
+            return Ok(issued);
+        }
+        let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
+        self.apply_tenant(&mut tx, &tenant).await?;
+        self.apply_subject(&mut tx, &subject).await?;
+        let account = account_status::find_for_update(&mut tx, user_id).await?;
         let session = self.create_session(&mut tx, account, &new).await?;
         // Also commits if no session was created, so that the applied records are kept.
         tx.commit().await?;
         Ok(session)
+    }
+
+    /// Issues a session if the records are the stored ones, as usual: in one statement, and logins of one tenant do not wait for its row.
+    async fn issue_if_stored(
+        &self,
+        scope: &TenantScope,
+        tenant: &TenantRecord,
+        subject: &SubjectRecord,
+        new: &NewSession,
+    ) -> Result<Option<IssuedSession>, database::Error> {
+        let actor = Actor::User { user_id: subject.user_id };
+        let mut call = self.database.call(scope, actor, self.clock.now());
+        let account = AccountStatus::of_records(tenant, subject);
+        let Some(draft) = self.draft_session(&mut call, Some(account), new) else { return Ok(None) };
+        let digest = draft.token.digest();
+        let revoked =
+            session::insert_if_stored(call, new, &draft.session, digest, MAX_SESSIONS, (tenant, subject))
+                .await?;
+        let Some(revoked) = revoked else { return Ok(None) };
+        self.invalidations.publish(revoked.into_iter().map(Invalidation::Credential));
+        Ok(Some(draft.issued(scope.tenant_id())))
     }
 
     /// Creates a session of the transaction's actor. `account` is their locked status. Returns `None` if the account status does not permit it.
@@ -61,36 +96,36 @@ impl App {
         account: Option<AccountStatus>,
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
-        let user_id = new.versions.user_id;
-        let Some(account) = account.filter(|account| account.permits_new_session(&new.versions)) else {
-            return Ok(None);
-        };
+        let Some(draft) = self.draft_session(tx, account, new) else { return Ok(None) };
+        for digest in session::insert(tx, new, &draft.session, draft.token.digest(), MAX_SESSIONS).await? {
+            self.invalidate(tx, Invalidation::Credential(digest));
+        }
+        Ok(Some(draft.issued(tx.tenant_id())))
+    }
+
+    /// Returns a session with its token, and records it in the audit; `None` if the account status does not permit it.
+    fn draft_session<C>(
+        &self,
+        unit: &mut UnitOfWork<C>,
+        account: Option<AccountStatus>,
+        new: &NewSession,
+    ) -> Option<Draft> {
+        let account = account.filter(|account| account.permits_new_session(&new.versions))?;
         let token = RawToken::generate(TokenKind::Session, &*self.entropy);
         let session = Session {
             id: SessionId::generate(),
             created_under: new.versions,
-            lifecycle: SessionLifecycle::start(&self.lifetimes, new.method, tx.now()),
+            lifecycle: SessionLifecycle::start(&self.lifetimes, new.method, unit.now()),
         };
-        for digest in session::insert(tx, new, &session, token.digest(), MAX_SESSIONS).await? {
-            self.invalidate(tx, Invalidation::Credential(digest));
-        }
         let event = AuditEvent {
             about: Some(new.method.as_str()),
-            user_id: Some(user_id),
+            user_id: Some(new.versions.user_id),
             session_id: Some(session.id),
             ip: new.ip,
             ..AuditEvent::of(EventName::SessionCreated).credential(&token.digest())
         };
-        self.audit.record(tx, event);
-        Ok(Some(IssuedSession {
-            session_id: Secret::new(token.expose()),
-            token_type: TokenType::Bearer,
-            user_id,
-            tenant_id: tx.tenant_id().clone(),
-            role: account.role,
-            expires_at: session.lifecycle.expires_at,
-            idle_expires_at: session.lifecycle.idle_expires_at,
-        }))
+        self.audit.record(unit, event);
+        Some(Draft { session, token, role: account.role })
     }
 
     /// Returns a page of the active sessions of a user. The user is the caller, or any user of the tenant if the caller is

@@ -1,5 +1,6 @@
 //! Account status: whether a user and their tenant are active, and the versions that invalidate older sessions.
 
+use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, TenantStatus, UserStatus};
 use tenancy::{SessionId, UserId};
 
@@ -25,6 +26,21 @@ pub(crate) struct AccountStatus {
 }
 
 impl AccountStatus {
+    /// The status that the records of identity contain.
+    pub(crate) fn of_records(tenant: &TenantRecord, subject: &SubjectRecord) -> Self {
+        Self {
+            versions: AccountVersions {
+                user_id: subject.user_id,
+                credential_version: subject.credential_version,
+                session_version: tenant.session_version,
+            },
+            role: subject.role,
+            user_status: subject.status,
+            tenant_status: tenant.status,
+            kept_session_id: subject.kept_session_id,
+        }
+    }
+
     /// Returns whether a session that is created under these versions is active.
     pub(crate) fn permits_new_session(&self, versions: &AccountVersions) -> bool {
         self.is_active() && self.versions == *versions

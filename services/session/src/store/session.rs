@@ -1,9 +1,12 @@
 //! Sessions. Only the digest of a token is stored.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use contract::internal::{SubjectRecord, TenantRecord};
 use contract::session::SessionMethod;
-use database::{Database, Error, TenantTx};
+use database::{Database, Error, TenantCall, TenantTx};
 use hashing::TokenDigest;
+use serde_json::Value;
+use sqlx::PgExecutor;
 use tenancy::{OutboxId, SessionId, TenantId, UserId};
 
 use super::parse_digest;
@@ -17,7 +20,7 @@ pub(crate) struct StoredSession {
     pub(crate) digest: TokenDigest,
 }
 
-/// Inserts a session. Revokes the least recently used active ones of its user, so that at most `max` remain, and returns the digests of
+/// Inserts a session, and revokes the least recently used active ones of its user, so that at most `max` remain. Returns the digests of
 /// their tokens.
 pub(crate) async fn insert(
     tx: &mut TenantTx,
@@ -26,27 +29,51 @@ pub(crate) async fn insert(
     digest: TokenDigest,
     max: i64,
 ) -> Result<Vec<TokenDigest>, Error> {
+    let (tenant_id, messages) = (tx.tenant_id().clone(), Value::Array(Vec::new()));
+    let revoked = insert_with(tx.connection(), &tenant_id, new, session, digest, max, None, messages).await?;
+    Ok(revoked.unwrap_or_default())
+}
+
+/// Like [`insert`], in one statement. Returns `None` without a change if the stored account status has other versions.
+pub(crate) async fn insert_if_stored(
+    call: TenantCall,
+    new: &NewSession,
+    session: &Session,
+    digest: TokenDigest,
+    max: i64,
+    versions: (&TenantRecord, &SubjectRecord),
+) -> Result<Option<Vec<TokenDigest>>, Error> {
+    let tenant_id = call.tenant_id().clone();
+    let versions = Some((versions.0.version, versions.1.version));
+    call.run(async |pool, messages| {
+        insert_with(pool, &tenant_id, new, session, digest, max, versions, messages).await
+    })
+    .await
+}
+
+#[expect(clippy::too_many_arguments, reason = "the arguments of one statement")]
+async fn insert_with(
+    executor: impl PgExecutor<'_>,
+    tenant_id: &TenantId,
+    new: &NewSession,
+    session: &Session,
+    digest: TokenDigest,
+    max: i64,
+    versions: Option<(i64, i64)>,
+    messages: Value,
+) -> Result<Option<Vec<TokenDigest>>, Error> {
     let Session { id, created_under, lifecycle } = session;
+    let (tenant_version, subject_version) = versions.unzip();
     let revoked = sqlx::query_scalar!(
-        r#"-- session.insert
-        with surplus as (
-            select session_id from session.sessions
-            where user_id = $3 and revoked_at is null and expires_at > $11 and idle_expires_at > $11
-            order by last_seen_at desc, session_id desc
-            -- The new session is one of them.
-            offset $15::bigint - 1
-        ), revoked as (
-            update session.sessions set revoked_at = $11 where session_id in (table surplus) returning digest
-        ), inserted as (
-            insert into session.sessions (
-                session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent,
-                client_name, created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
-            )
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14)
-        )
-        select encode(digest, 'hex') as "digest!" from revoked"#,
+        "-- session.insert
+        select session.insert_session(
+            row(
+                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, null
+            )::session.sessions,
+            $15, $16, $17, $18
+        )",
         id.0,
-        tx.tenant_id().as_str(),
+        tenant_id.as_str(),
         created_under.user_id.0,
         digest.as_bytes(),
         new.method.as_str(),
@@ -60,10 +87,17 @@ pub(crate) async fn insert(
         lifecycle.idle_expires_at,
         lifecycle.expires_at,
         max,
+        tenant_version,
+        subject_version,
+        messages,
     )
-    .fetch_all(tx.connection())
+    .fetch_one(executor)
     .await?;
-    revoked.iter().map(|hex| parse_digest(hex)).collect()
+    let digest = |bytes: Vec<u8>| match bytes.try_into() {
+        Ok(bytes) => Ok(TokenDigest::from_bytes(bytes)),
+        Err(_) => Err(Error::corrupt("sessions.digest", "not a SHA-256 digest")),
+    };
+    revoked.map(|digests| digests.into_iter().map(digest).collect()).transpose()
 }
 
 /// Returns the id, tenant and user of the session with this token, in any state.

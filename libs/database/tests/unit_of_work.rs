@@ -54,6 +54,32 @@ async fn a_commit_writes_the_messages_then_runs_the_actions_in_order() {
 }
 
 #[tokio::test]
+async fn a_call_gives_its_function_the_messages_and_runs_its_actions_only_if_the_function_has_changed_something()
+ {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    for (changes, expected) in [(Some(7), vec!["ran"]), (None, vec![])] {
+        let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+        let mut call = database.call(&scope, Actor::PlatformAdmin, NOW);
+        assert_eq!(
+            (call.tenant_id().as_str(), call.actor(), call.now()),
+            ("acme", Actor::PlatformAdmin, NOW)
+        );
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let action = ran.clone();
+        call.send(&json!({ "kind": "first", "number": 7 }));
+        call.after_commit(async move { action.lock().unwrap().push("ran") });
+        let result = call.run(async |_, messages| {
+            let message = &messages.as_array().unwrap()[0];
+            assert_eq!((&message["kind"], &message["payload"]), (&json!("first"), &json!({ "number": 7 })));
+            Ok(changes)
+        });
+        assert_eq!(result.await.unwrap(), changes);
+        assert_eq!(*ran.lock().unwrap(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_transaction_is_rolled_back_and_runs_no_action() {
     let database = TestDatabase::create().await.unwrap();
     let mut tx = begin(&database).await;

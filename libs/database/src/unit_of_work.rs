@@ -1,0 +1,149 @@
+//! The unit of work of a use case: a transaction that row-level security confines to one tenant.
+
+use std::io;
+
+use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
+use tenancy::{Actor, TenantId, TenantScope};
+use tracing::Instrument as _;
+
+use crate::Error;
+use crate::outbox::{self, Fold, NewMessage, Outbox};
+
+/// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages, which are written in its
+/// transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and [`TenantCall`].
+pub struct UnitOfWork<C> {
+    connection: C,
+    outbox: Outbox,
+    tenant_id: TenantId,
+    actor: Actor,
+    now: DateTime<Utc>,
+    messages: Vec<Result<NewMessage, Error>>,
+    after_commit: Vec<BoxFuture<'static, ()>>,
+}
+
+/// A transaction with any number of statements. A drop without a commit rolls back and runs no action.
+pub type TenantTx = UnitOfWork<Transaction<'static, Postgres>>;
+
+/// A transaction of one statement, and so of one round trip instead of at least four: the call of a function of the schema that
+/// sets the tenant and writes the outbox messages.
+pub type TenantCall = UnitOfWork<PgPool>;
+
+impl<C> UnitOfWork<C> {
+    /// Tenant of the visible rows.
+    pub fn tenant_id(&self) -> &TenantId {
+        &self.tenant_id
+    }
+
+    /// The time at which the unit of work began. Everything that it writes has this time.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.now
+    }
+
+    /// The actor of the change.
+    pub fn actor(&self) -> Actor {
+        self.actor
+    }
+
+    /// Adds an outbox message. A message is a variant of the service's message enum, with `#[serde(tag = "kind")]`. The relay
+    /// continues the trace of the current request.
+    pub fn send(&mut self, message: &impl Serialize) {
+        self.messages.push(NewMessage::new(message));
+    }
+
+    /// Adds a message that is due after a delay. Until a relay claims it, messages with the same key and member only increase its
+    /// field `count`. The first ten members of a key have their own message; all further ones have one together. So about eleven
+    /// messages per key and delay are delivered. Each has the fields of its first message, and in `members` its members, at most 100.
+    pub fn send_folded(&mut self, fold: Fold, message: &impl Serialize) {
+        self.messages.push(NewMessage::new(message).map(|message| message.folded(fold)));
+    }
+
+    /// Adds an action that runs once the transaction has committed, after those added before.
+    pub fn after_commit(&mut self, action: impl Future<Output = ()> + Send + 'static) {
+        self.after_commit.push(Box::pin(action));
+    }
+}
+
+impl TenantTx {
+    #[expect(clippy::disallowed_methods, reason = "transactions begin only here")]
+    pub(crate) async fn begin(
+        pool: &PgPool,
+        outbox: Outbox,
+        scope: &TenantScope,
+        actor: Actor,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Error> {
+        let tenant_id = scope.tenant_id().clone();
+        // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
+        // a-z, 0-9 and '-'. Both statements are one round trip.
+        let statements = format!("begin; set local svc.tenant_id = '{tenant_id}'");
+        let pool = pool.clone();
+        // In a task, because sqlx does not roll back if a begin is cancelled while it waits for the response: the pool would get a
+        // connection with an open transaction, and lose the statements of its next users. A request of a client that disconnects is cancelled.
+        let beginning = async move { pool.begin_with(AssertSqlSafe(statements)).await };
+        let result = tokio::spawn(beginning.in_current_span()).await;
+        let connection = result.map_err(|error| sqlx::Error::Io(io::Error::other(error)))??;
+        let (messages, after_commit) = (Vec::new(), Vec::new());
+        Ok(Self { connection, outbox, tenant_id, actor, now, messages, after_commit })
+    }
+
+    /// The connection for statements.
+    pub fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
+    /// Writes the outbox messages and commits, then wakes the relays of this process that deliver them and runs the actions.
+    ///
+    /// # Errors
+    /// The database is not available: the outcome of the transaction is unknown. A message cannot be encoded as JSON: the
+    /// transaction is rolled back.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
+        if !messages.is_empty() {
+            self.outbox.insert(&mut self.connection, &self.tenant_id, &messages, self.now).await?;
+        }
+        self.connection.commit().await?;
+        self.outbox.wake(&messages);
+        for action in self.after_commit {
+            action.await;
+        }
+        Ok(())
+    }
+}
+
+impl TenantCall {
+    pub(crate) fn new(
+        pool: &PgPool,
+        outbox: Outbox,
+        scope: &TenantScope,
+        actor: Actor,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let (connection, tenant_id) = (pool.clone(), scope.tenant_id().clone());
+        Self { connection, outbox, tenant_id, actor, now, messages: Vec::new(), after_commit: Vec::new() }
+    }
+
+    /// Calls the function. `call` gets the pool and the outbox messages, which the function gives to `outbox_insert` of the schema.
+    /// It returns `None` if the function has changed nothing. Otherwise this wakes the relays and runs the actions.
+    ///
+    /// # Errors
+    /// That of `call`: the outcome is unknown if the database is not available. A message cannot be encoded as JSON: the function
+    /// is not called.
+    pub async fn run<T>(
+        self,
+        call: impl AsyncFnOnce(&PgPool, Value) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
+        let result = call(&self.connection, outbox::rows(&messages)).await?;
+        if result.is_some() {
+            self.outbox.wake(&messages);
+            for action in self.after_commit {
+                action.await;
+            }
+        }
+        Ok(result)
+    }
+}
