@@ -70,9 +70,9 @@ MUTANTS = {
     ),
     "relay: more deliveries than slots": (RELAY, "usize::from(self.concurrency) - deliveries.len()", "usize::from(self.concurrency)"),
     "relay: a message of another process waits until the next wake": (
-        RELAY, "() = tokio::time::sleep(POLL_INTERVAL), if is_idle => {}", "() = std::future::pending(), if is_idle => {}",
+        RELAY, "let mut next_claim = claimed_at + POLL_INTERVAL;", "let mut next_claim = claimed_at + POLL_INTERVAL * 1000;",
     ),
-    "relay: a wake has no effect": (RELAY, "_ = woken.changed(), if is_idle => {}", ""),
+    "relay: a wake has no effect": (RELAY, "_ = woken.changed(), if has_free_slot => next_claim = claimed_at + CLAIM_INTERVAL,", ""),
     "account status: a suspension ends no session": (STATUS, "            && self.versions.session_version == versions.session_version\n", ""),
     "account status: all sessions are kept after a password change": (
         STATUS, "self.kept_session_id == Some(session_id)", "self.kept_session_id.is_some()",
