@@ -79,8 +79,11 @@ pub(crate) async fn send_repeatedly(
 ) -> anyhow::Result<LoadResult> {
     let mut connections = open_connections(address, requests.len()).await?;
     let started = Instant::now();
-    let loops = connections.iter_mut().zip(requests).map(|(connection, request)| async move {
+    let count = u32::try_from(requests.len())?;
+    let loops = connections.iter_mut().zip(requests).zip(0..).map(|((connection, request), at)| async move {
         let mut result = LoadResult::default();
+        // Clients that start together and pause for the same time would send all their requests together.
+        tokio::time::sleep(pause * at / count).await;
         while started.elapsed() < time {
             let sent = Instant::now();
             let mut pause = pause;
