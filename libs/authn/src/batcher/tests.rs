@@ -147,7 +147,7 @@ async fn lookups_beyond_the_queue_fail_at_once() {
     }
 }
 
-/// Panics, then returns too few results, then works.
+/// Panics, then returns too few results, then too many, then works.
 struct Faulty(AtomicUsize);
 
 #[async_trait::async_trait]
@@ -156,6 +156,7 @@ impl Introspector for Faulty {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => panic!("on purpose"),
             1 => Ok(Vec::new()),
+            2 => Ok(vec![None; digests.len() + 1]),
             _ => Ok(vec![None; digests.len()]),
         }
     }
@@ -168,6 +169,7 @@ async fn faulty_source_is_unavailable_and_the_next_lookup_works() {
         batcher.introspect(digest(0)).await.is_ok(),
         batcher.introspect(digest(0)).await.is_ok(),
         batcher.introspect(digest(0)).await.is_ok(),
+        batcher.introspect(digest(0)).await.is_ok(),
     ];
-    assert_eq!(outcomes, [false, false, true]);
+    assert_eq!(outcomes, [false, false, false, true]);
 }

@@ -61,6 +61,28 @@ async fn a_token_of_a_pod_for_the_audience_is_valid() {
     assert_eq!(name(&setup.reviewer, &person).await, None);
 }
 
+/// Knows no credential.
+struct NoCredentials;
+
+#[async_trait::async_trait]
+impl CredentialVerifier for NoCredentials {
+    async fn introspect(&self, _: TokenDigest) -> Result<Introspection, Unavailable> {
+        Ok(None)
+    }
+}
+
+#[tokio::test]
+async fn a_reviewed_token_has_the_digest_of_its_service_account() {
+    let setup = Setup::start().await;
+    let token = setup.token(TimeDelta::hours(1), "svc-ingest", Some("collector-1"));
+    let verifier = WorkloadVerifier::new(NoCredentials, setup.reviewer.clone());
+    let account = "apps/collector".parse().unwrap();
+    assert_eq!(verifier.review(&token).await.unwrap(), Some(service_account_digest(&account)));
+    let other = "apps/other".parse().unwrap();
+    assert_ne!(service_account_digest(&account), service_account_digest(&other));
+    assert_eq!(verifier.review(&service_account_token(NOW)).await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn only_json_web_tokens_of_at_most_8_kib_are_sent_to_the_api_server() {
     let setup = Setup::start().await;
