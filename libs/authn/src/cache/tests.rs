@@ -52,6 +52,7 @@ impl Introspector for Arc<Session> {
 struct Fixture {
     session: Arc<Session>,
     cache: CredentialCache,
+    metrics: Metrics,
     health: FeedHealth,
     clock: ManualClock,
     sequence: u64,
@@ -110,10 +111,11 @@ impl Fixture {
             replies: Semaphore::new(1),
             unavailable: Mutex::new(false),
         });
-        let metrics = CacheMetrics::new(&Metrics::new("test"));
-        let cache = CredentialCache::new(Arc::clone(&session), &Tasks::default(), metrics, MAX_NEGATIVE);
+        let metrics = Metrics::new("test");
+        let measured = CacheMetrics::new(&metrics);
+        let cache = CredentialCache::new(Arc::clone(&session), &Tasks::default(), measured, MAX_NEGATIVE);
         let health = FeedHealth::new(Instant::now());
-        Self { session, cache, health, clock: ManualClock::at(DateTime::UNIX_EPOCH), sequence: 0 }
+        Self { session, cache, metrics, health, clock: ManualClock::at(DateTime::UNIX_EPOCH), sequence: 0 }
     }
 
     fn apply(&mut self, event: FeedEvent) {
@@ -181,6 +183,25 @@ impl Fixture {
 async fn run_tasks() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_metrics_contain_the_number_of_entries() {
+    let fixture = Fixture::start();
+    for number in [0, 1, 7] {
+        fixture.is_active(number).await;
+    }
+    let Shared { active, negative, .. } = &*fixture.cache.0;
+    // The library counts entries some time after they are added.
+    active.run_pending_tasks();
+    negative.run_pending_tasks();
+    fixture.cache.0.measure();
+    let text = fixture.metrics.text();
+    for line in
+        [r#"credential_cache_entries{kind="active"} 2"#, r#"credential_cache_entries{kind="negative"} 1"#]
+    {
+        assert!(text.contains(line), "{line}\n{text}");
     }
 }
 
