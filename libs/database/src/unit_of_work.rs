@@ -126,6 +126,14 @@ impl TenantCall {
         Self { connection, outbox, tenant_id, actor, now, messages: Vec::new(), after_commit: Vec::new() }
     }
 
+    /// Returns the outbox messages, for a function that writes them under a condition.
+    ///
+    /// # Errors
+    /// A message cannot be encoded as JSON.
+    pub fn into_messages(self) -> Result<Value, Error> {
+        Ok(outbox::rows(&self.messages.into_iter().collect::<Result<Vec<_>, _>>()?))
+    }
+
     /// Calls the function. `call` gets the pool and the outbox messages, which the function gives to `outbox_insert` of the schema.
     /// It returns `None` if the function has changed nothing. Otherwise this wakes the relays and runs the actions.
     ///

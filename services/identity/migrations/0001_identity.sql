@@ -334,16 +334,31 @@ $$;
 -- Login throttling: the service computes the new state, and these functions write it if the old one has not changed. The version of a
 -- row is its `xmin`.
 
+-- The attempts at an account from one source. Not the type of the table: a column that a later release adds would change it.
+create type identity.source_attempts as (
+    account_key bytea,
+    source text,
+    failures integer,
+    back_off_until timestamptz,
+    window_ends_at timestamptz,
+    in_flight timestamptz[],
+    changes_in_flight timestamptz[],
+    last_success_at timestamptz
+);
+
 -- Saves the attempts at an account from one source. Returns the version, or null if the row is not the one of the given version. A row
 -- that was deleted meanwhile is not restored.
-create function identity.save_attempts(in_attempts identity.login_attempts, in_version text)
+create function identity.save_attempts(in_attempts identity.source_attempts, in_version text)
 returns text
 language plpgsql set search_path = '' as $$
 declare
     saved text;
 begin
     if in_version is null then
-        insert into identity.login_attempts select in_attempts.* on conflict (account_key, source) do nothing
+        insert into identity.login_attempts (
+            account_key, source, failures, back_off_until, window_ends_at, in_flight, changes_in_flight, last_success_at
+        )
+        select in_attempts.* on conflict (account_key, source) do nothing
         returning xmin::text into saved;
     else
         update identity.login_attempts set
@@ -360,39 +375,56 @@ begin
 end
 $$;
 
--- Saves the result of an attempt with its messages. Returns false without a change if the attempts or the consecutive failures have
--- changed. Locks the row of the account, then the row of the source: so does a password reset, and they cannot deadlock.
+-- Saves the result of an attempt with its messages, and those of the lockout if this failure reaches the threshold. Returns the
+-- consecutive failures of the account, or null without a change if the attempts of the source have changed. A success also returns null
+-- if the consecutive failures have changed. Failures are added, so those of different sources do not repeat each other.
 create function identity.settle_attempt(
-    in_tenant_id text, in_now timestamptz, in_attempts identity.login_attempts, in_version text,
-    in_failures_before integer, in_failures integer, in_account_exists boolean, in_messages jsonb
+    in_tenant_id text, in_now timestamptz, in_attempts identity.source_attempts, in_version text, in_succeeded boolean,
+    in_failures_before integer, in_failures integer, in_threshold integer, in_account_exists boolean,
+    in_messages jsonb, in_lockout_messages jsonb
 )
-returns boolean
+returns integer
 language plpgsql set search_path = '' as $$
 declare
     stored integer;
+    failures integer;
 begin
     perform set_config('svc.tenant_id', in_tenant_id, true);
+    -- Without a lock, because a settlement that is repeated must not delay others.
+    if in_version is distinct from (
+        select xmin::text from identity.login_attempts
+        where account_key = in_attempts.account_key and source = in_attempts.source
+    ) then
+        return null;
+    end if;
+    -- The row of the account before the row of the source, as in a password reset.
     select consecutive_failures into stored
     from identity.login_failures where account_key = in_attempts.account_key for update;
-    if coalesce(stored, 0) <> in_failures_before
-        or identity.save_attempts(in_attempts, in_version) is null
-    then
-        return false;
+    if in_succeeded and coalesce(stored, 0) <> in_failures_before then
+        return null;
     end if;
+    if identity.save_attempts(in_attempts, in_version) is null then
+        return null;
+    end if;
+    failures := case when in_succeeded then in_failures else coalesce(stored, 0) + in_failures - in_failures_before end;
     -- An account without consecutive failures has no row.
-    if in_failures > 0 then
+    if failures > 0 then
         insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, account_exists)
-        values (in_attempts.account_key, in_failures, in_now, in_account_exists)
+        values (in_attempts.account_key, failures, in_now, in_account_exists)
         on conflict (account_key) do update set
             -- Without a row to lock, another first failure can have been saved meanwhile: both count.
-            consecutive_failures = known.consecutive_failures + in_failures - in_failures_before,
+            consecutive_failures = known.consecutive_failures + failures - coalesce(stored, 0),
             last_failed_at = case when in_failures > in_failures_before then in_now else known.last_failed_at end,
-            account_exists = known.account_exists or in_account_exists;
+            account_exists = known.account_exists or in_account_exists
+        returning consecutive_failures into failures;
     elsif stored is not null then
         delete from identity.login_failures where account_key = in_attempts.account_key;
     end if;
+    if in_failures > in_failures_before and failures = in_threshold then
+        in_messages := in_messages || in_lockout_messages;
+    end if;
     perform identity.outbox_insert(in_tenant_id, in_now, in_messages);
-    return true;
+    return failures;
 end
 $$;
 

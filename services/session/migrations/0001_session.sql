@@ -275,10 +275,28 @@ begin
 end
 $$;
 
+-- A session that is inserted. Not the type of the table: a column that a later release adds would change it.
+create type session.new_session as (
+    session_id uuid,
+    tenant_id text,
+    user_id uuid,
+    digest bytea,
+    method text,
+    credential_version bigint,
+    session_version bigint,
+    ip text,
+    user_agent text,
+    client_name text,
+    created_at timestamptz,
+    idle_seconds integer,
+    idle_expires_at timestamptz,
+    expires_at timestamptz
+);
+
 -- Inserts a session, with its messages. Revokes the least recently used active ones of its user, so that at most `in_max` remain, and
 -- returns the digests of their tokens. With versions, it locks the user, and returns null if the stored account status has others.
 create function session.insert_session(
-    in_session session.sessions, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb
+    in_session session.new_session, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb
 )
 returns bytea[]
 language plpgsql set search_path = '' as $$
@@ -308,7 +326,16 @@ begin
         returning digest
     )
     select coalesce(array_agg(digest), '{}') into revoked from revocation;
-    insert into session.sessions select in_session.*;
+    insert into session.sessions (
+        session_id, tenant_id, user_id, digest, method, credential_version, session_version, ip, user_agent, client_name,
+        created_at, last_seen_at, idle_seconds, idle_expires_at, expires_at
+    )
+    values (
+        in_session.session_id, in_session.tenant_id, in_session.user_id, in_session.digest, in_session.method,
+        in_session.credential_version, in_session.session_version, in_session.ip, in_session.user_agent,
+        in_session.client_name, in_session.created_at, in_session.created_at, in_session.idle_seconds,
+        in_session.idle_expires_at, in_session.expires_at
+    );
     perform session.outbox_insert(in_session.tenant_id, in_session.created_at, in_messages);
     return revoked;
 end

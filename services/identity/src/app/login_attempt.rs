@@ -22,7 +22,7 @@ use crate::domain::account::{Account, AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::domain::password;
 use crate::domain::throttle::{LOCKOUT_THRESHOLD, Permit, Purpose};
-use crate::store::login_attempt::{self, Admitted, Stored, ThrottleKey};
+use crate::store::login_attempt::{self, Admitted, Settlement, Stored, ThrottleKey};
 
 /// The label `limit` of the throttling in metrics.
 const LIMIT: &str = "account";
@@ -168,10 +168,13 @@ impl App {
         let mut before = attempt.admitted.stored.clone();
         // Repeated if another attempt has changed the state meanwhile.
         loop {
-            let mut call = self.database.call(&scope, Actor::Anonymous, self.clock.now());
-            let (now, mut throttle) = (call.now(), before.throttle.clone());
-            let succeeded = correct && throttle.succeed(&attempt.permit, now);
-            let locks = !succeeded && throttle.fail(&attempt.permit, now);
+            let now = self.clock.now();
+            let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, now));
+            let mut after = before.throttle.clone();
+            let succeeded = correct && after.succeed(&attempt.permit, now);
+            if !succeeded {
+                after.fail(&attempt.permit, now);
+            }
             let tenant_exists = attempt.admitted.tenant_exists;
             let failed = FailedAttempt { tenant_exists, user_id, source: &attempt.key.source };
             if let Some(user_id) = user_id.filter(|_| succeeded) {
@@ -179,12 +182,13 @@ impl App {
             } else {
                 self.audit.record_failure(&mut call, failed, attempt.failure(user_id));
             }
-            if locks {
-                let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
-                self.audit.record_failure(&mut call, failed, event);
-            }
-            if login_attempt::settle(call, &attempt.key, &before, &throttle, user_id.is_some()).await? {
-                if locks {
+            let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
+            self.audit.record_failure(&mut lockout, failed, event);
+            let counts = after.consecutive_failures > before.throttle.consecutive_failures;
+            let settlement =
+                Settlement { before: &before, after: &after, succeeded, account_exists: user_id.is_some() };
+            if let Some(failures) = login_attempt::settle(call, &attempt.key, settlement, lockout).await? {
+                if counts && failures == LOCKOUT_THRESHOLD {
                     let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));
                     tracing::warn!(%tenant_id, user_id, "account locked after {LOCKOUT_THRESHOLD} consecutive failures");
                 }

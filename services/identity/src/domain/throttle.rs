@@ -133,12 +133,12 @@ impl Throttle {
         Some(Permit { purpose, started_at: now, counts, trusted, allowed: counts && (trusted || !locked) })
     }
 
-    /// Settles a failed attempt. Returns whether the failure locks the account.
-    pub(crate) fn fail(&mut self, permit: &Permit, now: DateTime<Utc>) -> bool {
+    /// Settles a failed attempt. The failure that brings the consecutive failures to [`LOCKOUT_THRESHOLD`] locks the account.
+    pub(crate) fn fail(&mut self, permit: &Permit, now: DateTime<Utc>) {
         let source = &mut self.source;
         source.end(permit);
         if !permit.counts {
-            return false;
+            return;
         }
         if source.failures == 0 {
             source.window_ends_at = now + FAILURE_WINDOW;
@@ -146,7 +146,6 @@ impl Throttle {
         source.failures = source.failures.saturating_add(1);
         source.back_off_until = source.back_off_until.max(now + back_off(source.failures));
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-        self.consecutive_failures == LOCKOUT_THRESHOLD
     }
 
     /// Settles an attempt with the correct password. The failures of the source are forgotten, and its back-off ends. The
@@ -242,12 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_at_the_threshold_locks_the_account_once() {
+    fn the_failure_at_the_threshold_locks_the_account() {
         let mut throttle = throttle(LOCKOUT_THRESHOLD - 1);
         let first = throttle.admit(Purpose::LogIn, START).unwrap();
         let second = throttle.admit(Purpose::LogIn, START).unwrap();
-        assert!(throttle.fail(&first, START));
-        assert!(!throttle.fail(&second, START));
+        throttle.fail(&first, START);
+        assert_eq!(throttle.consecutive_failures, LOCKOUT_THRESHOLD);
+        throttle.fail(&second, START);
         assert!(!throttle.admit(Purpose::LogIn, START).unwrap().is_allowed());
     }
 

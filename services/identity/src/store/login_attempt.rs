@@ -124,7 +124,7 @@ pub(crate) async fn admit(
             found.session_version as "session_version?", found.events_per_second as "events_per_second?",
             found.bytes_per_second as "bytes_per_second?", found.tenant_version as "tenant_version?",
             found.email_key as "email_key?"
-        from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.login_attempts, $9) as saved (version)
+        from identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9) as saved (version)
         left join identity.find_account($10, $11, $12) as found on true"#,
         key.account.current.as_slice(),
         key.source,
@@ -174,7 +174,7 @@ pub(crate) async fn save(
 ) -> Result<bool, Error> {
     let saved = sqlx::query_scalar!(
         "-- login_attempt.save
-        select identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.login_attempts, $9)",
+        select identity.save_attempts(row($1, $2, $3, $4, $5, $6, $7, $8)::identity.source_attempts, $9)",
         key.account.current.as_slice(),
         key.source,
         source.failures,
@@ -190,22 +190,32 @@ pub(crate) async fn save(
     Ok(saved.is_some())
 }
 
-/// Saves the state after an attempt, with the messages of the call. `before` is the state from which it was computed. Returns whether it
-/// was saved: not if the attempts of the source or the consecutive failures have changed since they were loaded.
+/// The result of an attempt: the state before and after it.
+pub(crate) struct Settlement<'a> {
+    pub(crate) before: &'a Stored,
+    pub(crate) after: &'a Throttle,
+    pub(crate) succeeded: bool,
+    pub(crate) account_exists: bool,
+}
+
+/// Saves a result with the messages of the call, and with those of `lockout` if it is the failure that locks the account. Returns the
+/// consecutive failures; `None` without a change if the attempts of the source have changed since they were loaded, or for a success,
+/// if the consecutive failures have.
 pub(crate) async fn settle(
     call: TenantCall,
     key: &ThrottleKey,
-    before: &Stored,
-    Throttle { source, consecutive_failures }: &Throttle,
-    account_exists: bool,
-) -> Result<bool, Error> {
-    let (tenant_id, now) = (call.tenant_id().clone(), call.now());
-    let settled = call.run(async |pool, messages| {
-        let is_saved = sqlx::query_scalar!(
-            r#"-- login_attempt.settle
+    settlement: Settlement<'_>,
+    lockout: TenantCall,
+) -> Result<Option<i32>, Error> {
+    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, account_exists } =
+        settlement;
+    let (tenant_id, now, lockout) = (call.tenant_id().clone(), call.now(), lockout.into_messages()?);
+    call.run(async |pool, messages| {
+        let failures = sqlx::query_scalar!(
+            "-- login_attempt.settle
             select identity.settle_attempt(
-                $1, $2, row($3, $4, $5, $6, $7, $8, $9, $10)::identity.login_attempts, $11, $12, $13, $14, $15
-            ) as "is_saved!""#,
+                $1, $2, row($3, $4, $5, $6, $7, $8, $9, $10)::identity.source_attempts, $11, $12, $13, $14, $15, $16, $17, $18
+            )",
             tenant_id.as_str(),
             now,
             key.account.current.as_slice(),
@@ -217,16 +227,17 @@ pub(crate) async fn settle(
             &source.changes_in_flight,
             source.last_success_at,
             before.version.0,
+            succeeded,
             before.throttle.consecutive_failures,
             consecutive_failures,
+            LOCKOUT_THRESHOLD,
             account_exists,
-            messages
-        )
-        .fetch_one(pool)
-        .await?;
-        Ok(is_saved.then_some(()))
-    });
-    Ok(settled.await?.is_some())
+            messages,
+            lockout
+        );
+        Ok(failures.fetch_one(pool).await?)
+    })
+    .await
 }
 
 /// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
@@ -329,23 +340,31 @@ mod tests {
             Some((admitted.stored, permit))
         }
 
-        /// Settles a failed attempt that sends a message.
-        async fn fail(&self, before: &Stored, permit: &Permit) -> bool {
-            let mut throttle = before.throttle.clone();
-            throttle.fail(permit, NOW);
+        /// Settles an attempt that sends a message, and a further one if it locks the account. Returns the consecutive failures.
+        async fn settle(&self, before: &Stored, permit: &Permit, succeeded: bool) -> Option<i32> {
+            let mut after = before.throttle.clone();
+            if succeeded {
+                assert!(after.succeed(permit, NOW));
+            } else {
+                after.fail(permit, NOW);
+            }
             let scope = TenantScope::of_internal_record(self.tenant_id.clone());
-            let mut call = self.database.call(&scope, Actor::Anonymous, NOW);
-            call.send(&serde_json::json!({ "kind": "failure" }));
-            settle(call, &self.key, before, &throttle, true).await.unwrap()
+            let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, NOW));
+            call.send(&serde_json::json!({ "kind": "result" }));
+            lockout.send(&serde_json::json!({ "kind": "lockout" }));
+            let settlement = Settlement { before, after: &after, succeeded, account_exists: true };
+            settle(call, &self.key, settlement, lockout).await.unwrap()
         }
 
         async fn run(&self, statement: &'static str) {
             sqlx::query(statement).execute(&mut self.test.superuser().await.unwrap()).await.unwrap();
         }
 
-        async fn messages(&self) -> i64 {
-            let count = sqlx::query_scalar("select count(*) from identity.outbox where tenant_id = 'acme'");
-            count.fetch_one(&mut self.test.superuser().await.unwrap()).await.unwrap()
+        async fn messages(&self) -> Vec<String> {
+            let kinds = sqlx::query_scalar(
+                "select kind from identity.outbox where tenant_id = 'acme' order by outbox_id",
+            );
+            kinds.fetch_all(&mut self.test.superuser().await.unwrap()).await.unwrap()
         }
     }
 
@@ -371,33 +390,58 @@ mod tests {
     async fn a_result_is_saved_once_with_its_messages_unless_its_state_has_changed() {
         let attempts = Attempts::new().await;
         let (first, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert!(attempts.fail(&first, &permit).await);
-        assert!(!attempts.fail(&first, &permit).await, "the attempts have changed");
-        let (second, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        attempts.run("update identity.login_failures set consecutive_failures = 99").await;
-        assert!(!attempts.fail(&second, &permit).await, "the consecutive failures have changed");
-        assert_eq!(attempts.messages().await, 1);
+        assert_eq!(attempts.settle(&first, &permit, false).await, Some(1));
+        assert_eq!(
+            attempts.settle(&first, &permit, false).await,
+            None,
+            "the attempts of the source have changed"
+        );
+        assert_eq!(attempts.messages().await, ["result"]);
 
+        let (second, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        attempts.run("update identity.login_failures set consecutive_failures = 98").await;
+        assert_eq!(
+            attempts.settle(&second, &permit, true).await,
+            None,
+            "the consecutive failures have changed"
+        );
+        assert_eq!(
+            attempts.settle(&second, &permit, false).await,
+            Some(99),
+            "a failure is added to those of others"
+        );
         let current = attempts.load().await;
-        assert_eq!((current.throttle.consecutive_failures, current.throttle.source.failures), (99, 1));
-        assert_eq!(current.throttle.source.in_flight.len(), 1, "a result that was not saved changes nothing");
-        assert!(attempts.fail(&current, &permit).await);
-        assert_eq!(attempts.load().await.throttle.consecutive_failures, 100);
-        assert_eq!(attempts.messages().await, 2);
+        assert_eq!((current.throttle.consecutive_failures, current.throttle.source.failures), (99, 2));
+        assert!(current.throttle.source.in_flight.is_empty());
+        assert_eq!(attempts.messages().await, ["result"; 2]);
+    }
+
+    #[tokio::test]
+    async fn the_failure_that_reaches_the_threshold_sends_the_messages_of_the_lockout() {
+        let attempts = Attempts::new().await;
+        for (failures, messages) in [(98, 1), (99, 3), (100, 4)] {
+            let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
+            attempts.run("delete from identity.login_failures").await;
+            let row = format!(
+                "insert into identity.login_failures select account_key, {failures}, now(), true from identity.login_attempts"
+            );
+            let mut superuser = attempts.test.superuser().await.unwrap();
+            sqlx::query(sqlx::AssertSqlSafe(row)).execute(&mut superuser).await.unwrap();
+            assert_eq!(attempts.settle(&stored, &permit, false).await, Some(failures + 1));
+            assert_eq!(attempts.messages().await.len(), messages);
+        }
+        assert_eq!(attempts.messages().await.iter().filter(|kind| *kind == "lockout").count(), 1);
     }
 
     #[tokio::test]
     async fn a_success_deletes_the_consecutive_failures() {
         let attempts = Attempts::new().await;
         let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        assert!(attempts.fail(&stored, &permit).await);
+        assert_eq!(attempts.settle(&stored, &permit, false).await, Some(1));
         let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
-        let mut throttle = stored.throttle.clone();
-        assert!(throttle.succeed(&permit, NOW));
-        let scope = TenantScope::of_internal_record(attempts.tenant_id.clone());
-        let call = attempts.database.call(&scope, Actor::Anonymous, NOW);
-        assert!(settle(call, &attempts.key, &stored, &throttle, true).await.unwrap());
-        assert_eq!(attempts.load().await.throttle, throttle);
+        assert_eq!(attempts.settle(&stored, &permit, true).await, Some(0));
+        let Throttle { source, consecutive_failures } = attempts.load().await.throttle;
+        assert_eq!((source.failures, source.last_success_at, consecutive_failures), (0, Some(NOW), 0));
         let rows = sqlx::query_scalar::<_, i64>("select count(*) from identity.login_failures");
         assert_eq!(rows.fetch_one(&mut attempts.test.superuser().await.unwrap()).await.unwrap(), 0);
     }

@@ -83,6 +83,7 @@ async fn an_equal_tenant_is_not_written_again() {
     let running = SystemWithOperator::start().await.unwrap();
     let operator = running.operator_at_identity();
     put(&operator, &desired(1)).await;
+    running.system.wait_for_empty_outbox().await;
     let rows = running.system.dump_database().await;
     let written = put(&operator, &desired(1)).await;
     assert!(!written.changed && written.invite.is_none());

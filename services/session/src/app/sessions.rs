@@ -59,16 +59,23 @@ impl App {
             return Ok(issued);
         }
         let mut tx = self.begin(&scope, Actor::User { user_id }).await?;
-        self.apply_tenant(&mut tx, &tenant).await?;
-        self.apply_subject(&mut tx, &subject).await?;
-        let account = account_status::find_for_update(&mut tx, user_id).await?;
+        // Stored records that are newer can still permit the session. Then logins of one tenant do not wait for its row.
+        let mut account = account_status::find_stored_for_update(&mut tx, &tenant, &subject).await?;
+        if account.is_none() {
+            // A new transaction: the order of the locks is tenant, user, and the user can be locked already.
+            drop(tx);
+            tx = self.begin(&scope, Actor::User { user_id }).await?;
+            self.apply_tenant(&mut tx, &tenant).await?;
+            self.apply_subject(&mut tx, &subject).await?;
+            account = account_status::find_for_update(&mut tx, user_id).await?;
+        }
         let session = self.create_session(&mut tx, account, &new).await?;
         // Also commits if no session was created, so that the applied records are kept.
         tx.commit().await?;
         Ok(session)
     }
 
-    /// Issues a session if the records are the stored ones, as usual: in one statement, and logins of one tenant do not wait for its row.
+    /// Issues a session in one statement if the records are the stored ones, as usual.
     async fn issue_if_stored(
         &self,
         scope: &TenantScope,

@@ -91,6 +91,25 @@ pub(crate) async fn find_for_update(
     tx: &mut TenantTx,
     user_id: UserId,
 ) -> Result<Option<AccountStatus>, Error> {
+    find_since_for_update(tx, user_id, 0, 0).await
+}
+
+/// Like [`find_for_update`]; also `None` if the stored version of the tenant or the user is older than that of the record. Then the
+/// row can be locked.
+pub(crate) async fn find_stored_for_update(
+    tx: &mut TenantTx,
+    tenant: &TenantRecord,
+    subject: &SubjectRecord,
+) -> Result<Option<AccountStatus>, Error> {
+    find_since_for_update(tx, subject.user_id, tenant.version, subject.version).await
+}
+
+async fn find_since_for_update(
+    tx: &mut TenantTx,
+    user_id: UserId,
+    tenant_version: i64,
+    subject_version: i64,
+) -> Result<Option<AccountStatus>, Error> {
     let row = sqlx::query!(
         r#"-- account_status.find_for_update
         select
@@ -102,9 +121,11 @@ pub(crate) async fn find_for_update(
             subjects.kept_session_id as "kept_session_id: SessionId"
         from session.subjects
         join session.tenants using (tenant_id)
-        where subjects.user_id = $1 and not subjects.is_deleted
+        where subjects.user_id = $1 and not subjects.is_deleted and tenants.version >= $2 and subjects.version >= $3
         for update of subjects"#,
-        user_id.0
+        user_id.0,
+        tenant_version,
+        subject_version
     )
     .fetch_optional(tx.connection())
     .await?;

@@ -67,9 +67,7 @@ async fn insert_with(
     let revoked = sqlx::query_scalar!(
         "-- session.insert
         select session.insert_session(
-            row(
-                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, null
-            )::session.sessions,
+            row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)::session.new_session,
             $15, $16, $17, $18
         )",
         id.0,
