@@ -89,7 +89,7 @@ $(FUZZ):
 SCHEDULES ?= 1000000
 simulate: ## Run SCHEDULES=1000000 random schedules of each simulation: publisher, outbox relay, credential cache, account status
 	SVC_TEST_SCHEDULES=$(SCHEDULES) SQLX_OFFLINE=true cargo test --profile simulation \
-	  --package bus --package database --package authn --package session --lib -- simulation
+	  --package bus --package database --package authn --package session --lib -- simulation --skip postgres
 
 mutants: ## Check that the simulations find bugs; ARGS="--only relay" selects some
 	@$(PYTHON) tests/simulation/mutants.py $(ARGS)

@@ -1,6 +1,7 @@
 //! Simulation of two relays of one outbox: failed and lost statements, failed, slow and repeated deliveries, crashes and wrong clocks.
 //! The time is simulated, so that minutes of back-off take no time, and a failing schedule is shortened.
 
+mod postgres;
 mod world;
 
 use std::sync::Mutex;

@@ -2,6 +2,8 @@
 //! or not at all. identity and the stored records are modelled: identity increases versions as `contract::internal` describes, and a
 //! record replaces an older one only. A failing schedule is shortened.
 
+mod postgres;
+
 use contract::identity::Quota;
 use contract::internal::{SubjectRecord, TenantRecord};
 use proptest::prelude::*;
@@ -86,6 +88,8 @@ struct Simulation {
     /// The records that the session service stores.
     user: Option<SubjectRecord>,
     tenant: Option<TenantRecord>,
+    /// The records that have arrived, and whether they were stored.
+    received: Vec<(Record, bool)>,
     sessions: Vec<StoredSession>,
 }
 
@@ -117,6 +121,7 @@ impl Simulation {
             on_the_way: Vec::new(),
             user: None,
             tenant: None,
+            received: Vec::new(),
             sessions: Vec::new(),
         }
     }
@@ -182,14 +187,16 @@ impl Simulation {
         self.sessions.iter().filter(|session| self.is_active(session)).map(|session| session.id).collect()
     }
 
+    /// A record replaces an older one only.
     fn store(&mut self, record: Record) {
+        let is_newer = match &record {
+            Record::User(new) => self.user.as_ref().is_none_or(|stored| new.version > stored.version),
+            Record::Tenant(new) => self.tenant.as_ref().is_none_or(|stored| new.version > stored.version),
+        };
+        self.received.push((record.clone(), is_newer));
         match record {
-            Record::User(new) if self.user.as_ref().is_none_or(|stored| new.version > stored.version) => {
-                self.user = Some(new);
-            }
-            Record::Tenant(new) if self.tenant.as_ref().is_none_or(|stored| new.version > stored.version) => {
-                self.tenant = Some(new);
-            }
+            Record::User(new) if is_newer => self.user = Some(new),
+            Record::Tenant(new) if is_newer => self.tenant = Some(new),
             Record::User(_) | Record::Tenant(_) => {}
         }
     }

@@ -131,7 +131,7 @@ impl SimulatedQueue {
 }
 
 impl World {
-    fn claim(&mut self, claim: &Claim<'_>) -> Vec<OutboxMessage> {
+    pub(super) fn claim(&mut self, claim: &Claim<'_>) -> Vec<OutboxMessage> {
         let mut claimed = Vec::new();
         for kind in claim.kinds {
             // Tenants take turns, beginning after the last one.
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    fn settle(&mut self, outcomes: &[Outcome]) {
+    pub(super) fn settle(&mut self, outcomes: &[Outcome]) {
         for Outcome { message, settlement } in outcomes {
             let id = message.outbox_id;
             let Some(row) = self.rows.get_mut(&id).filter(|row| row.fence == Some(message.fence)) else {
@@ -194,6 +194,15 @@ impl World {
                 row.fence = None;
                 row.due_at = settlement.due_at.unwrap_or(row.due_at);
                 row.dead_lettered = settlement.state == State::DeadLettered;
+            }
+        }
+    }
+
+    pub(super) fn postpone(&mut self, postponement: &Postponement<'_>) {
+        for row in self.rows.values_mut() {
+            let waits = row.fence.is_none() && !row.dead_lettered && row.due_at <= postponement.now;
+            if waits && postponement.turns.contains(row.tenant) {
+                row.due_at = postponement.due_at.unwrap();
             }
         }
     }
@@ -235,15 +244,7 @@ impl Queue for SimulatedQueue {
     }
 
     async fn postpone(&self, postponement: Postponement<'_>) -> Result<(), Error> {
-        let postpone = |world: &mut World| {
-            for row in world.rows.values_mut() {
-                let waits = row.fence.is_none() && !row.dead_lettered && row.due_at <= postponement.now;
-                if waits && postponement.turns.contains(row.tenant) {
-                    row.due_at = postponement.due_at.unwrap();
-                }
-            }
-        };
-        self.execute(postpone).await
+        self.execute(|world| world.postpone(&postponement)).await
     }
 
     async fn stats(&self, _: &[&str], _: DateTime<Utc>) -> Result<Stats, Error> {

@@ -1,0 +1,198 @@
+//! Compares the simulated outbox with the functions in Postgres: the same statements must have the same effect on the same rows.
+
+use std::collections::BTreeSet;
+
+use chrono::Utc;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use sqlx::PgConnection;
+use tenancy::OutboxId;
+use testkit::TestDatabase;
+
+use super::world::{Row, TENANTS, World};
+use super::*;
+use crate::Database;
+use crate::outbox::queue::{Outcome, Settlement};
+
+#[derive(Clone, Debug)]
+enum Statement {
+    Send { tenant: usize, kind: usize, delay: i64 },
+    Claim { limit: usize, share: u16, after: usize, is_reversed: bool, lease: i64 },
+    Settle { claims: Vec<(Index, State)>, delay: Option<i64> },
+    Postpone { turns: BTreeSet<usize>, delay: i64 },
+    Wait(i64),
+}
+
+fn statement() -> impl Strategy<Value = Statement> {
+    let state = prop_oneof![
+        Just(State::Delivered),
+        Just(State::Retried),
+        Just(State::Postponed),
+        Just(State::DeadLettered)
+    ];
+    let claim = (1..9_usize, 1..4_u16, 0..=TENANTS.len(), any::<bool>(), 1..20_i64);
+    prop_oneof![
+        6 => (0..TENANTS.len(), 0..KINDS.len(), 0..10_i64)
+            .prop_map(|(tenant, kind, delay)| Statement::Send { tenant, kind, delay }),
+        4 => claim.prop_map(|(limit, share, after, is_reversed, lease)| {
+            Statement::Claim { limit, share, after, is_reversed, lease }
+        }),
+        3 => (prop::collection::vec((any::<Index>(), state), 1..5), prop::option::of(0..20_i64))
+            .prop_map(|(claims, delay)| Statement::Settle { claims, delay }),
+        1 => (prop::collection::btree_set(0..TENANTS.len(), 1..3), 1..20_i64)
+            .prop_map(|(turns, delay)| Statement::Postpone { turns, delay }),
+        3 => (0..15_i64).prop_map(Statement::Wait),
+    ]
+}
+
+/// A row without its fence, which is random.
+type Comparable = (OutboxId, String, String, DateTime<Utc>, i32, bool, bool);
+
+/// The simulated outbox, and the one in Postgres.
+struct Both {
+    world: World,
+    database: Database,
+    superuser: PgConnection,
+    now: DateTime<Utc>,
+    ids: u128,
+    /// The same messages, as each of them returned it.
+    claimed: Vec<[OutboxMessage; 2]>,
+}
+
+impl Both {
+    fn after(&self, seconds: i64) -> DateTime<Utc> {
+        self.now + TimeDelta::seconds(seconds)
+    }
+
+    async fn execute(&mut self, statement: Statement) {
+        match statement {
+            Statement::Send { tenant, kind, delay } => self.send(TENANTS[tenant], KINDS[kind], delay).await,
+            Statement::Claim { limit, share, after, is_reversed, lease } => {
+                let mut kinds = KINDS.to_vec();
+                if is_reversed {
+                    kinds.reverse();
+                }
+                let after = TENANTS.get(after).copied().unwrap_or_default();
+                let claim = || Claim {
+                    now: self.now,
+                    lease_until: self.after(lease),
+                    limit,
+                    kinds: &kinds,
+                    share,
+                    after,
+                };
+                let stored = self.database.claim(claim()).await.unwrap();
+                let simulated = self.world.claim(&claim());
+                self.compare_claims(simulated, stored);
+            }
+            Statement::Settle { claims, delay } if !self.claimed.is_empty() => {
+                self.settle(&claims, delay).await
+            }
+            Statement::Settle { .. } => {}
+            Statement::Postpone { turns, delay } => {
+                let postponement = || Postponement {
+                    turns: turns.iter().map(|turn| TENANTS[*turn]).collect(),
+                    kinds: KINDS,
+                    now: self.now,
+                    due_at: Some(self.after(delay)),
+                    error: None,
+                };
+                self.database.postpone(postponement()).await.unwrap();
+                self.world.postpone(&postponement());
+            }
+            Statement::Wait(seconds) => self.now += TimeDelta::seconds(seconds),
+        }
+        assert_eq!(self.simulated(), self.stored().await);
+    }
+
+    async fn send(&mut self, tenant: &'static str, kind: &'static str, delay: i64) {
+        self.ids += 1;
+        let id = OutboxId(Uuid::from_u128(self.ids));
+        // The order of messages that are due at the same time is not defined.
+        let due_at = self.after(delay) + TimeDelta::microseconds(i64::try_from(self.ids).unwrap());
+        let row = Row { tenant, kind, due_at, attempts: 0, fence: None, dead_lettered: false };
+        self.world.rows.insert(id, row);
+        sqlx::query(
+            "insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+            values ($1, $2, $3, '{}', $4, $4)",
+        )
+        .bind(id)
+        .bind(tenant)
+        .bind(kind)
+        .bind(due_at)
+        .execute(&mut self.superuser)
+        .await
+        .unwrap();
+    }
+
+    fn compare_claims(&mut self, mut simulated: Vec<OutboxMessage>, mut stored: Vec<OutboxMessage>) {
+        let facts = |message: &OutboxMessage| {
+            let OutboxMessage { outbox_id, tenant_id, kind, attempts, turn, .. } = message;
+            (*outbox_id, tenant_id.to_string(), kind.clone(), *attempts, turn.clone())
+        };
+        simulated.sort_by_key(|message| message.outbox_id);
+        stored.sort_by_key(|message| message.outbox_id);
+        assert_eq!(
+            simulated.iter().map(facts).collect::<Vec<_>>(),
+            stored.iter().map(facts).collect::<Vec<_>>()
+        );
+        self.claimed.extend(simulated.into_iter().zip(stored).map(|(simulated, stored)| [simulated, stored]));
+    }
+
+    /// Some of the claims have expired, are settled already, or are in the list twice.
+    async fn settle(&mut self, claims: &[(Index, State)], delay: Option<i64>) {
+        let due_at = delay.map(|delay| self.after(delay));
+        let mut settled = BTreeSet::new();
+        let [mut simulated, mut stored] = [Vec::new(), Vec::new()];
+        for (index, state) in claims {
+            let index = index.index(self.claimed.len());
+            if !settled.insert(self.claimed[index][0].outbox_id) {
+                continue;
+            }
+            let outcome = |message: &OutboxMessage| Outcome {
+                message: message.clone(),
+                settlement: Settlement { state: *state, due_at, error: None },
+            };
+            simulated.push(outcome(&self.claimed[index][0]));
+            stored.push(outcome(&self.claimed[index][1]));
+        }
+        self.database.settle(&stored, self.now).await.unwrap();
+        self.world.settle(&simulated);
+    }
+
+    fn simulated(&self) -> Vec<Comparable> {
+        let comparable = |(id, row): (&OutboxId, &Row)| {
+            let (tenant, kind) = (row.tenant.to_owned(), row.kind.to_owned());
+            (*id, tenant, kind, row.due_at, row.attempts, row.fence.is_some(), row.dead_lettered)
+        };
+        self.world.rows.iter().map(comparable).collect()
+    }
+
+    async fn stored(&mut self) -> Vec<Comparable> {
+        sqlx::query_as(
+            "select outbox_id, tenant_id, kind, due_at, attempts, fence is not null, dead_lettered_at is not null
+            from session.outbox order by outbox_id",
+        )
+        .fetch_all(&mut self.superuser)
+        .await
+        .unwrap()
+    }
+}
+
+#[test]
+fn the_simulated_outbox_has_the_semantics_of_the_functions_in_postgres() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let test = runtime.block_on(TestDatabase::create()).unwrap();
+    let database = runtime.block_on(async { Database::new(&test.url("svc_session"), "session") }).unwrap();
+    proptest!(ProptestConfig::with_cases(100), |(statements in prop::collection::vec(statement(), 1..40))| {
+        runtime.block_on(async {
+            let mut superuser = test.superuser().await.unwrap();
+            sqlx::query("delete from session.outbox").execute(&mut superuser).await.unwrap();
+            let (world, database, now) = (World::default(), database.clone(), DateTime::UNIX_EPOCH);
+            let mut both = Both { world, database, superuser, now, ids: 0, claimed: Vec::new() };
+            for statement in statements {
+                both.execute(statement).await;
+            }
+        });
+    });
+}
