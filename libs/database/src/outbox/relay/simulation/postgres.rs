@@ -86,7 +86,7 @@ impl Both {
                 self.compare_claims(simulated, stored);
             }
             Statement::Settle { claims, delay } if !self.claimed.is_empty() => {
-                self.settle(&claims, delay).await
+                self.settle(&claims, delay).await;
             }
             Statement::Settle { .. } => {}
             Statement::Postpone { turns, delay } => {
