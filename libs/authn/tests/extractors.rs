@@ -250,6 +250,9 @@ async fn the_platform_administrator_has_the_current_or_the_previous_token() {
         assert_eq!(with_bearer(&both, "/platform", token).await, expected);
     }
     assert_eq!(send(&both, "/platform", &[]).await, "unauthenticated");
+    let same = api(Credentials::default(), &format!("{current}\n{current}"));
+    assert_eq!(with_bearer(&same, "/platform", &current).await, "platform");
+    assert_eq!(PlatformSecret::variables(), [PLATFORM_TOKEN]);
     // Without a secret, every token is rejected.
     let none = api(Credentials::default(), "");
     assert_eq!(with_bearer(&none, "/platform", &current).await, "credential_invalid");
