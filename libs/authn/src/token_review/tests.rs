@@ -61,13 +61,13 @@ async fn a_token_of_a_pod_for_the_audience_is_valid() {
     assert_eq!(name(&setup.reviewer, &person).await, None);
 }
 
-/// Knows no credential.
-struct NoCredentials;
+/// Cannot verify a credential.
+struct UnavailableVerifier;
 
 #[async_trait::async_trait]
-impl CredentialVerifier for NoCredentials {
+impl CredentialVerifier for UnavailableVerifier {
     async fn introspect(&self, _: TokenDigest) -> Result<Introspection, Unavailable> {
-        Ok(None)
+        Err(Unavailable::because("on purpose"))
     }
 }
 
@@ -75,12 +75,14 @@ impl CredentialVerifier for NoCredentials {
 async fn a_reviewed_token_has_the_digest_of_its_service_account() {
     let setup = Setup::start().await;
     let token = setup.token(TimeDelta::hours(1), "svc-ingest", Some("collector-1"));
-    let verifier = WorkloadVerifier::new(NoCredentials, setup.reviewer.clone());
+    let verifier = WorkloadVerifier::new(UnavailableVerifier, setup.reviewer.clone());
     let account = "apps/collector".parse().unwrap();
     assert_eq!(verifier.review(&token).await.unwrap(), Some(service_account_digest(&account)));
     let other = "apps/other".parse().unwrap();
     assert_ne!(service_account_digest(&account), service_account_digest(&other));
     assert_eq!(verifier.review(&service_account_token(NOW)).await.unwrap(), None);
+    let introspected = verifier.introspect(service_account_digest(&account)).await;
+    assert!(introspected.is_err(), "the result is that of the other verifier");
 }
 
 #[tokio::test]
