@@ -94,3 +94,40 @@ impl CacheMetrics {
         self.negative.set(number(negative));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_changes_its_metric_only() {
+        let registry = Metrics::new("test");
+        let metrics = CacheMetrics::new(&registry);
+        for (count, outcome) in
+            (1..).zip([CacheOutcome::Hit, CacheOutcome::Negative, CacheOutcome::Miss, CacheOutcome::Bypass])
+        {
+            (0..count).for_each(|_| metrics.count(outcome));
+        }
+        for (count, rejection) in
+            (1..).zip([Rejection::Unauthenticated, Rejection::Repeated, Rejection::Outdated])
+        {
+            (0..count).for_each(|_| metrics.reject(rejection));
+        }
+        metrics.add_bypassed(Duration::from_millis(2500));
+        metrics.observe_lag(Duration::from_millis(500));
+        let text = registry.text();
+        for line in [
+            r#"credential_checks_total{outcome="hit"} 1"#,
+            r#"credential_checks_total{outcome="negative"} 2"#,
+            r#"credential_checks_total{outcome="miss"} 3"#,
+            r#"credential_checks_total{outcome="bypass"} 4"#,
+            r#"invalidations_rejected_total{reason="unauthenticated"} 1"#,
+            r#"invalidations_rejected_total{reason="repeated"} 2"#,
+            r#"invalidations_rejected_total{reason="outdated"} 3"#,
+            "credential_cache_bypassed_seconds_total 2.5",
+            "invalidation_lag_seconds_sum 0.5",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}
