@@ -103,13 +103,29 @@ impl Both {
             Statement::Wait(seconds) => self.now += TimeDelta::seconds(seconds),
         }
         assert_eq!(self.simulated(), self.stored().await);
+        self.separate().await;
+    }
+
+    /// The order of messages that are due at the same time is not defined: makes each due some microseconds earlier.
+    async fn separate(&mut self) {
+        for (id, row) in &mut self.world.rows {
+            let (micros, number) = (row.due_at.timestamp_micros(), i64::try_from(id.0.as_u128()).unwrap());
+            let second = (micros + 999_999).div_euclid(1_000_000) * 1_000_000;
+            row.due_at = DateTime::from_timestamp_micros(second - number).unwrap();
+        }
+        sqlx::query(
+            "update session.outbox set due_at = date_trunc('second', due_at + interval '0.999999 seconds')
+                - ('x' || right(outbox_id::text, 4))::bit(16)::integer * interval '1 microsecond'",
+        )
+        .execute(&mut self.superuser)
+        .await
+        .unwrap();
     }
 
     async fn send(&mut self, tenant: &'static str, kind: &'static str, delay: i64) {
         self.ids += 1;
         let id = OutboxId(Uuid::from_u128(self.ids));
-        // The order of messages that are due at the same time is not defined.
-        let due_at = self.after(delay) + TimeDelta::microseconds(i64::try_from(self.ids).unwrap());
+        let due_at = self.after(delay);
         let row = Row { tenant, kind, due_at, attempts: 0, fence: None, dead_lettered: false };
         self.world.rows.insert(id, row);
         sqlx::query(
