@@ -155,7 +155,7 @@ impl Both {
         self.claimed.extend(simulated.into_iter().zip(stored).map(|(simulated, stored)| [simulated, stored]));
     }
 
-    /// Some of the claims have expired, are settled already, or are in the list twice.
+    /// Some of the claims have expired or are settled already. Each message is settled at most once.
     async fn settle(&mut self, claims: &[(Index, State)], delay: Option<i64>) {
         let due_at = delay.map(|delay| self.after(delay));
         let mut settled = BTreeSet::new();
