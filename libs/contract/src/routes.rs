@@ -16,7 +16,7 @@ pub use audit::*;
 pub use auth::*;
 pub use consumers::*;
 pub use events::*;
-pub use route::{Method, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
+pub use route::{Method, Operation, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 pub use tenants::*;
 
 use crate::API_PREFIX;
@@ -31,12 +31,16 @@ pub struct RouteGroup {
     pub name: &'static str,
     /// One-sentence description.
     pub description: &'static str,
-    /// The routes in reading order.
-    pub routes: &'static [&'static Route],
+    /// The operations in reading order.
+    pub operations: &'static [Operation],
+    /// Their routes.
+    routes: &'static [&'static Route],
 }
 
 /// All groups in reading order.
-pub static GROUPS: &[RouteGroup] = &[
+pub static GROUPS: &[RouteGroup] = ALL;
+
+const ALL: &[RouteGroup] = &[
     auth::PASSWORDS,
     auth::SESSIONS,
     auth::DEVICE_LOGIN,
@@ -50,9 +54,20 @@ pub static GROUPS: &[RouteGroup] = &[
     ABOUT,
 ];
 
+/// The routes of the groups. Not through `GROUPS`, so that programs that need only routes contain no schemas.
+static ROUTES: [&[&Route]; ALL.len()] = {
+    let mut routes: [&[&Route]; ALL.len()] = [&[]; ALL.len()];
+    let mut group = 0;
+    while group < ALL.len() {
+        routes[group] = ALL[group].routes;
+        group += 1;
+    }
+    routes
+};
+
 /// Returns every public route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
-    GROUPS.iter().flat_map(|group| group.routes).copied()
+    ROUTES.iter().copied().flatten().copied()
 }
 
 /// Finds a route by HTTP method and full path template, such as `/api/v1/users/{user_id}`.
@@ -63,11 +78,15 @@ pub fn find(method: &str, path_template: &str) -> Option<&'static Route> {
 
 /// Defines the routes of one group, and the group itself as a constant.
 macro_rules! routes {
-    ($group:ident = $title:literal, $description:literal: $($(#[doc = $doc:literal])+ $name:ident = $route:expr;)+) => {
-        $($(#[doc = $doc])+ pub static $name: Route = $route.named($title, stringify!($name), &[$($doc),+]);)+
+    ($group:ident = $title:literal, $description:literal: $($(#[doc = $doc:literal])+ $name:ident = $operation:expr;)+) => {
+        $($(#[doc = $doc])+ pub static $name: Route = $operation.named($title, stringify!($name), &[$($doc),+]).route;)+
 
-        pub(super) const $group: crate::routes::RouteGroup =
-            crate::routes::RouteGroup { name: $title, description: $description, routes: &[$(&$name),+] };
+        pub(super) const $group: crate::routes::RouteGroup = crate::routes::RouteGroup {
+            name: $title,
+            description: $description,
+            operations: &[$($operation.named($title, stringify!($name), &[$($doc),+])),+],
+            routes: &[$(&$name),+],
+        };
     };
 }
 use routes;
@@ -76,12 +95,12 @@ routes! {
     ABOUT = "About the API", "Version, documentation and web pages.":
 
     /// Get the version of the server
-    GET_VERSION = Route::get("/version")
+    GET_VERSION = Operation::get("/version")
         .access(&[Access::Public])
         .responses(&[RouteResponse::json::<Version>(200, "The version.")]);
 
     /// Get the OpenAPI document of the API
-    GET_OPENAPI = Route::get("/openapi.json")
+    GET_OPENAPI = Operation::get("/openapi.json")
         .access(&[Access::Public])
         .responses(&[
             RouteResponse::document("This document: OpenAPI 3.1."),
@@ -89,14 +108,14 @@ routes! {
         ]);
 
     /// Read the documentation of the API
-    READ_DOCS = Route::get("/docs")
+    READ_DOCS = Operation::get("/docs")
         .access(&[Access::Public])
         .responses(&[RouteResponse::page("A page that renders the OpenAPI document.")]);
 
     /// Read the description of a problem
     ///
     /// The `type` of every problem document links to this page.
-    READ_PROBLEM = Route::get("/problems/{code}")
+    READ_PROBLEM = Operation::get("/problems/{code}")
         .access(&[Access::Public])
         .responses(&[RouteResponse::page("Cause and remedy of the problem.")]);
 
@@ -105,7 +124,7 @@ routes! {
     /// The pages `accept-invite`, `reset-password`, `request-reset`, `device` and `sessions` read a token, a code or an account
     /// from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with `lang` sets, or of
     /// `Accept-Language`.
-    OPEN_PAGE = Route::get("/pages/{name}")
+    OPEN_PAGE = Operation::get("/pages/{name}")
         .access(&[Access::Public])
         .query(&[SchemaRef::of::<PageLanguage>()])
         .responses(&[RouteResponse::page("The page.")]);

@@ -18,9 +18,9 @@ const DESCRIPTION: &str = include_str!("description.md");
 pub fn document() -> Value {
     let mut components = Components::default();
     let mut paths = Map::new();
-    for route in GROUPS.iter().flat_map(|group| group.routes) {
-        let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut components);
+    for of in GROUPS.iter().flat_map(|group| group.operations) {
+        let path = paths.entry(of.route.path).or_insert_with(|| json!({}));
+        path[of.route.method.as_str().to_ascii_lowercase()] = operation(of, &mut components);
     }
     json!({
         "openapi": "3.1.0",

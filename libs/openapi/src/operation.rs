@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use contract::problem::MEDIA_TYPE;
-use contract::routes::{Access, RequestBody, ResponseBody, Route, RouteResponse};
+use contract::routes::{Access, Operation, RequestBody, ResponseBody, Route, RouteResponse, SchemaRef};
 use contract::{Problem, ProblemKind};
 use serde_json::{Value, json};
 use udm::UdmEvent;
@@ -12,24 +12,22 @@ use udm::UdmEvent;
 use super::components::{Components, header_parameter};
 
 /// Returns the operation of a route.
-pub(crate) fn operation(route: &Route, components: &mut Components) -> Value {
+pub(crate) fn operation(of: &Operation, components: &mut Components) -> Value {
+    let route = &of.route;
     let mut operation = json!({
         "operationId": route.operation_id(),
         "tags": [route.group],
         "summary": route.summary(),
         "description": description(route),
         "security": security(route.access),
-        "parameters": parameters(route, components),
-        "responses": responses(route, components),
+        "parameters": parameters(of, components),
+        "responses": responses(of, components),
     });
     if let Some(body) = route.body {
-        let required = match body {
-            RequestBody::Form(of) | RequestBody::Json(of) => {
-                Components::fields(of).any(|field| field.required)
-            }
-            RequestBody::Event | RequestBody::Events => true,
-        };
-        operation["requestBody"] = json!({ "required": required, "content": content(body, components) });
+        // A body of events is required.
+        let required = of.body.is_none_or(|of| Components::fields(of).any(|field| field.required));
+        let content = content(body, of.body, components);
+        operation["requestBody"] = json!({ "required": required, "content": content });
     }
     operation
 }
@@ -65,17 +63,17 @@ fn security(access: &[Access]) -> Value {
         .collect()
 }
 
-fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
-    let in_path = route.path_parameters().map(|(name, of)| {
+fn parameters(of: &Operation, components: &mut Components) -> Vec<Value> {
+    let in_path = of.path_parameters().map(|(name, of)| {
         let schema = components.request_schema(of);
         json!({ "name": name, "in": "path", "required": true, "schema": schema })
     });
     let mut parameters: Vec<_> = in_path.collect();
-    parameters.extend(route.headers.iter().map(|header| {
+    parameters.extend(of.route.headers.iter().map(|header| {
         let name = header_parameter(*header);
         json!({ "$ref": format!("#/components/parameters/{name}") })
     }));
-    for fields in route.query {
+    for fields in of.query {
         parameters.extend(Components::fields(*fields).map(|field| {
             json!({
                 "name": field.name,
@@ -89,11 +87,11 @@ fn parameters(route: &Route, components: &mut Components) -> Vec<Value> {
     parameters
 }
 
-fn content(body: RequestBody, components: &mut Components) -> Value {
+fn content(body: RequestBody, of: Option<SchemaRef>, components: &mut Components) -> Value {
+    let schema = of.map(|of| components.request_schema(of));
     match body {
-        RequestBody::Json(of) => json!({ "application/json": { "schema": components.request_schema(of) } }),
-        RequestBody::Form(of) => {
-            let schema = components.request_schema(of);
+        RequestBody::Json => json!({ "application/json": { "schema": schema } }),
+        RequestBody::Form => {
             json!({
                 "application/x-www-form-urlencoded": { "schema": schema },
                 "application/json": { "schema": schema },
@@ -122,12 +120,12 @@ fn event(id: &str) -> Value {
 }
 
 /// Returns the responses of a route. A response with problems only is shared between the routes that have the same ones.
-fn responses(route: &Route, components: &mut Components) -> BTreeMap<String, Value> {
+fn responses(of: &Operation, components: &mut Components) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
-    for response in route.responses {
+    for response in of.responses {
         responses.insert(response.status.to_string(), success(response, components));
     }
-    for kinds in route.all_problems().chunk_by(|a, b| a.status() == b.status()) {
+    for kinds in of.route.all_problems().chunk_by(|a, b| a.status() == b.status()) {
         let problem = problem(kinds, components);
         match responses.entry(kinds[0].status().to_string()) {
             Entry::Vacant(entry) => {

@@ -1,6 +1,6 @@
 //! Audit events of tenants.
 
-use super::{Access, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
+use super::{Access, Operation, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::audit::{AuditQuery, AuditRecord};
 use crate::{Page, ProblemKind};
 
@@ -13,7 +13,7 @@ routes! {
     /// administrator those of all tenants. A member gets the events that the member caused or is affected by. A request reads at most 1,000 events and 2 seconds, so a page can have fewer items than
     /// `limit`, or none, and a `next_cursor`. To continue after the last page, send the last `sequence` in `after`. An event can
     /// occur twice with the same `id`.
-    LIST_AUDIT = Route::get("/audit")
+    LIST_AUDIT = Operation::get("/audit")
         .access(&[Access::Member, Access::PlatformAdmin])
         .rate_limit(RateLimit::Credential)
         .query(&[PAGING, SchemaRef::of::<AuditQuery>()])

@@ -1,6 +1,6 @@
 //! Credentials: passwords, sessions, device login and API keys.
 
-use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
+use super::{Access, Header, Operation, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::device::{
     DecideDevice, DeviceCodes, DeviceErrorResponse, DeviceRequest, DeviceSession, InspectDevice, PollDevice,
     StartDevice,
@@ -17,7 +17,7 @@ routes! {
     ///
     /// Only this response contains the raw session token. Every failed login gets the same `login_failed`, whether or not
     /// the tenant and the account exist.
-    LOG_IN = Route::post("/auth/password/login")
+    LOG_IN = Operation::post("/auth/password/login")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
         .headers(&[Header::Tenant])
@@ -29,7 +29,7 @@ routes! {
     ///
     /// For the page `sessions` only. The response sets a cookie with a session of 15 minutes that can list and revoke sessions
     /// on that page. It is not a bearer credential.
-    LOG_IN_ON_PAGE = Route::post("/pages/sessions/login")
+    LOG_IN_ON_PAGE = Operation::post("/pages/sessions/login")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Login)
         .headers(&[Header::Tenant])
@@ -40,7 +40,7 @@ routes! {
     /// Change a password
     ///
     /// Requires the current password; a wrong one is `login_failed`, whether or not the user exists. Revokes all sessions of the user, except the one sent as bearer.
-    CHANGE_PASSWORD = Route::post("/auth/password/change")
+    CHANGE_PASSWORD = Operation::post("/auth/password/change")
         .access(&[Access::RequestSecret, Access::Owner])
         .rate_limit(RateLimit::Login)
         .headers(&[Header::Tenant, Header::User])
@@ -58,7 +58,7 @@ routes! {
     ///
     /// Always gets the same response, even if the request is malformed. If the account exists, it receives an e-mail with
     /// a single-use token.
-    REQUEST_PASSWORD_RESET = Route::post("/auth/password/reset")
+    REQUEST_PASSWORD_RESET = Operation::post("/auth/password/reset")
         .access(&[Access::Public])
         .rate_limit(RateLimit::Reset)
         .headers(&[Header::Tenant])
@@ -69,7 +69,7 @@ routes! {
     /// Get the account of a reset token
     ///
     /// Does not use up the token.
-    INSPECT_PASSWORD_RESET = Route::post("/auth/password/reset/inspect")
+    INSPECT_PASSWORD_RESET = Operation::post("/auth/password/reset/inspect")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<InspectReset>()
@@ -80,7 +80,7 @@ routes! {
     ///
     /// Revokes all sessions of the user, and with `revoke_api_keys` the API keys that the user created. A rejected password
     /// does not use up the token.
-    CONFIRM_PASSWORD_RESET = Route::post("/auth/password/reset/confirm")
+    CONFIRM_PASSWORD_RESET = Operation::post("/auth/password/reset/confirm")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<ConfirmReset>()
@@ -93,12 +93,12 @@ routes! {
     SESSIONS = "Sessions", "Inspect the current credential, list and revoke sessions.":
 
     /// Get the caller of the current credential
-    WHOAMI = Route::get("/auth/session")
+    WHOAMI = Operation::get("/auth/session")
         .access(&[Access::Member, Access::AnyKey])
         .responses(&[RouteResponse::json::<Whoami>(200, "Owner, tenant, role, scopes and expiry of the credential.")]);
 
     /// List the sessions of a user
-    LIST_SESSIONS = Route::get("/auth/sessions")
+    LIST_SESSIONS = Operation::get("/auth/sessions")
         .access(&[Access::Owner, Access::Admin])
         .headers(&[Header::User])
         .query(&[PAGING])
@@ -106,12 +106,12 @@ routes! {
         .problems(&[ProblemKind::NotFound]);
 
     /// Revoke a session
-    REVOKE_SESSION = Route::delete("/auth/sessions/{session_id}")
+    REVOKE_SESSION = Operation::delete("/auth/sessions/{session_id}")
         .access(&[Access::Owner, Access::Admin])
         .responses(&[RouteResponse::empty(204, "The session is revoked.")]);
 
     /// Revoke all sessions of a user
-    REVOKE_SESSIONS = Route::delete("/auth/sessions")
+    REVOKE_SESSIONS = Operation::delete("/auth/sessions")
         .access(&[Access::Owner, Access::Admin])
         .headers(&[Header::User])
         .query(&[SchemaRef::of::<RevokeSessions>()])
@@ -121,7 +121,7 @@ routes! {
     /// Log out
     ///
     /// Revokes the session of the raw token in `X-Session-ID`. Repeating the request has no effect.
-    LOG_OUT = Route::post("/auth/sessions/logout")
+    LOG_OUT = Operation::post("/auth/sessions/logout")
         .access(&[Access::RequestSecret])
         .headers(&[Header::Session])
         .responses(&[RouteResponse::empty(204, "The session is revoked.")])
@@ -134,7 +134,7 @@ routes! {
     /// Request device codes
     ///
     /// The device authorization request of RFC 8628, section 3.1. The response does not disclose whether the tenant exists.
-    START_DEVICE = Route::post("/auth/device/code")
+    START_DEVICE = Operation::post("/auth/device/code")
         .access(&[Access::Public])
         .rate_limit(RateLimit::Device)
         .headers(&[Header::Tenant])
@@ -149,7 +149,7 @@ routes! {
     ///
     /// The device access token request of RFC 8628, section 3.4. Repeat it with the given interval until a user has decided.
     /// A device code yields one session, even if several requests use it at the same time.
-    REDEEM_DEVICE = Route::post("/auth/device/token")
+    REDEEM_DEVICE = Operation::post("/auth/device/token")
         .access(&[Access::RequestSecret])
         .form::<PollDevice>()
         .responses(&[
@@ -161,7 +161,7 @@ routes! {
     ///
     /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes within an hour, every
     /// code is reported as not found.
-    INSPECT_DEVICE = Route::post("/auth/device/inspect")
+    INSPECT_DEVICE = Operation::post("/auth/device/inspect")
         .access(&[Access::Member])
         .json::<InspectDevice>()
         .responses(&[RouteResponse::json::<DeviceRequest>(200, "Name and address of the device.")])
@@ -170,7 +170,7 @@ routes! {
     /// Approve or deny a device
     ///
     /// An approval requires a session that was created with a password at most ten minutes ago.
-    DECIDE_DEVICE = Route::post("/auth/device/decide")
+    DECIDE_DEVICE = Operation::post("/auth/device/decide")
         .access(&[Access::Member])
         .json::<DecideDevice>()
         .responses(&[RouteResponse::empty(204, "The decision was recorded.")])
@@ -183,14 +183,14 @@ routes! {
     /// Create an API key
     ///
     /// Only this response contains the key. Send it as `Authorization: Bearer`.
-    CREATE_API_KEY = Route::post("/api-keys")
+    CREATE_API_KEY = Operation::post("/api-keys")
         .access(&[Access::RecentAdmin])
         .json::<CreateApiKey>()
         .problems(&[ProblemKind::TooManyApiKeys])
         .responses(&[RouteResponse::json::<ApiKey>(201, "The API key.")]);
 
     /// List the API keys of the tenant
-    LIST_API_KEYS = Route::get("/api-keys")
+    LIST_API_KEYS = Operation::get("/api-keys")
         .access(&[Access::Admin])
         .query(&[PAGING])
         .responses(&[RouteResponse::json::<Page<ApiKey>>(200, "A page of the active keys, oldest first.")]);
@@ -198,7 +198,7 @@ routes! {
     /// Revoke an API key
     ///
     /// Ingest enforces this typically within 1 s, at most after 5 s. Repeating the request has no effect.
-    REVOKE_API_KEY = Route::delete("/api-keys/{key_id}")
+    REVOKE_API_KEY = Operation::delete("/api-keys/{key_id}")
         .access(&[Access::Admin])
         .responses(&[RouteResponse::empty(204, "The key is revoked.")]);
 }

@@ -1,6 +1,6 @@
 //! Durable consumers of the event stream, managed by the platform administrator.
 
-use super::{Access, PAGING, RateLimit, Route, RouteResponse, routes};
+use super::{Access, Operation, PAGING, RateLimit, Route, RouteResponse, routes};
 use crate::consumers::{
     Consumer, CreateConsumer, DeadLetter, DeadLetterSequences, DeletedDeadLetters, ReplayedDeadLetters,
 };
@@ -16,7 +16,7 @@ routes! {
     /// Creates a durable pull consumer with explicit acknowledgement, and returns the permissions of its NATS user. An event
     /// without an acknowledgement is delivered again after 30 s, without limit; at most 1,000 events can be unacknowledged.
     /// A consumer without `tenant_id` reads the events of all tenants. A repeated request with the same definition changes nothing.
-    CREATE_CONSUMER = Route::post("/consumers")
+    CREATE_CONSUMER = Operation::post("/consumers")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<CreateConsumer>()
@@ -29,7 +29,7 @@ routes! {
     /// List the consumers
     ///
     /// Lists the consumers that were created with this API, with their progress.
-    LIST_CONSUMERS = Route::get("/consumers")
+    LIST_CONSUMERS = Operation::get("/consumers")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .query(&[PAGING])
@@ -38,7 +38,7 @@ routes! {
     /// Delete a consumer
     ///
     /// Deletes its position in the stream. Its NATS user remains, without access to events.
-    DELETE_CONSUMER = Route::delete("/consumers/{consumer_name}")
+    DELETE_CONSUMER = Operation::delete("/consumers/{consumer_name}")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .responses(&[RouteResponse::empty(204, "The consumer is deleted.")]);
@@ -47,7 +47,7 @@ routes! {
     ///
     /// Lists the events that a consumer could not handle, the oldest first. A page ends early when its events exceed 4 MiB. A
     /// deleted consumer keeps its dead letters.
-    LIST_DEAD_LETTERS = Route::get("/consumers/{consumer_name}/dead-letters")
+    LIST_DEAD_LETTERS = Operation::get("/consumers/{consumer_name}/dead-letters")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .query(&[PAGING])
@@ -57,7 +57,7 @@ routes! {
     ///
     /// Stores each event as a new message of its tenant, with the header `Udm-Replay-For`, and deletes the dead letter. Other
     /// consumers get the event again too. A request without a response can be repeated.
-    REPLAY_DEAD_LETTERS = Route::post("/consumers/{consumer_name}/dead-letters/replay")
+    REPLAY_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/replay")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<DeadLetterSequences>()
@@ -66,7 +66,7 @@ routes! {
     /// Delete dead letters
     ///
     /// The events themselves remain until their retention ends.
-    DELETE_DEAD_LETTERS = Route::post("/consumers/{consumer_name}/dead-letters/delete")
+    DELETE_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/delete")
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<DeadLetterSequences>()

@@ -1,6 +1,6 @@
 //! Event ingestion, and reading of stored events. Memory budgets and quotas of tenants apply instead of a rate limit per address.
 
-use super::{Access, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
+use super::{Access, Operation, RateLimit, RequestBody, Route, RouteResponse, SchemaRef, routes};
 use crate::events::{AcceptedEvent, BatchResponse, Health, ReadEvents, StreamedEvent};
 use crate::{ProblemKind, Scope};
 
@@ -13,7 +13,7 @@ routes! {
     ///
     /// Responds once the stream has stored the event. Events with the same `source_id` and `event_id` within two minutes
     /// are stored once. At most 256 KiB; `Content-Encoding` may be `gzip` or `zstd`.
-    SEND_EVENT = Route::post("/events")
+    SEND_EVENT = Operation::post("/events")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
         .body(RequestBody::Event)
@@ -32,7 +32,7 @@ routes! {
     /// At most 1,000 events and 10 MiB; `Content-Encoding` may be `gzip` or `zstd`. The response contains one result per
     /// event. If `retryable` is true for some of them, send those again after `Retry-After`. Of a batch above the quota of the
     /// tenant, the first events are stored and the others are rejected with `quota_exceeded`, which is retryable.
-    SEND_EVENTS = Route::post("/events/batch")
+    SEND_EVENTS = Operation::post("/events/batch")
         .access(WRITER)
         .rate_limit(RateLimit::Credential)
         .body(RequestBody::Events)
@@ -59,7 +59,7 @@ routes! {
     /// seconds; and `end`, after the stored events if `follow` is false. To continue after the end of a response, send the last `id` in the header `Last-Event-ID` or in `after`: no
     /// event is lost or repeated. A response ends when the credential is revoked or expires, when the server restarts, and when the client does
     /// not read for 30 seconds. An API key with a list of sources reads the events of these sources.
-    READ_EVENTS = Route::get("/events/stream")
+    READ_EVENTS = Operation::get("/events/stream")
         .access(&[Access::Admin, Access::Key(Scope::EventsRead)])
         .rate_limit(RateLimit::Credential)
         .query(&[SchemaRef::of::<ReadEvents>()])
@@ -67,13 +67,13 @@ routes! {
         .problems(&[ProblemKind::SourceNotAllowed, ProblemKind::TooManyStreams, ProblemKind::Overloaded]);
 
     /// Get the JSON Schema of an event
-    GET_EVENT_SCHEMA = Route::get("/events/schema")
+    GET_EVENT_SCHEMA = Operation::get("/events/schema")
         .access(&[Access::Public])
         .rate_limit(RateLimit::Unlimited)
         .responses(&[RouteResponse::document("A JSON Schema (draft 2020-12).")]);
 
     /// Check whether events can be accepted
-    GET_HEALTH = Route::get("/health")
+    GET_HEALTH = Operation::get("/health")
         .access(&[Access::Public])
         .rate_limit(RateLimit::Unlimited)
         .responses(&[RouteResponse::json::<Health>(200, "Events can be accepted.")])

@@ -1,4 +1,4 @@
-//! One route: bodies, callers, rate limit, responses and problems.
+//! One route: callers, rate limit and problems. Its operation: schemas of parameters, bodies and responses.
 
 use std::fmt::{self, Write as _};
 
@@ -45,6 +45,8 @@ impl From<Method> for http::Method {
 }
 
 /// A route of the public API.
+///
+/// It has no schemas, which are in its [`Operation`]: a program that only serves or calls routes does not contain them.
 #[derive(Clone, Copy)]
 pub struct Route {
     /// Title of its group.
@@ -63,12 +65,10 @@ pub struct Route {
     pub rate_limit: RateLimit,
     /// Headers that the route reads in addition to `Authorization` and `X-Request-Id`.
     pub headers: &'static [Header],
-    /// Types with the query parameters as fields.
-    pub query: &'static [SchemaRef],
+    /// Whether the route reads query parameters.
+    pub has_query: bool,
     /// Request body.
     pub body: Option<RequestBody>,
-    /// Responses that are not problem documents; the first is the usual success.
-    pub responses: &'static [RouteResponse],
     /// Whether the body contains a new password, which the password policy may reject.
     sets_password: bool,
     /// Whether the response is the same for every request, so that it discloses nothing.
@@ -77,9 +77,22 @@ pub struct Route {
     own_problems: &'static [ProblemKind],
 }
 
-impl Route {
+/// A route with the schemas of its parameters, request body and responses.
+#[derive(Clone, Copy)]
+pub struct Operation {
+    /// The route.
+    pub route: Route,
+    /// Types with the query parameters as fields.
+    pub query: &'static [SchemaRef],
+    /// Type of a body that is JSON or a form.
+    pub body: Option<SchemaRef>,
+    /// Responses that are not problem documents; the first is the usual success.
+    pub responses: &'static [RouteResponse],
+}
+
+impl Operation {
     pub(super) const fn new(method: Method, path: &'static str) -> Self {
-        Self {
+        let route = Route {
             group: "",
             name: "",
             doc: &[],
@@ -88,13 +101,13 @@ impl Route {
             access: &[],
             rate_limit: RateLimit::Default,
             headers: &[],
-            query: &[],
+            has_query: false,
             body: None,
-            responses: &[],
             sets_password: false,
             uniform_response: false,
             own_problems: &[],
-        }
+        };
+        Self { route, query: &[], body: None, responses: &[] }
     }
 
     pub(super) const fn get(path: &'static str) -> Self {
@@ -114,56 +127,70 @@ impl Route {
     }
 
     pub(super) const fn named(
-        self,
+        mut self,
         group: &'static str,
         name: &'static str,
         doc: &'static [&'static str],
     ) -> Self {
-        Self { group, name, doc, ..self }
+        (self.route.group, self.route.name, self.route.doc) = (group, name, doc);
+        self
     }
 
-    pub(super) const fn access(self, access: &'static [Access]) -> Self {
-        Self { access, ..self }
+    pub(super) const fn access(mut self, access: &'static [Access]) -> Self {
+        self.route.access = access;
+        self
     }
 
-    pub(super) const fn rate_limit(self, rate_limit: RateLimit) -> Self {
-        Self { rate_limit, ..self }
+    pub(super) const fn rate_limit(mut self, rate_limit: RateLimit) -> Self {
+        self.route.rate_limit = rate_limit;
+        self
     }
 
-    pub(super) const fn headers(self, headers: &'static [Header]) -> Self {
-        Self { headers, ..self }
+    pub(super) const fn headers(mut self, headers: &'static [Header]) -> Self {
+        self.route.headers = headers;
+        self
     }
 
-    pub(super) const fn query(self, query: &'static [SchemaRef]) -> Self {
+    pub(super) const fn query(mut self, query: &'static [SchemaRef]) -> Self {
+        self.route.has_query = true;
         Self { query, ..self }
     }
 
     pub(super) const fn json<T: JsonSchema>(self) -> Self {
-        self.body(RequestBody::Json(SchemaRef::of::<T>()))
+        Self { body: Some(SchemaRef::of::<T>()), ..self.body(RequestBody::Json) }
     }
 
     pub(super) const fn form<T: JsonSchema>(self) -> Self {
-        self.body(RequestBody::Form(SchemaRef::of::<T>()))
+        Self { body: Some(SchemaRef::of::<T>()), ..self.body(RequestBody::Form) }
     }
 
-    pub(super) const fn body(self, body: RequestBody) -> Self {
-        Self { body: Some(body), ..self }
+    pub(super) const fn body(mut self, body: RequestBody) -> Self {
+        self.route.body = Some(body);
+        self
     }
 
     pub(super) const fn responses(self, responses: &'static [RouteResponse]) -> Self {
         Self { responses, ..self }
     }
 
-    pub(super) const fn sets_password(self) -> Self {
-        Self { sets_password: true, ..self }
+    pub(super) const fn sets_password(mut self) -> Self {
+        self.route.sets_password = true;
+        self
     }
 
-    pub(super) const fn uniform_response(self) -> Self {
-        Self { uniform_response: true, ..self }
+    pub(super) const fn uniform_response(mut self) -> Self {
+        self.route.uniform_response = true;
+        self
     }
 
-    pub(super) const fn problems(self, own_problems: &'static [ProblemKind]) -> Self {
-        Self { own_problems, ..self }
+    pub(super) const fn problems(mut self, own_problems: &'static [ProblemKind]) -> Self {
+        self.route.own_problems = own_problems;
+        self
+    }
+
+    /// Returns the path parameters with their types.
+    pub fn path_parameters(&self) -> impl Iterator<Item = (&'static str, SchemaRef)> {
+        self.route.path_parameters().map(|name| (name, parameter(name)))
     }
 }
 
@@ -212,10 +239,8 @@ impl Route {
         upstream_below(self.path)
     }
 
-    /// Returns the path parameters with their types.
-    pub fn path_parameters(&self) -> impl Iterator<Item = (&'static str, SchemaRef)> {
-        let names = self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
-        names.map(|name| (name, parameter(name)))
+    fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
     }
 
     /// Returns the accepted callers as Markdown, separated by semicolons.
@@ -243,7 +268,7 @@ impl Route {
         }
         let (bearer, body) = (self.takes_bearer(), self.body.is_some());
         // An invalid form gets an OAuth error instead of a problem document.
-        let problems = !matches!(self.body, Some(RequestBody::Form(_)));
+        let problems = self.body != Some(RequestBody::Form);
         let by = |access| self.access.contains(&access);
         let only_platform_admin = self.access == [Access::PlatformAdmin];
         match kind {
@@ -266,9 +291,9 @@ impl Route {
             P::NotFound => self.path_parameters().next().is_some(),
             P::BodyTimeout | P::ContentEncoding => body,
             P::MalformedJson | P::MediaType => problems && body,
-            P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json(_) | RequestBody::Form(_))),
+            P::BodyTooLarge => matches!(self.body, Some(RequestBody::Json | RequestBody::Form)),
             P::MalformedEncoding => matches!(self.body, Some(RequestBody::Event | RequestBody::Events)),
-            P::ValidationFailed => problems && body || !self.query.is_empty(),
+            P::ValidationFailed => problems && body || self.has_query,
             P::PasswordTooShort
             | P::PasswordTooLong
             | P::PasswordCommon
@@ -325,12 +350,12 @@ impl SchemaRef {
 }
 
 /// The body of a request.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestBody {
-    /// `application/json` of this type.
-    Json(SchemaRef),
-    /// `application/x-www-form-urlencoded` or `application/json` of this type. An invalid body gets 400 with an OAuth error.
-    Form(SchemaRef),
+    /// `application/json`.
+    Json,
+    /// `application/x-www-form-urlencoded` or `application/json`. An invalid body gets 400 with an OAuth error.
+    Form,
     /// One UDM event as `application/json`. The type is defined in the `udm` crate.
     Event,
     /// Several UDM events: a list as `application/json`, or one event per line as `application/x-ndjson`.

@@ -1,6 +1,6 @@
 //! Tenants, their users and invites.
 
-use super::{Access, Header, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
+use super::{Access, Header, Operation, PAGING, RateLimit, Route, RouteResponse, SchemaRef, routes};
 use crate::identity::{
     AcceptInvite, AcceptedInvite, CreateTenant, InspectInvite, InspectedInvite, Invite, InviteFilter,
     InviteUser, PatchTenant, PatchUser, ResendInvite, Tenant, User, UserExport, UserFilter,
@@ -13,7 +13,7 @@ routes! {
     USERS = "Users", "The users of a tenant.":
 
     /// List the users of the tenant
-    LIST_USERS = Route::get("/users")
+    LIST_USERS = Operation::get("/users")
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, SchemaRef::of::<UserFilter>()])
@@ -21,14 +21,14 @@ routes! {
         .problems(&[ProblemKind::NotFound]);
 
     /// Get a user
-    GET_USER = Route::get("/users/{user_id}")
+    GET_USER = Operation::get("/users/{user_id}")
         .access(&[Access::Owner, Access::Admin, Access::Key(Scope::UsersRead)])
         .responses(&[RouteResponse::json::<User>(200, "The user.")]);
 
     /// Export the data about a user
     ///
     /// The account, its invites, sessions and API keys, without credentials. `GET /audit` with `user_id` has the audit events.
-    EXPORT_USER = Route::get("/users/{user_id}/export")
+    EXPORT_USER = Operation::get("/users/{user_id}/export")
         .access(&[Access::Owner, Access::Admin])
         .responses(&[RouteResponse::json::<UserExport>(200, "The data about the user.")]);
 
@@ -38,7 +38,7 @@ routes! {
     /// logins. API keys that the user created stay active unless `revoke_api_keys` is set, which also works alone. A change
     /// of the role requires a session that was created with a password at most ten minutes ago. The platform administrator
     /// cannot change the role.
-    UPDATE_USER = Route::patch("/users/{user_id}")
+    UPDATE_USER = Operation::patch("/users/{user_id}")
         .access(&[Access::Admin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<PatchUser>()
@@ -50,7 +50,7 @@ routes! {
     /// Revokes the sessions of the user and the API keys that the user created, and deletes the e-mail address, the password, the
     /// invites of the address and the mails that wait. Only the id remains, for audit events; it is not used again. The address
     /// can be invited again. A repeated request succeeds. An invited user can be deleted too. Audit events expire with their stream.
-    DELETE_USER = Route::delete("/users/{user_id}")
+    DELETE_USER = Operation::delete("/users/{user_id}")
         .access(&[Access::RecentAdmin])
         .responses(&[RouteResponse::empty(204, "The user is deleted.")])
         .problems(&[ProblemKind::LastAdmin]);
@@ -67,7 +67,7 @@ routes! {
     ///
     /// At most three invites are mailed to one address within an hour, over all tenants; the next one is 429 `rate_limited`.
     /// The invites of a tenant per hour, its pending invites and its users are limited too.
-    INVITE_USER = Route::post("/users/invite")
+    INVITE_USER = Operation::post("/users/invite")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<InviteUser>()
@@ -83,7 +83,7 @@ routes! {
         ]);
 
     /// List the invites of the tenant
-    LIST_INVITES = Route::get("/users/invites")
+    LIST_INVITES = Operation::get("/users/invites")
         .access(&[Access::Admin, Access::Key(Scope::UsersRead), Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .query(&[PAGING, SchemaRef::of::<InviteFilter>()])
@@ -95,7 +95,7 @@ routes! {
     /// Issues a new token with the full lifetime and invalidates the previous one. The invite of an administrator needs the same
     /// recent login as its creation. An API key can resend invites of members only, and only by e-mail. The limits of invites
     /// apply.
-    RESEND_INVITE = Route::post("/users/invites/{invite_id}/resend")
+    RESEND_INVITE = Operation::post("/users/invites/{invite_id}/resend")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<ResendInvite>()
@@ -105,7 +105,7 @@ routes! {
     /// Revoke an invite
     ///
     /// Deletes the invited user. An API key can revoke invites of members only.
-    REVOKE_INVITE = Route::delete("/users/invites/{invite_id}")
+    REVOKE_INVITE = Operation::delete("/users/invites/{invite_id}")
         .access(INVITER)
         .headers(&[Header::TenantOfPlatformAdmin])
         .responses(&[RouteResponse::empty(204, "The invite is revoked.")])
@@ -114,7 +114,7 @@ routes! {
     /// Get the invite of a token
     ///
     /// Does not use up the token.
-    INSPECT_INVITE = Route::post("/users/accept-invite/inspect")
+    INSPECT_INVITE = Operation::post("/users/accept-invite/inspect")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<InspectInvite>()
@@ -124,7 +124,7 @@ routes! {
     /// Accept an invite
     ///
     /// The token identifies tenant and user. A rejected password does not use up the token.
-    ACCEPT_INVITE = Route::post("/users/accept-invite")
+    ACCEPT_INVITE = Operation::post("/users/accept-invite")
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<AcceptInvite>()
@@ -140,20 +140,20 @@ routes! {
     ///
     /// With `admin_email`, also invites the first administrator; with `"delivery": "response"`, the response contains the
     /// token of that invite.
-    CREATE_TENANT = Route::post("/tenants")
+    CREATE_TENANT = Operation::post("/tenants")
         .access(&[Access::PlatformAdmin])
         .json::<CreateTenant>()
         .responses(&[RouteResponse::json::<Tenant>(201, "The tenant, with the invite of the administrator if requested.")])
         .problems(&[ProblemKind::TenantExists, ProblemKind::MailUnavailable]);
 
     /// List the tenants
-    LIST_TENANTS = Route::get("/tenants")
+    LIST_TENANTS = Operation::get("/tenants")
         .access(&[Access::PlatformAdmin])
         .query(&[PAGING])
         .responses(&[RouteResponse::json::<Page<Tenant>>(200, "A page of tenants, ordered by id.")]);
 
     /// Get a tenant
-    GET_TENANT = Route::get("/tenants/{tenant_id}")
+    GET_TENANT = Operation::get("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin, Access::Member])
         .responses(&[RouteResponse::json::<Tenant>(200, "The tenant.")]);
 
@@ -161,7 +161,7 @@ routes! {
     ///
     /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
     /// resumed. A new quota applies within seconds.
-    UPDATE_TENANT = Route::patch("/tenants/{tenant_id}")
+    UPDATE_TENANT = Operation::patch("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()
         .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")]);
@@ -171,7 +171,7 @@ routes! {
     /// Deletes the users, invites, sessions and API keys of the tenant. Cannot be undone. The id is not used again: creating a tenant
     /// with it is `tenant_exists`. A repeated request succeeds. The rows of a large tenant are deleted within minutes after the
     /// response. Stored events expire with their stream.
-    DELETE_TENANT = Route::delete("/tenants/{tenant_id}")
+    DELETE_TENANT = Operation::delete("/tenants/{tenant_id}")
         .access(&[Access::PlatformAdmin])
         .responses(&[RouteResponse::empty(204, "The tenant is deleted.")])
         .problems(&[ProblemKind::TenantActive]);
