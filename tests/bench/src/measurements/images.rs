@@ -1,5 +1,5 @@
-//! The images of `make image`: their size, and the time from the start of a program to readiness with a running database and
-//! broker.
+//! The images of `make image`: their size, the time from the start of a program to readiness with a running database and broker, and
+//! its memory then.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::{Bench, mebibytes, milliseconds};
 use crate::http::{Connection, request};
+use crate::process::resident_bytes;
 use crate::system::{STREAM_BYTES, stop};
 
 const ROUNDS: usize = 10;
@@ -21,12 +22,14 @@ const LIMITER_KEY: &str = "a-limiter-key-for-the-bench-of-32-or-more";
 const SERVICE_TOKEN: &str = "a-service-token-for-the-bench-of-32-or-more";
 
 /// Images and the names of their measurements.
-const IMAGES: [(&str, &str, Option<&str>); 4] = [
-    ("svc-identity", "size of image svc-identity, MiB", Some("  start until ready, ms")),
-    ("svc-session", "size of image svc-session, MiB", Some("  start until ready, ms")),
-    ("svc-ingest", "size of image svc-ingest, MiB", Some("  start until ready, ms")),
-    ("svc", "size of image svc, MiB", None),
+const IMAGES: [(&str, &str); 4] = [
+    ("svc-identity", "size of image svc-identity, MB"),
+    ("svc-session", "size of image svc-session, MB"),
+    ("svc-ingest", "size of image svc-ingest, MB"),
+    (CLIENT, "size of image svc, MB"),
 ];
+/// The image of the command line, which is not a service.
+const CLIENT: &str = "svc";
 
 /// An entry of the list that `deploy/image.py` writes.
 #[derive(Deserialize)]
@@ -44,27 +47,34 @@ impl Bench<'_> {
             return Ok(());
         };
         let images: Vec<Image> = serde_json::from_slice(&text)?;
-        for (name, size, start) in IMAGES {
+        for (name, size) in IMAGES {
             let Some(image) = images.iter().find(|image| image.name == name) else { continue };
-            self.report.add_value(size, vec![mebibytes(image.bytes)]);
-            let Some(start) = start else { continue };
-            let mut rounds = Vec::new();
-            for _ in 0..self.rounds(ROUNDS) {
-                rounds.push(milliseconds(self.time_to_ready(&image.program).await?));
+            self.report.add_value(size, vec![megabytes(image.bytes)]);
+            if name == CLIENT {
+                continue;
             }
-            self.report.add_value(start, rounds);
+            let (mut times, mut memory) = (Vec::new(), Vec::new());
+            for _ in 0..self.rounds(ROUNDS) {
+                let (time, bytes) = self.start(&image.program).await?;
+                times.push(milliseconds(time));
+                memory.push(mebibytes(bytes));
+            }
+            self.report.add_value("  start until ready, ms", times);
+            self.report.add_value("  memory when ready, MiB", memory);
         }
         Ok(())
     }
 
-    async fn time_to_ready(&self, program: &Path) -> anyhow::Result<Duration> {
+    /// The time until the program is ready, and its resident memory then.
+    async fn start(&self, program: &Path) -> anyhow::Result<(Duration, u64)> {
         let admin = free_address()?;
         let mut command = self.service(program, admin)?;
         let started = Instant::now();
         let mut child = command.spawn().with_context(|| format!("failed to start {}", program.display()))?;
         let ready = wait_until_ready(&mut child, admin, started).await;
+        let memory = resident_bytes(child.id());
         stop(&mut child);
-        ready.with_context(|| program.display().to_string())
+        Ok((ready.with_context(|| program.display().to_string())?, memory))
     }
 
     /// The command of a service with the database and stream of the system and its own addresses.
@@ -87,6 +97,11 @@ impl Bench<'_> {
             .stdout(Stdio::null());
         Ok(command)
     }
+}
+
+/// As registries and the tools for images print sizes.
+fn megabytes(bytes: u64) -> f64 {
+    mebibytes(bytes) * 1.048_576
 }
 
 async fn wait_until_ready(
