@@ -65,7 +65,7 @@ advisories: ## Check the dependencies for known vulnerabilities; needs internet 
 	@cargo deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
 	cargo deny check advisories
 
-bench: ## Compare the running system with the limits of this machine (20 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
+bench: ## Compare the running system with the limits of this machine (25 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
 	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench" $(ARGS)

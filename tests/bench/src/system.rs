@@ -17,8 +17,8 @@ use crate::http::{Connection, request};
 /// The time limit of start and stop.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
-/// Large enough for the events of three minutes.
-pub(crate) const STREAM_BYTES: &str = "12GiB";
+/// Large enough for the events of three minutes: 120,000 per second.
+pub(crate) const STREAM_BYTES: &str = "18GiB";
 
 /// The running system. Dropping it stops the process and removes the data.
 pub(crate) struct System {

@@ -39,6 +39,7 @@ impl Bench<'_> {
         self.report.add_value("  memory of the services, MiB", vec![mebibytes(services_peak.bytes())]);
         self.report.add_value("  memory of the broker before, MiB", vec![mebibytes(before)]);
         self.report.add_value("  memory of the broker, peak, MiB", vec![mebibytes(broker_peak.bytes())]);
+        self.delete_events().await?;
         let interval = Duration::from_secs_f64(2.0 * f64::from(CONNECTIONS) / full.rate());
         let half = self.send_for(HALF_LOAD_TIME, interval).await?;
         let mut times = half.times;
