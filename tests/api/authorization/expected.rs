@@ -20,7 +20,7 @@ pub(super) enum Expected {
 impl Expected {
     pub(super) fn is(self, answer: &TestResponse, route: &Route) -> bool {
         match self {
-            Self::Success => answer.status == route.responses[0].status,
+            Self::Success => answer.status == route.operation().responses[0].status,
             Self::Status(status) => answer.status == status,
             Self::Problem(kind) => {
                 answer.status == kind.status()

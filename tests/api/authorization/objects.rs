@@ -36,7 +36,7 @@ impl Kind {
             "delete_tenant" => return Some(Self::DeletedTenant),
             _ => {}
         }
-        match route.path_parameters().next()?.0 {
+        match route.path_parameters().next()? {
             "tenant_id" => Some(Self::Tenant),
             "user_id" => Some(Self::User),
             "session_id" => Some(Self::Session),

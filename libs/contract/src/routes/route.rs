@@ -6,7 +6,7 @@ use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
 use tenancy::{InviteId, KeyId, SessionId, TenantId, UserId};
 
-use super::{Access, Header, RateLimit};
+use super::{Access, GROUPS, Header, RateLimit};
 use crate::consumers::ConsumerName;
 use crate::paths::{Upstream, upstream_below};
 use crate::{API_PREFIX, ProblemKind};
@@ -195,6 +195,18 @@ impl Operation {
 }
 
 impl Route {
+    /// Returns the operation: the route with its schemas.
+    ///
+    /// # Panics
+    /// The route is not one of [`super::all`].
+    pub fn operation(&self) -> &'static Operation {
+        let mut operations = GROUPS.iter().flat_map(|group| group.operations);
+        let Some(operation) = operations.find(|operation| operation.route.name == self.name) else {
+            panic!("{} has no operation", self.path)
+        };
+        operation
+    }
+
     /// Returns the `operationId` of the OpenAPI document, such as `create_tenant`.
     pub fn operation_id(&self) -> String {
         self.name.to_ascii_lowercase()
@@ -239,7 +251,8 @@ impl Route {
         upstream_below(self.path)
     }
 
-    fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
+    /// Returns the names of the path parameters.
+    pub fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
         self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
     }
 
