@@ -33,6 +33,7 @@ import autoscaling  # noqa: E402
 import builds  # noqa: E402
 import disturbances  # noqa: E402
 import drain  # noqa: E402
+import ingest_scale  # noqa: E402
 import ipv6  # noqa: E402
 import load  # noqa: E402
 import managed  # noqa: E402
@@ -73,7 +74,11 @@ STEPS = {
     "operator-scale": managed_scale.measure_operator,
 }
 # Steps with a separate installation.
-OWN_INSTALLATION = {"trial": trial.install_trial, "production": production.install_documented_values}
+OWN_INSTALLATION = {
+    "trial": trial.install_trial,
+    "production": production.install_documented_values,
+    "ingest-scale": ingest_scale.measure_ingest,
+}
 
 
 def main():
