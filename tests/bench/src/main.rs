@@ -112,10 +112,12 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     let system = System::start(&program, &options.tools, directory).await?;
     let mut report = Report::default();
     let svc = program.with_file_name("svc");
-    measure(options, &system, &svc, &mut report).await?;
+    let measured = measure(options, &system, &svc, &mut report).await;
     drop(system);
+    // Also after an error: the results so far took many minutes.
     report.write(&out)?;
     report.print()?;
+    measured?;
     options.document.as_deref().map_or(Ok(()), |file| report.write_into(file))
 }
 
