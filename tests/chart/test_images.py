@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import chart
@@ -71,6 +72,13 @@ class Archives(unittest.TestCase):
 
     def test_dynamically_linked_program_is_not_static(self):
         self.assertFalse(image.is_static(Path("/bin/sh").resolve()))
+
+    def test_relocations_are_packed_only_if_the_c_library_can_apply_them(self):
+        for version, packed in (("2.36", True), ("2.41", True), ("2.35", False)):
+            with unittest.mock.patch("platform.libc_ver", return_value=("glibc", version)):
+                self.assertEqual("pack-relative-relocs" in str(image.environment(image.host())), packed, version)
+        with unittest.mock.patch("platform.libc_ver", return_value=("", "")):
+            self.assertNotIn("pack-relative-relocs", str(image.environment(image.host())))
 
     def test_image_contains_only_the_program_certificates_and_user_files(self):
         self.assertEqual(
