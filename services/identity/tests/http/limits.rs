@@ -139,8 +139,8 @@ async fn a_rate_limited_reset_is_dropped_and_answered_with_204() {
     for _ in 0..3 {
         let body = json!({ "email": "admin@acme.example" });
         client.post("/auth/password/reset", &body).await.expect_empty(204);
+        system.wait_for_empty_outbox().await;
     }
-    system.wait_for_empty_outbox().await;
     assert_eq!(system.wait_for_mails(2).await.len(), 2);
 }
 
@@ -155,6 +155,7 @@ async fn one_account_does_not_use_up_the_resets_of_others_behind_the_same_addres
     };
     for _ in 0..3 {
         request("192.0.2.1", "admin@acme.example").await;
+        system.wait_for_empty_outbox().await;
     }
     request("192.0.2.1", "ada@acme.example").await;
     system.wait_for_empty_outbox().await;
