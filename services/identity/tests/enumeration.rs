@@ -30,8 +30,15 @@ struct Summary<'a>(&'a Mutex<Vec<String>>);
 
 impl Visit for Summary<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        // Excludes the relay, the purge tasks and the database probe.
-        let background = ["outbox_claim", "outbox_settle", "outbox_stats", "delete_before", "select 1"];
+        // Excludes the relay, the purge tasks, the database probe and the set-up of a new connection.
+        let background = [
+            "outbox_claim",
+            "outbox_settle",
+            "outbox_stats",
+            "delete_before",
+            "select 1",
+            "set plan_cache_mode",
+        ];
         let in_the_background = background.iter().any(|name| value.contains(name));
         if field.name() == "summary" && !in_the_background {
             self.0.lock().unwrap().push(value.to_owned());
@@ -105,6 +112,8 @@ async fn populated() -> (Observed, tracing::subscriber::DefaultGuard) {
             update identity.tenants set status = 'suspended' where tenant_id = 'suspended'",
         )
         .await;
+    // The relay mails the notices of the steps above.
+    system.wait_for_empty_outbox().await;
     (Observed { system, statements }, guard)
 }
 
