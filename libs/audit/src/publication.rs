@@ -31,6 +31,8 @@ const FAILURE_FRACTION: u64 = 8;
 /// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes, and by the messages that were
 /// in flight at the measurement.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
+/// A measurement is used for at most this many messages: while the stream has few messages or none, their average size says little.
+const MEASURED_MESSAGES: u64 = 500;
 /// Number of measurements at which outdated ones are deleted.
 const MAX_MEASUREMENTS: usize = 1024;
 
@@ -248,12 +250,12 @@ impl Shares {
     }
 }
 
-/// Returns how many messages the tenant can still have in the stream: its share is a fraction of the maximum size. NATS counts the
-/// messages of a tenant, but not their bytes, so each counts as an average message of the stream.
+/// Returns how many messages of the tenant can be published before the next measurement. Its share is a fraction of the maximum size.
+/// NATS counts the messages of a tenant, but not their bytes, so each counts as an average message of the stream.
 fn messages_left(usage: &StreamUsage, fraction: u64) -> u64 {
-    let (Some(max_bytes), true) = (usage.max_bytes, usage.bytes > 0) else { return u64::MAX };
+    let (Some(max_bytes), true) = (usage.max_bytes, usage.bytes > 0) else { return MEASURED_MESSAGES };
     let share = u128::from(max_bytes / fraction) * u128::from(usage.messages) / u128::from(usage.bytes);
-    u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(usage.matching)
+    u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(usage.matching).min(MEASURED_MESSAGES)
 }
 
 #[cfg(test)]
@@ -269,8 +271,10 @@ mod tests {
             [100, 60, 1, 0, 0]
         );
         assert_eq!([0, 49, 50, 100].map(|matching| messages_left(&usage(matching), 8)), [50, 1, 0, 0]);
-        assert_eq!(messages_left(&StreamUsage { max_bytes: None, ..usage(100) }, 4), u64::MAX);
-        assert_eq!(messages_left(&StreamUsage { bytes: 0, messages: 0, ..usage(0) }, 4), u64::MAX);
+        assert_eq!(messages_left(&StreamUsage { max_bytes: None, ..usage(100) }, 4), MEASURED_MESSAGES);
+        assert_eq!(messages_left(&StreamUsage { bytes: 0, messages: 0, ..usage(0) }, 4), MEASURED_MESSAGES);
+        let large = StreamUsage { max_bytes: Some(1 << 30), ..usage(0) };
+        assert_eq!(messages_left(&large, 4), MEASURED_MESSAGES);
         let largest = u64::MAX;
         let full =
             StreamUsage { max_bytes: Some(largest), bytes: largest, messages: largest, matching: largest };
