@@ -31,7 +31,8 @@ const FAILURE_FRACTION: u64 = 8;
 /// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes, and by the messages that were
 /// in flight at the measurement.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
-/// A measurement is used for at most this many messages: while the stream has few messages or none, their average size says little.
+/// A measurement is used for at most this many messages: while the stream has few messages or none, their average size is not yet
+/// representative.
 const MEASURED_MESSAGES: u64 = 500;
 /// Number of measurements at which outdated ones are deleted.
 const MAX_MEASUREMENTS: usize = 1024;
