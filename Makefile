@@ -68,7 +68,7 @@ advisories: ## Check the dependencies for known vulnerabilities; needs internet 
 bench: ## Compare the running system with the limits of this machine (25 GB of disk, 20 minutes); ARGS="--only logins", ARGS=--help
 	@$(FETCH)
 	@cargo build --release --package standalone --package cli --package bench --bins
-	@SVC_TEST_NATS_SERVER=$$($(PYTHON) -c 'import json; print(json.load(open(".dev/tools.json"))["nats_server"])') exec "$(TARGET)/release/bench" $(ARGS)
+	@exec "$(TARGET)/release/svc-standalone" with-servers -- "$(TARGET)/release/bench" $(ARGS)
 
 # Inputs that libFuzzer finds, and inputs that fail, are in target/fuzz.
 FUZZ = .dev/tools/cargo-fuzz-0.13.2

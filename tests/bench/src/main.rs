@@ -46,7 +46,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,turns,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -68,6 +68,8 @@ enum Measurement {
     Credentials,
     /// Events per second in batches
     BatchEvents,
+    /// The longest time that a body of events occupies a thread
+    Turns,
     /// Single events per second
     SingleEvents,
     /// Concurrent sends of the transport library with and without linger
@@ -136,6 +138,7 @@ async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Re
                 Measurement::Timing => bench.response_times().await?,
                 Measurement::Credentials => bench.credentials().await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
+                Measurement::Turns => bench.turns().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,
                 Measurement::SendCommand => bench.send_command(svc).await?,

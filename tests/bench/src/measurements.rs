@@ -13,6 +13,7 @@ mod session_checks;
 mod sustained;
 mod tail;
 mod timing;
+mod turns;
 
 use std::time::Duration;
 

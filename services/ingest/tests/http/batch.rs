@@ -29,13 +29,20 @@ fn outcomes(answer: &BatchResponse) -> Vec<String> {
 async fn json_list_and_ndjson_are_accepted_in_order() {
     let system = TestSystem::start().await.unwrap();
     let admin = system.create_tenant("acme").await;
-    let items = (0..50).map(|n| format!(r#"{{"source_id":"s", "event_id":"{n}"}}"#));
-    let items: Vec<String> = items.collect();
-    let (list, lines) = (format!("[{}]", items[..25].join(" ,\n")), items[25..].join("\r\n") + "\n\n");
-    for (media_type, body) in [(JSON, list), (NDJSON, lines)] {
-        let answer: BatchResponse =
-            admin.client.post_bytes("/events/batch", media_type, body).await.expect(202);
-        assert_eq!(outcomes(&answer), vec!["accepted"; 25]);
+    let mut items = Vec::new();
+    // A body of 1 KiB is validated at once, one of 100 KiB in parts, and one of 400 KiB on another thread.
+    for padding in [0, 4 * 1024, 16 * 1024].map(|bytes| "x".repeat(bytes)) {
+        let first = items.len();
+        let event =
+            |n| format!(r#"{{"source_id":"s", "event_id":"{n}", "additional":{{"padding":"{padding}"}}}}"#);
+        items.extend((first..first + 50).map(event));
+        let (list, lines) = items[first..].split_at(25);
+        let (list, lines) = (format!("[{}]", list.join(" ,\n")), lines.join("\r\n") + "\n\n");
+        for (media_type, body) in [(JSON, list), (NDJSON, lines)] {
+            let answer: BatchResponse =
+                admin.client.post_bytes("/events/batch", media_type, body).await.expect(202);
+            assert_eq!(outcomes(&answer), vec!["accepted"; 25]);
+        }
     }
     let stored = messages(&system).await;
     assert_eq!(

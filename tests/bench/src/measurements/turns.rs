@@ -1,0 +1,71 @@
+//! The longest time that a body of 500 events occupies a thread of ingest, while other requests of the thread wait.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use testsystem::TestSystem;
+use tokio::task::yield_now;
+
+use super::{Bench, milliseconds};
+use crate::events::{batch_body, events};
+use crate::http::request;
+use crate::load::{on_one_thread, send_once};
+use crate::report::Comparison;
+
+const BODIES: usize = 200;
+const EVENTS: usize = 500;
+const LIMIT_MS: f64 = 0.5;
+
+impl Bench<'_> {
+    pub(crate) async fn turns(&mut self) -> anyhow::Result<()> {
+        let mut turns = on_one_thread(longest_turns).await?;
+        turns.sort_unstable();
+        let at = |percent: usize| milliseconds(turns[turns.len() * percent / 100]);
+        self.report.add_comparison(Comparison {
+            name: "a thread during a body of 500 events, longest turn, p99, ms",
+            baseline: "limit",
+            rounds: vec![(at(99), LIMIT_MS)],
+            target: Some("≤ 1.00"),
+        });
+        self.report.add_value("  median", vec![at(50)]);
+        Ok(())
+    }
+}
+
+/// The longest turn during each body. The whole system runs on the current thread.
+async fn longest_turns() -> anyhow::Result<Vec<Duration>> {
+    let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "1GiB")]).await?;
+    let address = system.base_url.trim_start_matches("http://").parse()?;
+    let bearer = format!("Bearer {}", system.create_tenant("bench").await.session.session_id.expose());
+    let mut turns = Vec::new();
+    for _ in 0..BODIES {
+        let body = batch_body(&events(EVENTS));
+        let batch = request("POST", "/api/v1/events/batch", &[("Authorization", &bearer)], &body);
+        turns.push(longest_turn(send_once(address, 1, vec![batch], 202)).await?);
+    }
+    Ok(turns)
+}
+
+/// The maximum CPU time of the thread between two turns of this task. CPU time does not contain other load of the machine.
+async fn longest_turn(load: impl Future<Output = anyhow::Result<Duration>>) -> anyhow::Result<Duration> {
+    let mut load = pin!(load);
+    let (mut longest, mut before) = (Duration::ZERO, thread_time());
+    loop {
+        if let Poll::Ready(result) = futures::poll!(&mut load) {
+            return result.map(|_| longest);
+        }
+        yield_now().await;
+        let now = thread_time();
+        longest = longest.max(now.saturating_sub(before));
+        before = now;
+    }
+}
+
+/// The CPU time of the current thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
