@@ -23,6 +23,9 @@ use measurements::Bench;
 use report::Report;
 use system::System;
 
+/// Whether the kernel divides CPU time between the sessions of processes. Each process of Postgres is a session.
+const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
+
 /// Compare the running system with the limits of this machine
 #[derive(Debug, Parser)]
 struct Options {
@@ -119,6 +122,11 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     // Also after an error: the results so far took many minutes.
     report.write(&out)?;
     report.print()?;
+    if std::fs::read_to_string(AUTOGROUP).is_ok_and(|value| value.trim() == "1") {
+        eprintln!(
+            "note: kernel.sched_autogroup_enabled is 1, so session checks wait longer during logins than in containers (docs/running.md)"
+        );
+    }
     measured?;
     options.document.as_deref().map_or(Ok(()), |file| report.write_into(file))
 }

@@ -1,10 +1,13 @@
-//! Session checks: rate and latency, without other load and during logins up to ten times the capacity.
+//! Session checks: rate and latency, without other load and during logins up to ten times the capacity. The latency during logins is
+//! also compared with that of a server without work.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
 
 use super::{Bench, mebibytes, milliseconds};
+use crate::http::{BaselineServer, request};
 use crate::load::{LoadResult, on_one_thread, send_repeatedly};
 use crate::process::PeakMemory;
 use crate::report::Comparison;
@@ -35,18 +38,33 @@ struct Latency {
     p99: f64,
 }
 
+/// A request, sent repeatedly to measure its latency.
+struct Probe {
+    address: SocketAddr,
+    request: Vec<u8>,
+    status: u16,
+}
+
+/// The results of one time.
+struct DuringLogins {
+    checks: Latency,
+    baseline: Latency,
+    logins: LoadResult,
+}
+
 impl Bench<'_> {
     pub(crate) async fn session_checks(&mut self) -> anyhow::Result<()> {
-        let (mut rates, mut medians, mut tails, mut logins_rates) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let server = BaselineServer::start().await?;
+        let (mut rates, mut medians, mut tails, mut baselines, mut logins_rates) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
             rates.push(self.check_rate().await?);
-            let idle = self.idle_latency().await?;
-            let (checks, logins) = self.check_during_logins(LOGINS, Duration::ZERO, LOGINS_TIME).await?;
-            let busy = latency(&checks)?;
-            medians.push((busy.p50, idle.p50));
-            tails.push((busy.p99, idle.p99));
-            logins_rates.push(logins.rate());
+            let idle = self.check().idle_latency().await?;
+            let busy = self.check_during_logins(&server, LOGINS, Duration::ZERO, LOGINS_TIME).await?;
+            medians.push((busy.checks.p50, idle.p50));
+            tails.push((busy.checks.p99, idle.p99));
+            baselines.push((busy.checks.p99, busy.baseline.p99));
+            logins_rates.push(busy.logins.rate());
         }
         self.report.add_value("session checks per second, 16 connections", rates);
         let (name, baseline) =
@@ -54,23 +72,26 @@ impl Bench<'_> {
         self.report.add_comparison(Comparison { name, baseline, rounds: medians, target: None });
         let (name, target) = ("session check during 64 logins, p99, ms", Some("≤ 2.00"));
         self.report.add_comparison(Comparison { name, baseline, rounds: tails, target });
+        let baseline = "HTTP server without work, during the same logins";
+        self.report.add_comparison(Comparison { name, baseline, rounds: baselines, target: None });
         self.report.add_value("  logins per second", logins_rates);
-        self.overload().await
+        self.overload(&server).await
     }
 
     /// 30 seconds of logins at ten times the capacity.
-    async fn overload(&mut self) -> anyhow::Result<()> {
-        let (one, idle) = (self.login_latency().await?, self.idle_latency().await?);
+    async fn overload(&mut self, server: &BaselineServer) -> anyhow::Result<()> {
+        let (one, idle) = (self.login_latency().await?, self.check().idle_latency().await?);
         let peak = PeakMemory::of(self.system.pid());
-        let (checks, logins) =
-            self.check_during_logins(OVERLOAD_LOGINS, OVERLOAD_PAUSE, OVERLOAD_TIME).await?;
-        let (busy, accepted) = (latency(&checks)?, percentiles(&logins));
-        self.report.add_comparison(Comparison {
-            name: "session check during 200 logins/s for 30 s, p99, ms",
-            baseline: "session check without other load",
-            rounds: vec![(busy.p99, idle.p99)],
-            target: Some("≤ 2.00"),
-        });
+        let busy = self.check_during_logins(server, OVERLOAD_LOGINS, OVERLOAD_PAUSE, OVERLOAD_TIME).await?;
+        let (logins, accepted) = (&busy.logins, percentiles(&busy.logins));
+        let name = "session check during 200 logins/s for 30 s, p99, ms";
+        for (baseline, p99, target) in [
+            ("session check without other load", idle.p99, Some("≤ 2.00")),
+            ("HTTP server without work, during the same logins", busy.baseline.p99, None),
+        ] {
+            let rounds = vec![(busy.checks.p99, p99)];
+            self.report.add_comparison(Comparison { name, baseline, rounds, target });
+        }
         self.report.add_comparison(Comparison {
             name: "  accepted login, p99, ms",
             baseline: "queue limit of 2 s plus one login",
@@ -100,40 +121,47 @@ impl Bench<'_> {
         Ok(on_one_thread(load).await?.rate())
     }
 
-    async fn idle_latency(&self) -> anyhow::Result<Latency> {
-        let (address, check) = (self.system.address, [self.user.session_check()]);
-        let load = async move || send_repeatedly(address, &check, 200, IDLE_TIME, PAUSE).await;
-        latency(&on_one_thread(load).await?)
+    fn check(&self) -> Probe {
+        Probe { address: self.system.address, request: self.user.session_check(), status: 200 }
     }
 
     /// The median latency of a login without other load, in milliseconds.
     async fn login_latency(&self) -> anyhow::Result<f64> {
-        let (address, login) = (self.system.address, self.logins(1)?);
-        let load = async move || send_repeatedly(address, &login, 200, IDLE_TIME, PAUSE).await;
-        Ok(latency(&on_one_thread(load).await?)?.p50)
+        let request = self.logins(1)?.swap_remove(0);
+        Ok(Probe { address: self.system.address, request, status: 200 }.idle_latency().await?.p50)
     }
 
     async fn check_during_logins(
         &self,
+        server: &BaselineServer,
         connections: u16,
         pause: Duration,
         time: Duration,
-    ) -> anyhow::Result<(LoadResult, LoadResult)> {
-        let address = self.system.address;
-        let (check, logins) = ([self.user.session_check()], self.logins(connections)?);
+    ) -> anyhow::Result<DuringLogins> {
+        let (address, check, logins) = (self.system.address, self.check(), self.logins(connections)?);
+        let bare = Probe { address: server.address, request: request("POST", "/", &[], b""), status: 202 };
         on_one_thread(async move || {
-            let checks = send_repeatedly(address, &check, 200, time, PAUSE);
             let logins = send_repeatedly(address, &logins, 200, time, pause);
-            futures::future::try_join(checks, logins).await
+            let (checks, baseline, logins) =
+                futures::future::try_join3(check.latency(time), bare.latency(time), logins).await?;
+            Ok(DuringLogins { checks, baseline, logins })
         })
         .await
     }
 }
 
-/// The percentiles of session checks. A rejected check is an error.
-fn latency(result: &LoadResult) -> anyhow::Result<Latency> {
-    ensure!(result.rejected == 0, "{} session checks were rejected", result.rejected);
-    Ok(percentiles(result))
+impl Probe {
+    async fn idle_latency(self) -> anyhow::Result<Latency> {
+        on_one_thread(async move || self.latency(IDLE_TIME).await).await
+    }
+
+    /// A rejected request is an error.
+    async fn latency(&self, time: Duration) -> anyhow::Result<Latency> {
+        let request = std::slice::from_ref(&self.request);
+        let result = send_repeatedly(self.address, request, self.status, time, PAUSE).await?;
+        ensure!(result.rejected == 0, "{} requests were rejected", result.rejected);
+        Ok(percentiles(&result))
+    }
 }
 
 fn percentiles(result: &LoadResult) -> Latency {
