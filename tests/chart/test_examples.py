@@ -127,6 +127,11 @@ class Nats(unittest.TestCase):
         self.assertLess(gibibytes(store["maxSize"]), gibibytes(store["pvc"]["size"]))
         self.assertLessEqual(gibibytes(limit), 0.75 * gibibytes(store["maxSize"]))
 
+    def test_memory_of_the_servers_is_bounded_below_the_limit_of_the_container(self):
+        # With GOGC alone, the heap could grow to five times its live part.
+        container = self.values["container"]
+        self.assertLess(gibibytes(container["env"]["GOMEMLIMIT"]), gibibytes(container["merge"]["resources"]["limits"]["memory"]))
+
     def test_servers_get_the_password_of_every_user(self):
         texts = [(chart.ROOT / "deploy/nats" / name).read_text() for name in ("accounts.conf", "consumers.conf")]
         used = set(re.findall(r"\$(SVC_NATS_\w+)", "".join(texts)))
@@ -188,5 +193,5 @@ def nats_objects():
 
 
 def gibibytes(size):
-    number, unit = re.match(r"(\d+)([GT])iB?$", size).groups()
-    return int(number) * (1024 if unit == "T" else 1)
+    number, unit = re.match(r"(\d+)([MGT])iB?$", size).groups()
+    return int(number) * {"M": 1 / 1024, "G": 1, "T": 1024}[unit]

@@ -497,6 +497,17 @@ class Variables(unittest.TestCase):
         self.assertEqual((cpus(own, "session")["value"], cpus(own, "ingest")), ("4", None))
         self.assertIn("already set", chart.error({"session": {"extraEnv": [{"name": "SVC_CPUS", "value": "4"}]}}))
 
+    def test_session_has_at_least_the_cpu_request_of_identity(self):
+        # On a busy node, session checks wait for the hashes of identity otherwise.
+        def millicores(objects, component):
+            spec = chart.named(objects, "Deployment", f"svc-{component}")["spec"]["template"]["spec"]
+            cpu = spec["containers"][0]["resources"]["requests"]["cpu"]
+            return int(cpu.removesuffix("m")) if cpu.endswith("m") else 1000 * int(cpu)
+
+        for name in ("required values only", "development", "production example"):
+            objects = chart.case(name)
+            self.assertGreaterEqual(millicores(objects, "session"), millicores(objects, "identity"), name)
+
     def test_additions_reach_the_pods_and_the_migration_of_the_component(self):
         objects = chart.render(chart.SIDECAR)
         for owner, labels, pod in chart.pods(objects):
