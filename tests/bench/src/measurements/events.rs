@@ -27,24 +27,27 @@ const SINGLE_CONNECTIONS: usize = 64;
 impl Bench<'_> {
     pub(crate) async fn batch_events(&mut self) -> anyhow::Result<()> {
         let (context, before) = self.connect_to_stream().await?;
-        let (mut rounds, mut peaks, mut cpu) = (Vec::new(), Vec::new(), CpuTimes::default());
+        let (mut rounds, mut peaks) = (Vec::new(), Vec::new());
+        let (mut cpu, mut baseline_cpu) = (CpuTimes::default(), CpuTimes::default());
         // The first round is a warm-up.
         for _ in 0..=self.rounds(BATCH_ROUNDS) {
             let peak = PeakMemory::of(self.system.pid());
             let elapsed = cpu.measure(self.system, BATCH_EVENTS, self.send_batches()).await?;
             peaks.push(mebibytes(peak.bytes()));
             let messages = messages(self.user.tenant_id(), &events(BATCH_EVENTS))?;
-            let baseline = publish_baseline(&context, messages, BATCH_SIZE, BATCH_CONNECTIONS).await?;
+            let baseline = publish_baseline(&context, messages, BATCH_SIZE, BATCH_CONNECTIONS);
+            let baseline = baseline_cpu.measure(self.system, BATCH_EVENTS, baseline).await?;
             rounds.push((per_second(BATCH_EVENTS, elapsed), per_second(BATCH_EVENTS, baseline)));
         }
         expect_stored(&context, before, rounds.len() * 2 * BATCH_EVENTS).await?;
+        let baseline = "async-nats, same messages, 4 × 500 in flight";
         self.report.add_comparison(Comparison {
             name: "events per second, batches of 500",
-            baseline: "async-nats, same messages, 4 × 500 in flight",
+            baseline,
             rounds: rounds.split_off(1),
             target: None,
         });
-        cpu.report(self.report);
+        cpu.report(self.report, baseline_cpu, baseline);
         self.report.add_value("  memory of the services, MiB", peaks.split_off(1));
         Ok(())
     }
@@ -58,7 +61,8 @@ impl Bench<'_> {
     pub(crate) async fn single_events(&mut self) -> anyhow::Result<()> {
         let (context, before) = self.connect_to_stream().await?;
         let server = BaselineServer::start().await?;
-        let (mut http, mut nats, mut cpu) = (Vec::new(), Vec::new(), CpuTimes::default());
+        let (mut http, mut nats) = (Vec::new(), Vec::new());
+        let (mut cpu, mut baseline_cpu) = (CpuTimes::default(), CpuTimes::default());
         // The first round is a warm-up.
         for _ in 0..=self.rounds(SINGLE_ROUNDS) {
             let events = events(SINGLE_EVENTS);
@@ -69,7 +73,8 @@ impl Bench<'_> {
             let baseline = send_once(server.address, SINGLE_CONNECTIONS, requests, 202).await?;
             http.push((rate, per_second(SINGLE_EVENTS, baseline)));
             let messages = messages(self.user.tenant_id(), &self::events(SINGLE_EVENTS))?;
-            let baseline = publish_baseline(&context, messages, 1, SINGLE_CONNECTIONS).await?;
+            let baseline = publish_baseline(&context, messages, 1, SINGLE_CONNECTIONS);
+            let baseline = baseline_cpu.measure(self.system, SINGLE_EVENTS, baseline).await?;
             nats.push((rate, per_second(SINGLE_EVENTS, baseline)));
         }
         expect_stored(&context, before, http.len() * 2 * SINGLE_EVENTS).await?;
@@ -78,7 +83,7 @@ impl Bench<'_> {
         self.report.add_comparison(Comparison { name, baseline, rounds: http.split_off(1), target: None });
         let baseline = "async-nats, same messages, 64 in flight";
         self.report.add_comparison(Comparison { name, baseline, rounds: nats.split_off(1), target: None });
-        cpu.report(self.report);
+        cpu.report(self.report, baseline_cpu, baseline);
         Ok(())
     }
 
@@ -105,17 +110,11 @@ async fn stored_events(context: &Context) -> anyhow::Result<u64> {
     Ok(context.get_stream(bus::UDM_STREAM).await?.cached_info().state.messages)
 }
 
-/// CPU time per event of services, broker and database, by round.
+/// CPU time per event of services, broker and database in µs, by round.
 #[derive(Default)]
 struct CpuTimes([Vec<f64>; 3]);
 
 impl CpuTimes {
-    const NAMES: [&str; 3] = [
-        "  CPU of the services, µs/event",
-        "  CPU of the broker, µs/event",
-        "  CPU of the database, µs/event",
-    ];
-
     /// Runs a load and records the CPU time per event. Returns the result of the load.
     async fn measure(
         &mut self,
@@ -134,11 +133,18 @@ impl CpuTimes {
         Ok(elapsed)
     }
 
-    /// Adds one row for each process, without the warm-up round.
-    fn report(self, report: &mut Report) {
-        for (name, mut rounds) in Self::NAMES.into_iter().zip(self.0) {
-            report.add_value(name, rounds.split_off(1));
-        }
+    /// Adds one row for each process, without the warm-up round. That of the broker is compared with its time during the baseline.
+    fn report(self, report: &mut Report, baseline: Self, baseline_name: &'static str) {
+        let [services, broker, database] = self.0;
+        let [_, broker_baseline, _] = baseline.0;
+        report.add_value("  CPU of the services, µs/event", services[1..].to_vec());
+        report.add_comparison(Comparison {
+            name: "  CPU of the broker, µs/event",
+            baseline: baseline_name,
+            rounds: broker.into_iter().zip(broker_baseline).skip(1).collect(),
+            target: None,
+        });
+        report.add_value("  CPU of the database, µs/event", database[1..].to_vec());
     }
 }
 
