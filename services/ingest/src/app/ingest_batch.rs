@@ -243,3 +243,73 @@ fn rejected(
         retryable: Some(kind.is_retryable()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::Poll;
+
+    use authn::{Caller, CredentialVerifier, Introspection, Unavailable};
+    use axum::extract::FromRequestParts as _;
+    use chrono::DateTime;
+    use contract::identity::Quota;
+    use contract::internal::{Credential, Subject};
+    use hashing::{RawToken, SystemEntropy, TokenDigest, TokenKind};
+    use http::Request;
+    use http::header::AUTHORIZATION;
+    use tenancy::KeyId;
+
+    use super::*;
+
+    /// Knows one credential, with any token.
+    struct OneCredential(Arc<Subject>);
+
+    #[async_trait::async_trait]
+    impl CredentialVerifier for OneCredential {
+        async fn introspect(&self, _: TokenDigest) -> Result<Introspection, Unavailable> {
+            Ok(Some(Arc::clone(&self.0)))
+        }
+
+        async fn review(&self, _: &str) -> Result<Option<TokenDigest>, Unavailable> {
+            Ok(None)
+        }
+    }
+
+    async fn submission() -> Submission {
+        let subject = Subject {
+            credential: Credential::ApiKey { key_id: KeyId::generate(), scopes: vec![], source_ids: vec![] },
+            tenant_id: "acme".parse().unwrap(),
+            quota: Quota::default(),
+            expires_at: DateTime::UNIX_EPOCH,
+        };
+        let verifier: Arc<dyn CredentialVerifier> = Arc::new(OneCredential(Arc::new(subject)));
+        let token = RawToken::generate(TokenKind::ApiKey, &SystemEntropy);
+        let bearer = format!("Bearer {}", token.expose());
+        let (mut parts, ()) = Request::builder().header(AUTHORIZATION, bearer).body(()).unwrap().into_parts();
+        let caller = Caller::from_request_parts(&mut parts, &verifier).await.unwrap();
+        Submission::new(caller, DateTime::UNIX_EPOCH, "request", None)
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_while_a_batch_is_validated() {
+        let padding = "x".repeat(1024);
+        for (events, expected) in [(1, 0..=0), (200, 6..=10)] {
+            let lines = format!(
+                r#"{{"source_id":"s","additional":{{"padding":"{padding}"}}}}
+"#
+            )
+            .repeat(events);
+            let mut plan = pin!(plan_batch(submission().await, lines.into(), Format::Lines));
+            let mut turns = 0;
+            let (plans, _) = loop {
+                match futures::poll!(&mut plan) {
+                    Poll::Pending => turns += 1,
+                    Poll::Ready(planned) => break planned.unwrap(),
+                }
+            };
+            assert_eq!(plans.len(), events);
+            assert!(expected.contains(&turns), "{turns} turns for {events} events");
+        }
+    }
+}
