@@ -45,7 +45,7 @@ struct Probe {
     status: u16,
 }
 
-/// The results of one time.
+/// The latencies during a load of logins, and the logins.
 struct DuringLogins {
     checks: Latency,
     baseline: Latency,
