@@ -11,12 +11,16 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::task::yield_now;
 
 use super::problem::Problem;
 use super::shape::field_error;
 
 /// Timeout for receiving a body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Number of bytes of a body that are received before other tasks of the thread run.
+const BYTES_PER_TURN: usize = 64 * 1024;
 
 /// A JSON body of at most `MAX` bytes. The default of 8 KiB suffices for all routes except events.
 pub struct JsonBody<T, const MAX: usize = 8192>(pub T);
@@ -76,8 +80,10 @@ pub async fn read_into(
     if body.size_hint().lower() > max as u64 {
         return Err(too_large());
     }
+    let declared = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let reading = async {
-        let mut received = Received::default();
+        let mut received = Received::new(declared);
+        let mut next_turn = BYTES_PER_TURN;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| incomplete())?;
             if let Ok(data) = frame.into_data() {
@@ -87,6 +93,10 @@ pub async fn read_into(
                 }
                 reserve(total)?;
                 received.push(data);
+                if total >= next_turn {
+                    yield_now().await;
+                    next_turn = total + BYTES_PER_TURN;
+                }
             }
         }
         Ok(received.bytes())
@@ -99,13 +109,16 @@ fn incomplete() -> Problem {
     Problem::new(ProblemKind::MalformedJson).detail("The body was not received completely.")
 }
 
-/// Size from which received data are stored in a further block.
+/// Capacity of a block of received data.
 const BLOCK: usize = 64 * 1024;
+/// Maximum capacity of the first block. The operating system provides its memory as the body arrives.
+const MAX_FIRST_BLOCK: usize = 1024 * 1024;
 
 /// Received data. Chunks are joined to blocks at once, because a client can send chunks of one byte. One growing buffer would take
 /// twice the memory of a large body whenever it grows.
-#[derive(Default)]
 struct Received {
+    /// The length of the body, if the client has declared it.
+    declared: Option<usize>,
     total: usize,
     /// The first chunk, if it is the only one. Most bodies are one chunk, which is not copied.
     only: Option<Bytes>,
@@ -113,6 +126,10 @@ struct Received {
 }
 
 impl Received {
+    fn new(declared: Option<usize>) -> Self {
+        Self { declared, total: 0, only: None, blocks: Vec::new() }
+    }
+
     fn push(&mut self, data: Bytes) {
         let first = self.total == 0;
         self.total += data.len();
@@ -126,10 +143,19 @@ impl Received {
         }
     }
 
-    fn append(&mut self, chunk: &[u8]) {
-        match self.blocks.last_mut() {
-            Some(block) if block.len() < BLOCK => block.extend_from_slice(chunk),
-            _ => self.blocks.push(BytesMut::from(chunk)),
+    fn append(&mut self, mut chunk: &[u8]) {
+        if let Some(block) = self.blocks.last_mut() {
+            let room = block.capacity() - block.len();
+            let (fits, rest) = chunk.split_at(room.min(chunk.len()));
+            block.extend_from_slice(fits);
+            chunk = rest;
+        }
+        if !chunk.is_empty() {
+            let declared = if self.blocks.is_empty() { self.declared } else { None };
+            let capacity = declared.map_or(BLOCK, |length| length.min(MAX_FIRST_BLOCK));
+            let mut block = BytesMut::with_capacity(capacity.max(chunk.len()));
+            block.extend_from_slice(chunk);
+            self.blocks.push(block);
         }
     }
 
@@ -183,6 +209,8 @@ fn malformed(error: &serde_json::Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use axum::body::Body;
     use futures::stream;
 
@@ -315,6 +343,33 @@ mod tests {
         let chunks = numbers.clone().into_iter().map(Ok::<_, std::io::Error>);
         let body = Request::new(Body::from_stream(stream::iter(chunks)));
         assert_eq!(read(body, numbers.len() * BLOCK).await.unwrap(), numbers.concat());
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_while_a_large_body_is_received() {
+        let chunks = (0..16).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![0; BYTES_PER_TURN / 4])));
+        let body = Request::new(Body::from_stream(stream::iter(chunks)));
+        let mut reading = pin!(read(body, 16 * BYTES_PER_TURN));
+        let mut turns = 0;
+        while futures::poll!(&mut reading).is_pending() {
+            turns += 1;
+        }
+        assert_eq!(turns, 4);
+    }
+
+    #[test]
+    fn received_chunks_are_joined_for_each_declared_length() {
+        let chunks: Vec<_> = (1..9_u8).map(|n| vec![n; usize::from(n) * BLOCK / 3]).collect();
+        let total = chunks.concat().len();
+        for declared in [None, Some(1), Some(total), Some(MAX_FIRST_BLOCK + 1)] {
+            let mut received = Received::new(declared);
+            let mut next_turn = BYTES_PER_TURN;
+            for chunk in &chunks {
+                received.push(chunk.clone().into());
+            }
+            assert_eq!(received.blocks.len() == 1, declared >= Some(total), "{declared:?}");
+            assert_eq!(received.bytes(), chunks.concat(), "{declared:?}");
+        }
     }
 
     #[tokio::test]
