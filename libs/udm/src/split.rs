@@ -1,8 +1,9 @@
 //! Splits a batch into the raw bytes of its events, so that an invalid event does not affect the others.
 
-use std::fmt;
+use std::iter;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
 /// Maximum number of events in a batch.
@@ -22,56 +23,94 @@ pub enum SplitError {
     TooMany,
 }
 
-/// Returns the bytes of the items of a JSON list.
+/// Returns the bytes of the items of a JSON list. Each item is read when it is requested. The first error is the last result.
 ///
 /// If one item is not JSON, the whole body is rejected, because the start of the next item is unknown.
-pub fn split_list(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
-    let text = str::from_utf8(body).map_err(|error| SplitError::NotJson(error.to_string()))?;
-    match serde_json::from_str::<Items>(text) {
-        Ok(Items(items)) if items.len() > MAX_BATCH_EVENTS => Err(SplitError::TooMany),
-        Ok(Items(items)) => Ok(items),
-        Err(error) => Err(match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(_) => SplitError::NotAList,
-            Err(_) => SplitError::NotJson(error.to_string()),
-        }),
-    }
-}
-
-/// Returns the lines of an NDJSON body that are not blank. The content of the lines is not checked.
-pub fn split_lines(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
-    let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-    let items: Vec<_> = lines.take(MAX_BATCH_EVENTS + 1).collect();
-    if items.len() > MAX_BATCH_EVENTS { Err(SplitError::TooMany) } else { Ok(items) }
-}
-
-/// At most one item more than allowed. Further items are only checked for valid syntax.
-struct Items<'a>(Vec<&'a [u8]>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(ItemsVisitor)
-    }
-}
-
-struct ItemsVisitor;
-
-impl<'de> Visitor<'de> for ItemsVisitor {
-    type Value = Items<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut items = Vec::new();
-        while items.len() <= MAX_BATCH_EVENTS {
-            let Some(item) = list.next_element::<&RawValue>()? else {
-                return Ok(Items(items));
-            };
-            items.push(item.get().as_bytes());
+pub fn split_list(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>> {
+    let mut list = Some(List { body, rest: body, items: 0 });
+    iter::from_fn(move || {
+        let item = list.as_mut()?.next_item().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            list = None;
         }
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Items(items))
+        item
+    })
+}
+
+/// Returns the lines of an NDJSON body that are not blank, or an error after the last allowed line. The content of the lines
+/// is not checked.
+pub fn split_lines(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>> {
+    let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let results = lines.enumerate().map(|(index, line)| check_count(index).map(|()| line));
+    results.take(MAX_BATCH_EVENTS + 1)
+}
+
+fn check_count(earlier_items: usize) -> Result<(), SplitError> {
+    if earlier_items < MAX_BATCH_EVENTS { Ok(()) } else { Err(SplitError::TooMany) }
+}
+
+/// A JSON list whose first items have been read.
+struct List<'a> {
+    body: &'a [u8],
+    rest: &'a [u8],
+    items: usize,
+}
+
+impl<'a> List<'a> {
+    fn next_item(&mut self) -> Result<Option<&'a [u8]>, SplitError> {
+        match (self.items, self.take_byte()) {
+            (0, Some(b'[')) => {
+                self.skip_space();
+                if let [b']', rest @ ..] = self.rest {
+                    self.rest = rest;
+                    return self.end();
+                }
+            }
+            (0, _) => return Err(self.not_a_list()),
+            (1.., Some(b',')) => {}
+            (1.., Some(b']')) => return self.end(),
+            (items, _) => return Err(SplitError::NotJson(format!("expected `,` or `]` after item {items}"))),
+        }
+        check_count(self.items)?;
+        self.items += 1;
+        self.skip_space();
+        let mut values = Deserializer::from_slice(self.rest).into_iter::<&RawValue>();
+        let item = match values.next() {
+            Some(Ok(item)) => item.get().as_bytes(),
+            Some(Err(error)) => return Err(SplitError::NotJson(format!("item {}: {error}", self.items))),
+            None => return Err(SplitError::NotJson(format!("the list ends before item {}", self.items))),
+        };
+        self.rest = &self.rest[values.byte_offset()..];
+        Ok(Some(item))
+    }
+
+    fn end(&mut self) -> Result<Option<&'a [u8]>, SplitError> {
+        match self.take_byte() {
+            None => Ok(None),
+            Some(_) => Err(SplitError::NotJson("there are characters after the list".to_owned())),
+        }
+    }
+
+    /// Returns the next byte that is not white space.
+    fn take_byte(&mut self) -> Option<u8> {
+        self.skip_space();
+        let (byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*byte)
+    }
+
+    /// White space of JSON: RFC 8259, section 2.
+    fn skip_space(&mut self) {
+        while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
+    fn not_a_list(&self) -> SplitError {
+        match serde_json::from_slice::<IgnoredAny>(self.body) {
+            Ok(_) => SplitError::NotAList,
+            Err(error) => SplitError::NotJson(error.to_string()),
+        }
     }
 }
 
@@ -81,43 +120,79 @@ mod tests {
 
     use super::*;
 
+    fn list_items(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
+        split_list(body).collect()
+    }
+
+    fn line_items(body: &[u8]) -> Result<Vec<&[u8]>, SplitError> {
+        split_lines(body).collect()
+    }
+
     #[test]
     fn items_keep_their_bytes() {
-        let items = split_list(br#" [ {"a" : 1.0} ,"x", null,[ 1 ], {"b":[2 , 3]}] "#).unwrap();
+        let items = list_items(br#" [ {"a" : 1.0} ,"x", null,[ 1 ], {"b":[2 , 3]}] "#).unwrap();
         let expected: [&[u8]; 5] = [br#"{"a" : 1.0}"#, br#""x""#, b"null", b"[ 1 ]", br#"{"b":[2 , 3]}"#];
         assert_eq!(items, expected);
-        assert!(split_list(b"[]").unwrap().is_empty());
+        assert!(list_items(b"[]").unwrap().is_empty());
     }
 
     #[test]
     fn malformed_item_makes_the_body_malformed() {
-        let broken: [&[u8]; 7] = [b"", b"[{},", b"[{} {}]", b"[{]", b"[{}]]", b"[\"\xff\"]", b"{\"a\":"];
+        let broken: [&[u8]; 11] = [
+            b"",
+            b"[",
+            b"[{},",
+            b"[{},]",
+            b"[{} {}]",
+            b"[{]",
+            b"[{}]]",
+            b"[]1",
+            b"[\x0c{}]",
+            b"[\"\xff\"]",
+            b"{\"a\":",
+        ];
         for body in broken {
-            assert!(matches!(split_list(body), Err(SplitError::NotJson(_))), "{body:?}");
+            assert!(matches!(list_items(body), Err(SplitError::NotJson(_))), "{body:?}");
         }
+    }
+
+    #[test]
+    fn error_names_the_malformed_item() {
+        for (body, expected) in [
+            ("[{}, {\"a\":}]", "item 2: expected value at line 1 column 6"),
+            ("[{} {}]", "expected `,` or `]` after item 1"),
+            ("[{}, ", "the list ends before item 2"),
+            ("[{}] []", "there are characters after the list"),
+        ] {
+            assert_eq!(list_items(body.as_bytes()), Err(SplitError::NotJson(expected.to_owned())), "{body}");
+        }
+    }
+
+    #[test]
+    fn items_before_a_malformed_one_are_read() {
+        let results: Vec<_> = split_list(b"[1, 2, ?, 4]").map(|item| item.ok()).collect();
+        assert_eq!(results, [Some(&b"1"[..]), Some(b"2"), None]);
     }
 
     #[test]
     fn other_json_is_distinguished_from_malformed_json() {
         for body in ["{}", "null", "1", "\"[]\""] {
-            assert_eq!(split_list(body.as_bytes()), Err(SplitError::NotAList), "{body}");
+            assert_eq!(list_items(body.as_bytes()), Err(SplitError::NotAList), "{body}");
         }
     }
 
     #[test]
     fn batch_has_at_most_1000_events() {
         let list = |n: usize| format!("[{}]", vec!["{}"; n].join(","));
-        assert_eq!(split_list(list(1_000).as_bytes()).unwrap().len(), 1_000);
-        assert_eq!(split_list(list(1_001).as_bytes()), Err(SplitError::TooMany));
-        assert_eq!(split_lines("{}\n".repeat(1_000).as_bytes()).unwrap().len(), 1_000);
-        assert_eq!(split_lines("{}\n".repeat(1_001).as_bytes()), Err(SplitError::TooMany));
-        let malformed_after_the_limit = format!("[{}", "{},".repeat(1_500));
-        assert!(matches!(split_list(malformed_after_the_limit.as_bytes()), Err(SplitError::NotJson(_))));
+        assert_eq!(list_items(list(1_000).as_bytes()).unwrap().len(), 1_000);
+        assert_eq!(list_items(list(1_001).as_bytes()), Err(SplitError::TooMany));
+        assert_eq!(line_items("{}\n".repeat(1_000).as_bytes()).unwrap().len(), 1_000);
+        assert_eq!(line_items("{}\n".repeat(1_001).as_bytes()), Err(SplitError::TooMany));
     }
 
     #[test]
     fn blank_lines_are_skipped_and_malformed_lines_are_kept() {
-        let lines = split_lines(b"\r\n{\"a\":1}\r\n\n  \t\n{broken\n{\"b\":2}").unwrap();
+        let lines = line_items(b"\r\n{\"a\":1}\r\n\n  \t\n{broken\n{\"b\":2}").unwrap();
         let expected: [&[u8]; 3] = [b"{\"a\":1}", b"{broken", b"{\"b\":2}"];
         assert_eq!(lines, expected);
     }
@@ -129,14 +204,14 @@ mod tests {
             space in "[ \n\t]{0,2}",
         ) {
             let body = format!("{space}[{space}{}{space}]{space}", items.join(&format!("{space},{space}")));
-            let split = split_list(body.as_bytes()).unwrap();
+            let split = list_items(body.as_bytes()).unwrap();
             prop_assert_eq!(split, items.iter().map(String::as_bytes).collect::<Vec<_>>());
         }
 
         #[test]
         fn splitting_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = split_list(&body);
-            let _ = split_lines(&body);
+            let _ = list_items(&body);
+            let _ = line_items(&body);
         }
     }
 }

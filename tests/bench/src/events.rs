@@ -119,6 +119,8 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 80);
-        assert_eq!(udm::split_list(&batch_body(&events)).unwrap(), events);
+        let body = batch_body(&events);
+        let items: Result<Vec<_>, _> = udm::split_list(&body).collect();
+        assert_eq!(items.unwrap(), events);
     }
 }
