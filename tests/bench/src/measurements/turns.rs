@@ -1,13 +1,13 @@
 //! The longest time that a body of 500 events occupies a thread of ingest, while other requests of the thread wait.
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use testsystem::TestSystem;
-use tokio::task::yield_now;
 
 use super::{Bench, milliseconds};
 use crate::events::{batch_body, events};
@@ -49,19 +49,25 @@ async fn longest_turns() -> anyhow::Result<Vec<Duration>> {
     Ok(turns)
 }
 
-/// The maximum CPU time of the thread between two turns of this task. CPU time does not contain other load of the machine.
+/// The maximum CPU time of the thread between two turns of a task that is always ready. CPU time does not contain other load of
+/// the machine.
+#[expect(clippy::disallowed_methods, reason = "the task ends with the load")]
 async fn longest_turn(load: impl Future<Output = anyhow::Result<Duration>>) -> anyhow::Result<Duration> {
-    let mut load = pin!(load);
-    let (mut longest, mut before) = (Duration::ZERO, thread_time());
-    loop {
-        if let Poll::Ready(result) = futures::poll!(&mut load) {
-            return result.map(|_| longest);
-        }
-        yield_now().await;
+    let finished = Arc::new(AtomicBool::new(false));
+    let (mut longest, mut before, stop) = (Duration::ZERO, thread_time(), Arc::clone(&finished));
+    let always_ready = tokio::spawn(poll_fn(move |context| {
         let now = thread_time();
         longest = longest.max(now.saturating_sub(before));
         before = now;
-    }
+        if stop.load(Ordering::Relaxed) {
+            return Poll::Ready(longest);
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }));
+    load.await?;
+    finished.store(true, Ordering::Relaxed);
+    Ok(always_ready.await?)
 }
 
 /// The CPU time of the current thread.
