@@ -19,8 +19,8 @@ use super::shape::field_error;
 /// Timeout for receiving a body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Number of bytes of a body that are received before other tasks of the thread run.
-const BYTES_PER_TURN: usize = 64 * 1024;
+/// Number of bytes of a body that are received in one poll. Then other tasks of the thread run.
+const BYTES_PER_POLL: usize = 64 * 1024;
 
 /// A JSON body of at most `MAX` bytes. The default of 8 KiB suffices for all routes except events.
 pub struct JsonBody<T, const MAX: usize = 8192>(pub T);
@@ -82,8 +82,8 @@ pub async fn read_into(
     }
     let declared = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let reading = async {
-        let mut received = Received::new(declared);
-        let mut next_turn = BYTES_PER_TURN;
+        let mut received = Received::new(declared, max);
+        let mut yield_at = BYTES_PER_POLL;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| incomplete())?;
             if let Ok(data) = frame.into_data() {
@@ -93,13 +93,13 @@ pub async fn read_into(
                 }
                 reserve(total)?;
                 received.push(data);
-                if total >= next_turn {
+                if total >= yield_at {
                     yield_now().await;
-                    next_turn = total + BYTES_PER_TURN;
+                    yield_at = total + BYTES_PER_POLL;
                 }
             }
         }
-        Ok(received.bytes())
+        Ok(received.bytes().await)
     };
     let read = tokio::time::timeout(BODY_TIMEOUT, reading).await;
     read.unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)))
@@ -109,16 +109,16 @@ fn incomplete() -> Problem {
     Problem::new(ProblemKind::MalformedJson).detail("The body was not received completely.")
 }
 
-/// Capacity of a block of received data.
+/// Capacity of a block. The first block has the declared length instead.
 const BLOCK: usize = 64 * 1024;
-/// Maximum capacity of the first block. The operating system provides its memory as the body arrives.
-const MAX_FIRST_BLOCK: usize = 1024 * 1024;
+/// Maximum capacity of the first block. A client that declares a length and does not send the body can take this memory.
+const MAX_FIRST_BLOCK: usize = 256 * 1024;
 
 /// Received data. Chunks are joined to blocks at once, because a client can send chunks of one byte. One growing buffer would take
 /// twice the memory of a large body whenever it grows.
 struct Received {
-    /// The length of the body, if the client has declared it.
-    declared: Option<usize>,
+    /// Capacity of the first block.
+    first_block: usize,
     total: usize,
     /// The first chunk, if it is the only one. Most bodies are one chunk, which is not copied.
     only: Option<Bytes>,
@@ -126,8 +126,10 @@ struct Received {
 }
 
 impl Received {
-    fn new(declared: Option<usize>) -> Self {
-        Self { declared, total: 0, only: None, blocks: Vec::new() }
+    /// `declared` is the length of the body, if the client has declared it.
+    fn new(declared: Option<usize>, max: usize) -> Self {
+        let first_block = declared.map_or(BLOCK.min(max), |length| length.min(MAX_FIRST_BLOCK));
+        Self { first_block, total: 0, only: None, blocks: Vec::new() }
     }
 
     fn push(&mut self, data: Bytes) {
@@ -151,15 +153,14 @@ impl Received {
             chunk = rest;
         }
         if !chunk.is_empty() {
-            let declared = if self.blocks.is_empty() { self.declared } else { None };
-            let capacity = declared.map_or(BLOCK, |length| length.min(MAX_FIRST_BLOCK));
+            let capacity = if self.blocks.is_empty() { self.first_block } else { BLOCK };
             let mut block = BytesMut::with_capacity(capacity.max(chunk.len()));
             block.extend_from_slice(chunk);
             self.blocks.push(block);
         }
     }
 
-    fn bytes(mut self) -> Bytes {
+    async fn bytes(mut self) -> Bytes {
         if let Some(only) = self.only {
             return only;
         }
@@ -169,6 +170,7 @@ impl Received {
         let mut joined = BytesMut::with_capacity(self.total);
         for block in self.blocks {
             joined.extend_from_slice(&block);
+            yield_now().await;
         }
         joined.freeze()
     }
@@ -347,28 +349,28 @@ mod tests {
 
     #[tokio::test]
     async fn other_tasks_run_while_a_large_body_is_received() {
-        let chunks = (0..16).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![0; BYTES_PER_TURN / 4])));
+        let chunks = (0..16).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![0; BYTES_PER_POLL / 4])));
         let body = Request::new(Body::from_stream(stream::iter(chunks)));
-        let mut reading = pin!(read(body, 16 * BYTES_PER_TURN));
-        let mut turns = 0;
+        let mut reading = pin!(read(body, 16 * BYTES_PER_POLL));
+        let mut yields = 0;
         while futures::poll!(&mut reading).is_pending() {
-            turns += 1;
+            yields += 1;
         }
-        assert_eq!(turns, 4);
+        // After each part, and after each block that is joined.
+        assert_eq!(yields, 4 + 4);
     }
 
-    #[test]
-    fn received_chunks_are_joined_for_each_declared_length() {
-        let chunks: Vec<_> = (1..9_u8).map(|n| vec![n; usize::from(n) * BLOCK / 3]).collect();
+    #[tokio::test]
+    async fn received_chunks_are_joined_for_each_declared_length() {
+        let chunks: Vec<_> = (1..9_u8).map(|n| vec![n; usize::from(n) * BLOCK / 16]).collect();
         let total = chunks.concat().len();
         for declared in [None, Some(1), Some(total), Some(MAX_FIRST_BLOCK + 1)] {
-            let mut received = Received::new(declared);
-            let mut next_turn = BYTES_PER_TURN;
+            let mut received = Received::new(declared, usize::MAX);
             for chunk in &chunks {
                 received.push(chunk.clone().into());
             }
             assert_eq!(received.blocks.len() == 1, declared >= Some(total), "{declared:?}");
-            assert_eq!(received.bytes(), chunks.concat(), "{declared:?}");
+            assert_eq!(received.bytes().await, chunks.concat(), "{declared:?}");
         }
     }
 
