@@ -23,7 +23,7 @@ pub enum SplitError {
     TooMany,
 }
 
-/// Returns the bytes of the items of a JSON list. Each item is read when it is requested. The first error is the last result.
+/// Returns the bytes of the items of a JSON list. The iterator is lazy and ends after the first error.
 ///
 /// If one item is not JSON, the whole body is rejected, because the start of the next item is unknown.
 pub fn split_list(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>> {
@@ -37,8 +37,8 @@ pub fn split_list(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>
     })
 }
 
-/// Returns the lines of an NDJSON body that are not blank, or an error after the last allowed line. The content of the lines
-/// is not checked.
+/// Returns the non-blank lines of an NDJSON body, without a check of their content. If there are more than
+/// [`MAX_BATCH_EVENTS`], the last result is [`SplitError::TooMany`].
 pub fn split_lines(body: &[u8]) -> impl Iterator<Item = Result<&[u8], SplitError>> {
     let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let results = lines.enumerate().map(|(index, line)| check_count(index).map(|()| line));
@@ -49,7 +49,7 @@ fn check_count(earlier_items: usize) -> Result<(), SplitError> {
     if earlier_items < MAX_BATCH_EVENTS { Ok(()) } else { Err(SplitError::TooMany) }
 }
 
-/// A JSON list whose first items have been read.
+/// A JSON list and the position of the next item.
 struct List<'a> {
     body: &'a [u8],
     rest: &'a [u8],
@@ -69,16 +69,24 @@ impl<'a> List<'a> {
             (0, _) => return Err(self.not_a_list()),
             (1.., Some(b',')) => {}
             (1.., Some(b']')) => return self.end(),
-            (items, _) => return Err(SplitError::NotJson(format!("expected `,` or `]` after item {items}"))),
+            (items, _) => {
+                let error = format!("expected `,` or `]` after the item with index {}", items - 1);
+                return Err(SplitError::NotJson(error));
+            }
         }
-        check_count(self.items)?;
+        let index = self.items;
+        check_count(index)?;
         self.items += 1;
         self.skip_space();
         let mut values = Deserializer::from_slice(self.rest).into_iter::<&RawValue>();
         let item = match values.next() {
             Some(Ok(item)) => item.get().as_bytes(),
-            Some(Err(error)) => return Err(SplitError::NotJson(format!("item {}: {error}", self.items))),
-            None => return Err(SplitError::NotJson(format!("the list ends before item {}", self.items))),
+            Some(Err(error)) => {
+                return Err(SplitError::NotJson(format!("item with index {index}: {error} of the item")));
+            }
+            None => {
+                return Err(SplitError::NotJson(format!("the body ends before the item with index {index}")));
+            }
         };
         self.rest = &self.rest[values.byte_offset()..];
         Ok(Some(item))
@@ -107,7 +115,11 @@ impl<'a> List<'a> {
     }
 
     fn not_a_list(&self) -> SplitError {
-        match serde_json::from_slice::<IgnoredAny>(self.body) {
+        let text = match str::from_utf8(self.body) {
+            Ok(text) => text,
+            Err(error) => return SplitError::NotJson(error.to_string()),
+        };
+        match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => SplitError::NotAList,
             Err(error) => SplitError::NotJson(error.to_string()),
         }
@@ -138,7 +150,7 @@ mod tests {
 
     #[test]
     fn malformed_item_makes_the_body_malformed() {
-        let broken: [&[u8]; 11] = [
+        let broken: [&[u8]; 13] = [
             b"",
             b"[",
             b"[{},",
@@ -149,6 +161,8 @@ mod tests {
             b"[]1",
             b"[\x0c{}]",
             b"[\"\xff\"]",
+            b"\"\xff\"",
+            b"{\"a\":\"\xff\"}",
             b"{\"a\":",
         ];
         for body in broken {
@@ -159,9 +173,9 @@ mod tests {
     #[test]
     fn error_names_the_malformed_item() {
         for (body, expected) in [
-            ("[{}, {\"a\":}]", "item 2: expected value at line 1 column 6"),
-            ("[{} {}]", "expected `,` or `]` after item 1"),
-            ("[{}, ", "the list ends before item 2"),
+            ("[{}, {\"a\":}]", "item with index 1: expected value at line 1 column 6 of the item"),
+            ("[{} {}]", "expected `,` or `]` after the item with index 0"),
+            ("[{}, ", "the body ends before the item with index 1"),
             ("[{}] []", "there are characters after the list"),
         ] {
             assert_eq!(list_items(body.as_bytes()), Err(SplitError::NotJson(expected.to_owned())), "{body}");

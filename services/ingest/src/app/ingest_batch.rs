@@ -16,11 +16,13 @@ use uuid::Uuid;
 
 use super::{App, EventIds, OverQuota, PUBLISH_TIMEOUT, Submission, problem_kind};
 
-/// A larger body is validated on another thread, because one item can be as large as the body.
+/// A larger body is validated on another thread. Validation cannot yield within an item, so this limits the time of one item.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
-/// Number of bytes that are validated before other tasks of the thread run: 0.08 ms on a slow machine. HTTP can poll a request
-/// again at once after it has read the body, so the first part can be in the same turn as the end of the body.
-const BYTES_PER_TURN: usize = 16 * 1024;
+/// Number of bytes that are validated in one poll. Then other tasks of the thread run. hyper can poll the request again immediately,
+/// so the first part can be validated in the poll that receives the end of the body.
+const BYTES_PER_POLL: usize = 24 * 1024;
+/// Number of bytes whose validation takes as long as the work for an event that does not depend on its size.
+const BYTES_PER_EVENT: usize = 256;
 
 /// Representation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl App {
             failed_events: results.len() - successful_events,
             results,
         };
-        // The next turn writes the response.
+        // Another poll writes the response.
         yield_now().await;
         Ok((response, admission.over_quota))
     }
@@ -136,14 +138,17 @@ async fn plan_items<'a>(
     items: impl Iterator<Item = Result<&'a [u8], SplitError>>,
     body_len: usize,
 ) -> Result<(Vec<Plan>, Vec<Message>), BatchError> {
-    // The body was received in the first turn.
-    let (mut batch, mut turn) = (BatchPlan::default(), body_len);
+    if body_len > BYTES_PER_POLL {
+        // The first poll may also have received the body.
+        yield_now().await;
+    }
+    let (mut batch, mut polled) = (BatchPlan::default(), 0);
     for (index, item) in items.enumerate() {
         let item = item?;
-        turn += item.len();
-        if turn > BYTES_PER_TURN {
+        polled += item.len() + BYTES_PER_EVENT;
+        if polled > BYTES_PER_POLL {
             yield_now().await;
-            turn = item.len();
+            polled = item.len() + BYTES_PER_EVENT;
         }
         let plan = match udm::parse(item) {
             Ok(event) => batch.plan_event(&submission, index, &event),
@@ -301,23 +306,23 @@ mod tests {
 
     #[tokio::test]
     async fn other_tasks_run_while_a_batch_is_validated() {
-        let padding = "x".repeat(1024);
-        for (events, expected) in [(1, 0..=0), (200, 12..=20)] {
+        for (events, bytes, expected) in [(1, 1024, 0..=0), (200, 1024, 8..=16), (900, 1, 8..=16)] {
+            let padding = "x".repeat(bytes);
             let lines = format!(
                 r#"{{"source_id":"s","additional":{{"padding":"{padding}"}}}}
 "#
             )
             .repeat(events);
             let mut plan = pin!(plan_batch(submission().await, lines.into(), Format::Lines));
-            let mut turns = 0;
+            let mut yields = 0;
             let (plans, _) = loop {
                 match futures::poll!(&mut plan) {
-                    Poll::Pending => turns += 1,
+                    Poll::Pending => yields += 1,
                     Poll::Ready(planned) => break planned.unwrap(),
                 }
             };
             assert_eq!(plans.len(), events);
-            assert!(expected.contains(&turns), "{turns} turns for {events} events");
+            assert!(expected.contains(&yields), "{yields} yields for {events} events of {bytes} bytes");
         }
     }
 }
