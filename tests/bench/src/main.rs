@@ -23,7 +23,7 @@ use measurements::Bench;
 use report::Report;
 use system::System;
 
-/// Whether the kernel divides CPU time between the sessions of processes. Each process of Postgres is a session.
+/// File that contains 1 if the kernel divides CPU time between autogroups (`setsid`). Each Postgres process has its own autogroup.
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 /// Compare the running system with the limits of this machine
@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,turns,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -71,8 +71,8 @@ enum Measurement {
     Credentials,
     /// Events per second in batches
     BatchEvents,
-    /// The longest time that a body of events occupies a thread
-    Turns,
+    /// The longest poll of a task during a batch of events
+    Polls,
     /// Single events per second
     SingleEvents,
     /// Concurrent sends of the transport library with and without linger
@@ -146,7 +146,7 @@ async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Re
                 Measurement::Timing => bench.response_times().await?,
                 Measurement::Credentials => bench.credentials().await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
-                Measurement::Turns => bench.turns().await?,
+                Measurement::Polls => bench.polls().await?,
                 Measurement::SingleEvents => bench.single_events().await?,
                 Measurement::Linger => bench.linger().await?,
                 Measurement::SendCommand => bench.send_command(svc).await?,

@@ -7,13 +7,13 @@ mod events;
 mod images;
 mod linger;
 mod logins;
+mod polls;
 mod relay;
 mod send_command;
 mod session_checks;
 mod sustained;
 mod tail;
 mod timing;
-mod turns;
 
 use std::time::Duration;
 

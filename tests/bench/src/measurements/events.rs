@@ -133,7 +133,7 @@ impl CpuTimes {
         Ok(elapsed)
     }
 
-    /// Adds one row for each process, without the warm-up round. That of the broker is compared with its time during the baseline.
+    /// Adds one row for each process, without the warm-up round. The row of the broker is compared with its time during the baseline.
     fn report(self, report: &mut Report, baseline: Self, baseline_name: &'static str) {
         let [services, broker, database] = self.0;
         let [_, broker_baseline, _] = baseline.0;

@@ -1,4 +1,4 @@
-//! The longest time that a body of 500 events occupies a thread of ingest, while other requests of the thread wait.
+//! The longest poll of a task during a batch of 500 events. Other requests of the thread wait for it.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ const EVENTS: usize = 500;
 const LIMIT_MS: f64 = 0.5;
 
 impl Bench<'_> {
-    pub(crate) async fn turns(&mut self) -> anyhow::Result<()> {
-        let mut turns = on_one_thread(longest_turns).await?;
-        turns.sort_unstable();
-        let at = |percent: usize| milliseconds(turns[turns.len() * percent / 100]);
+    pub(crate) async fn polls(&mut self) -> anyhow::Result<()> {
+        let mut polls = on_one_thread(longest_polls).await?;
+        polls.sort_unstable();
+        let at = |percent: usize| milliseconds(polls[polls.len() * percent / 100]);
         self.report.add_comparison(Comparison {
-            name: "a thread during a body of 500 events, longest turn, p99, ms",
+            name: "longest poll during a batch of 500 events, p99, ms of CPU time",
             baseline: "limit",
             rounds: vec![(at(99), LIMIT_MS)],
             target: Some("≤ 1.00"),
@@ -35,24 +35,24 @@ impl Bench<'_> {
     }
 }
 
-/// The longest turn during each body. The whole system runs on the current thread.
-async fn longest_turns() -> anyhow::Result<Vec<Duration>> {
+/// The longest poll during each batch. The whole system runs on the current thread.
+async fn longest_polls() -> anyhow::Result<Vec<Duration>> {
     let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "1GiB")]).await?;
     let address = system.base_url.trim_start_matches("http://").parse()?;
     let bearer = format!("Bearer {}", system.create_tenant("bench").await.session.session_id.expose());
-    let mut turns = Vec::new();
+    let mut polls = Vec::new();
     for _ in 0..BODIES {
         let body = batch_body(&events(EVENTS));
         let batch = request("POST", "/api/v1/events/batch", &[("Authorization", &bearer)], &body);
-        turns.push(longest_turn(send_once(address, 1, vec![batch], 202)).await?);
+        polls.push(longest_poll(send_once(address, 1, vec![batch], 202)).await?);
     }
-    Ok(turns)
+    Ok(polls)
 }
 
-/// The maximum CPU time of the thread between two turns of a task that is always ready. CPU time does not contain other load of
+/// The maximum CPU time of the thread between two polls of a task that is always ready. CPU time does not contain other load of
 /// the machine.
 #[expect(clippy::disallowed_methods, reason = "the task ends with the load")]
-async fn longest_turn(load: impl Future<Output = anyhow::Result<Duration>>) -> anyhow::Result<Duration> {
+async fn longest_poll(load: impl Future<Output = anyhow::Result<Duration>>) -> anyhow::Result<Duration> {
     let finished = Arc::new(AtomicBool::new(false));
     let (mut longest, mut before, stop) = (Duration::ZERO, thread_time(), Arc::clone(&finished));
     let always_ready = tokio::spawn(poll_fn(move |context| {

@@ -155,7 +155,7 @@ impl Probe {
         on_one_thread(async move || self.latency(IDLE_TIME).await).await
     }
 
-    /// A rejected request is an error.
+    /// Returns the percentiles of the latency. A rejected request is an error.
     async fn latency(&self, time: Duration) -> anyhow::Result<Latency> {
         let request = std::slice::from_ref(&self.request);
         let result = send_repeatedly(self.address, request, self.status, time, PAUSE).await?;
