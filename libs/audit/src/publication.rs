@@ -31,7 +31,7 @@ const FAILURE_FRACTION: u64 = 8;
 /// How long a measurement is used. Meanwhile, a tenant can exceed its share by messages of other processes, and by the messages that were
 /// in flight at the measurement.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(10);
-/// A measurement is used for at most this many messages: while the stream has few messages or none, their average size is not yet
+/// Maximum number of messages for which a measurement is used. While the stream is almost empty, the average size is not
 /// representative.
 const MEASURED_MESSAGES: u64 = 500;
 /// Number of measurements at which outdated ones are deleted.
