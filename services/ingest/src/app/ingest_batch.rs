@@ -21,7 +21,7 @@ const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// Number of bytes that are validated in one poll. Then other tasks of the thread run. hyper can poll the request again immediately,
 /// so the first part can be validated in the poll that receives the end of the body.
 const BYTES_PER_POLL: usize = 24 * 1024;
-/// Number of bytes whose validation takes as long as the work for an event that does not depend on its size.
+/// The work for an event that does not depend on its size, as the number of bytes with the same validation time.
 const BYTES_PER_EVENT: usize = 256;
 
 /// Representation of a batch.
