@@ -81,6 +81,7 @@ impl Bench<'_> {
     /// 30 seconds of logins at ten times the capacity.
     async fn overload(&mut self, server: &BaselineServer) -> anyhow::Result<()> {
         let (one, idle) = (self.login_latency().await?, self.check().idle_latency().await?);
+        let capacity = self.login_capacity().await?;
         let peak = PeakMemory::of(self.system.pid());
         let busy = self.check_during_logins(server, OVERLOAD_LOGINS, OVERLOAD_PAUSE, OVERLOAD_TIME).await?;
         let (logins, accepted) = (&busy.logins, percentiles(&busy.logins));
@@ -108,7 +109,12 @@ impl Bench<'_> {
             rounds: vec![(above_idle, arenas)],
             target: Some("≤ 1.10"),
         });
-        self.report.add_value("  accepted logins per second", vec![logins.rate()]);
+        self.report.add_comparison(Comparison {
+            name: "  accepted logins per second",
+            baseline: "64 concurrent logins, without checks",
+            rounds: vec![(logins.rate(), capacity)],
+            target: Some("≥ 0.90"),
+        });
         #[expect(clippy::cast_precision_loss, reason = "a number for display")]
         let rejected = logins.rejected as f64 / logins.elapsed.as_secs_f64();
         self.report.add_value("  rejected logins per second", vec![rejected]);
@@ -129,6 +135,13 @@ impl Bench<'_> {
     async fn login_latency(&self) -> anyhow::Result<f64> {
         let request = self.logins(1)?.swap_remove(0);
         Ok(Probe { address: self.system.address, request, status: 200 }.idle_latency().await?.p50)
+    }
+
+    /// Concurrent logins per second without checks.
+    async fn login_capacity(&self) -> anyhow::Result<f64> {
+        let (address, logins) = (self.system.address, self.logins(LOGINS)?);
+        let load = async move || send_repeatedly(address, &logins, 200, LOGINS_TIME, Duration::ZERO).await;
+        Ok(on_one_thread(load).await?.rate())
     }
 
     async fn check_during_logins(
