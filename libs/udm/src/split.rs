@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn items_before_a_malformed_one_are_read() {
-        let results: Vec<_> = split_list(b"[1, 2, ?, 4]").map(|item| item.ok()).collect();
+        let results: Vec<_> = split_list(b"[1, 2, ?, 4]").map(Result::ok).collect();
         assert_eq!(results, [Some(&b"1"[..]), Some(b"2"), None]);
     }
 
