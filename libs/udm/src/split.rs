@@ -223,6 +223,18 @@ mod tests {
         }
 
         #[test]
+        fn a_body_is_a_list_exactly_if_serde_json_reads_it_as_one(
+            tokens in prop::collection::vec(prop::sample::select(vec!["[", "]", ",", "{}", "1", "-", "null", " ", "\"a\"", "\\", "x"]), 0..8),
+            in_brackets in any::<bool>(),
+        ) {
+            let tokens = tokens.concat();
+            let body = if in_brackets { format!("[{tokens}]") } else { tokens };
+            let expected = serde_json::from_str::<Vec<&RawValue>>(&body).ok();
+            let expected = expected.map(|items| items.iter().map(|item| item.get().as_bytes()).collect::<Vec<_>>());
+            prop_assert_eq!(list_items(body.as_bytes()).ok(), expected);
+        }
+
+        #[test]
         fn splitting_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = list_items(&body);
             let _ = line_items(&body);
