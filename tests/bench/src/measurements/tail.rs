@@ -18,7 +18,7 @@ use crate::user::{BenchUser, tenant_admin};
 const EVENTS: usize = 500;
 const TENANTS: usize = 1_000;
 const SOURCES: usize = 100_000;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 /// Each tenant sends one batch per round.
 const BATCH: usize = 100;
 const CONNECTIONS: usize = 4;
