@@ -1,4 +1,5 @@
-//! Documents: the programs accept every command of `svc` and of the services in the README and in `docs`.
+//! Documents: the programs accept every command of `svc` and of the services in the README and in `docs`, and the table of the end-to-end
+//! test is complete.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -105,4 +106,17 @@ async fn programs_accept_every_command_of_the_documents() {
     }
     assert!(rejected.is_empty(), "{}", rejected.join("\n"));
     assert!(checked > 60, "only {checked} commands were found");
+}
+
+#[test]
+fn the_table_of_the_end_to_end_test_has_every_step() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let help = Command::new("python3").arg(root.join("tests/cluster/e2e.py")).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, steps) = help.split_once("Steps: ").unwrap();
+    let page = std::fs::read_to_string(root.join("docs/kubernetes.md")).unwrap();
+    let (_, table) = page.split_once("| Step | What happens |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let documented: Vec<_> = rows.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0)).collect();
+    assert_eq!(documented, steps.trim().split(", ").collect::<Vec<_>>());
 }
