@@ -50,7 +50,7 @@ EVERYTHING = {
     "image": {"registry": "registry.example/svc", "tag": "1.2.3", "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],
     "ingress": {
-        "enabled": True, "className": "traefik", "host": "svc.example.com",
+        "enabled": True, "className": "traefik",
         "annotations": {"traefik.ingress.kubernetes.io/router.entrypoints": "websecure"},
         "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
     },

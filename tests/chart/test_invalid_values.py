@@ -50,10 +50,6 @@ CONTRADICTIONS = {
         {"gateway": {"enabled": True}, "trustedProxies": ["10.244.7.0/24"]},
         "--set 'gateway.parentRefs[0].name=",
     ),
-    "different host of the ingress": (
-        {**chart.INGRESS, "ingress": {"enabled": True, "host": "other.example"}},
-        "--set publicUrl=https://other.example",
-    ),
     "different host of the gateway": (
         chart.merged(chart.GATEWAY, {"gateway": {"hostnames": ["other.example"]}}),
         "--set 'gateway.hostnames={svc.example.com}'",
@@ -86,6 +82,10 @@ CONTRADICTIONS = {
     "one user for two roles": (
         chart.merged(chart.LOGINS, {"database": {"logins": {"session": "pg-identity"}}}),
         "database.logins.identity and database.logins.session are both pg-identity: each role has its own user",
+    ),
+    "a URL and a file of credentials": (
+        chart.merged(chart.LOGINS, {"nats": {"credentials": {"ingest": "ingest.creds"}}}),
+        "nats.credentials.ingest and nats.url are both set, but only one is allowed",
     ),
     "no size limit of the stream": ({"nats": {"stream": {"maxBytes": ""}}}, "--set nats.stream.maxBytes=20GiB"),
     "mail to a server and to files": ({"mail": {"existingSecret": "svc-mail", "toFiles": True}}, "mail.toFiles=false"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import fastjsonschema
 
 import chart
+import monitoring
 
 SCHEMAS = Path(chart.TOOLS["kubernetes_schemas"])
 OLDEST = "1.31"
@@ -143,6 +144,87 @@ PROMETHEUS_RULE = {
         },
     },
 }
+
+
+PROCESSES = (*chart.COMPONENTS, "operator")
+# Values with a visible effect in few fields: other values, the tested values, and the fields. A field is kind/name of its object, with the beginning
+# of the name if it ends with a digest, and the keys of its path, separated by spaces; None if it does not exist.
+FIELDS = {
+    "trustedProxyHops": (
+        chart.PUBLIC_FROM, {"trustedProxyHops": 2},
+        {f"Deployment/svc-{name} spec template spec containers {name} env SVC_TRUSTED_PROXY_HOPS value": "2" for name in chart.COMPONENTS},
+    ),
+    "log": (
+        {"operator": {"enabled": True}}, {"log": "info,identity=debug"},
+        {f"Deployment/svc-{name} spec template spec containers {name} env SVC_LOG value": "info,identity=debug" for name in PROCESSES},
+    ),
+    "mail.toFiles": ({}, {"mail": {"toFiles": True}}, {
+        "Deployment/svc-identity spec template spec containers identity env SVC_MAIL_DIR value": "/var/lib/svc/mail",
+        "Deployment/svc-identity spec template spec containers identity volumeMounts mail mountPath": "/var/lib/svc/mail",
+        "Deployment/svc-identity spec template spec volumes mail emptyDir": {"sizeLimit": "64Mi"},
+    }),
+    "migrations.activeDeadlineSeconds": (
+        {}, {"migrations": {"activeDeadlineSeconds": 600}},
+        {f"Job/svc-{name}-migrate- spec activeDeadlineSeconds": 600 for name in ("identity", "session")},
+    ),
+    "autoscaling": (
+        chart.each({"autoscaling": {"enabled": True}}), chart.each({"autoscaling": {"minReplicas": 4, "maxReplicas": 9, "targetCPU": 55}}),
+        {
+            f"HorizontalPodAutoscaler/svc-{name} spec {path}": expected for name in chart.COMPONENTS
+            for path, expected in {"minReplicas": 4, "maxReplicas": 9, "metrics 0 resource target averageUtilization": 55}.items()
+        },
+    ),
+    "podDisruptionBudget.maxUnavailable": (
+        {"operator": {"enabled": True}}, {name: {"podDisruptionBudget": {"maxUnavailable": "25%"}} for name in PROCESSES},
+        {f"PodDisruptionBudget/svc-{name} spec maxUnavailable": "25%" for name in PROCESSES},
+    ),
+    "podDisruptionBudget.enabled": (
+        {"operator": {"enabled": True}}, {name: {"podDisruptionBudget": {"enabled": False}} for name in PROCESSES},
+        {f"PodDisruptionBudget/svc-{name}": None for name in PROCESSES},
+    ),
+    "topologySpreadConstraints": (
+        {"operator": {"enabled": True}}, {name: {"topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "rack"}]} for name in PROCESSES},
+        {f"Deployment/svc-{name} spec template spec topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "rack"}] for name in PROCESSES},
+    ),
+    "ingress": (
+        chart.INGRESS,
+        {"ingress": {"className": "traefik", "annotations": {"example.com/a": "b"}, "tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}]}},
+        {
+            "Ingress/svc spec ingressClassName": "traefik",
+            "Ingress/svc metadata annotations": {"example.com/a": "b"},
+            "Ingress/svc spec tls": [{"secretName": "svc-tls", "hosts": ["svc.example.com"]}],
+        },
+    ),
+    "gateway.annotations": (
+        chart.GATEWAY, {"gateway": {"annotations": {"example.com/a": "b"}}},
+        {"HTTPRoute/svc metadata annotations": {"example.com/a": "b"}},
+    ),
+    "tests.baseUrl": (
+        {**chart.INGRESS, "tests": {"existingSecret": "svc-test"}}, {"tests": {"baseUrl": "http://traefik.traefik"}},
+        {
+            f"Pod/svc-test-{path} env SVC_BASE_URL value": "http://traefik.traefik"
+            for path in ("ingress spec containers health", "login-and-send spec initContainers login", "login-and-send spec containers send")
+        },
+    ),
+    "labels of the monitoring": (
+        monitoring.alone({}),
+        {"monitoring": {"podMonitor": {"labels": {"release": "metrics"}}, "alerts": {"labels": {"release": "alerts"}}}},
+        {"PodMonitor/svc metadata labels release": "metrics", "PrometheusRule/svc metadata labels release": "alerts"},
+    ),
+}  # fmt: skip
+
+
+def field(objects, path):
+    """Returns the content of a field, or None. An element of a list has its name or its number as key."""
+    owner, *keys = path.split(" ")
+    found = [each for each in objects if f"{each['kind']}/{each['metadata']['name']}".startswith(owner)]
+    assert len(found) < 2, f"{owner}: {len(found)} objects"
+    content = found[0] if found else None
+    for key in keys:
+        if isinstance(content, list):
+            content = {str(number): each for number, each in enumerate(content)} | {each["name"]: each for each in content if "name" in each}
+        content = (content or {}).get(key)
+    return content
 
 
 def versions():
@@ -310,6 +392,22 @@ class Rendering(unittest.TestCase):
             self.assertNotIn("replicas", chart.named(objects, "Deployment", f"svc-{component}")["spec"])
             scaler = chart.named(objects, "HorizontalPodAutoscaler", f"svc-{component}")["spec"]
             self.assertEqual(scaler["scaleTargetRef"]["name"], f"svc-{component}")
+
+    def test_values_set_their_fields(self):
+        for name, (others, values, fields) in FIELDS.items():
+            without, objects = chart.render(others), chart.render(chart.merged(others, values))
+            self.assertTrue(fields, name)
+            for path, expected in fields.items():
+                with self.subTest(name, path=path):
+                    self.assertEqual(field(objects, path), expected)
+                    self.assertNotEqual(field(without, path), expected, "the field has this content without the value too")
+
+    def test_pull_policy_reaches_every_container(self):
+        for values in (chart.TRIAL, {**chart.INGRESS, "tests": {"existingSecret": "svc-test"}, "operator": {"enabled": True}}):
+            objects = chart.render({**values, "image": {"pullPolicy": "Never"}})
+            policies = [container["imagePullPolicy"] for _, _, pod in chart.pods(objects) for container in chart.containers(pod)]
+            self.assertGreater(len(policies), 8)
+            self.assertEqual(set(policies), {"Never"})
 
     def test_selectors_match_exactly_their_pods(self):
         for name in (*chart.MATRIX, *chart.TRIALS):

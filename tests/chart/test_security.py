@@ -11,6 +11,18 @@ def user_of(labels):
     return 999 if labels["app.kubernetes.io/component"] == "trial-postgres" else 65532
 
 
+def peers_by_port(objects, component):
+    """Returns the peers that the policy of a component accepts, by the name of the port; None for all peers."""
+    rules = chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]["ingress"]
+    return {port["port"]: rule.get("from") for rule in rules for port in rule["ports"]}
+
+
+def own_pods(component):
+    """Returns the peer for the pods of a component of the release."""
+    labels = {"name": "svc", "instance": "svc", "component": component}
+    return {"podSelector": {"matchLabels": {f"app.kubernetes.io/{name}": value for name, value in labels.items()}}}
+
+
 class SecurityRules(unittest.TestCase):
     def every_pod(self):
         for name in (*chart.MATRIX, *chart.TRIALS):
@@ -196,6 +208,29 @@ class SecurityRules(unittest.TestCase):
                         operator = {"operator"} if name == "operator" else set()
                         self.assertEqual(peers, callers[policy["metadata"]["name"]] | operator)
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
+
+    def test_configured_peers_reach_the_internal_api_too(self):
+        peer = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/component": "ingest"}}}
+        objects = chart.render({"networkPolicy": {"internalFrom": [peer]}})
+        for component, callers in {"identity": ["session"], "session": ["identity", "ingest"], "ingest": None}.items():
+            expected = callers and [*map(own_pods, callers), peer]
+            self.assertEqual(peers_by_port(objects, component).get("internal"), expected, component)
+
+    def test_egress_rules_for_nats_can_allow_the_session_of_another_release(self):
+        session = {"to": [{"namespaceSelector": {}, "podSelector": own_pods("session")["podSelector"]}], "ports": [{"port": 8081}]}
+        egress = {"enabled": True, "nats": [chart.NATS, session], "kubernetes": [chart.API_SERVER]}
+        objects = chart.render({**chart.MATRIX["ingest alone"], "networkPolicy": {"egress": egress}})
+        rules = chart.named(objects, "NetworkPolicy", "svc-ingest")["spec"]["egress"]
+        self.assertEqual([rule for rule in rules if rule in egress["nats"]], egress["nats"])
+
+    def test_only_the_configured_peers_and_helm_test_reach_the_other_ports(self):
+        policy = chart.EVERYTHING["networkPolicy"]
+        for component in chart.COMPONENTS:
+            peers = peers_by_port(chart.case("all features"), component)
+            self.assertEqual(peers["public"], [*policy["publicFrom"], own_pods("test")], component)
+            self.assertEqual(peers["admin"], policy["adminFrom"], component)
+        expected = {"admin": chart.OPERATOR["networkPolicy"]["adminFrom"]}
+        self.assertEqual(peers_by_port(chart.case("operator"), "operator"), expected)
 
     def test_services_may_call_the_internal_apis_that_they_use(self):
         objects = chart.case("operator")

@@ -91,10 +91,40 @@ class Trial(unittest.TestCase):
             "identity.autoscaling": {"identity": {"autoscaling": {"enabled": True}}},
             "session.enabled=false": {"session": {"enabled": False}},
             "networkPolicy.egress": {"networkPolicy": {"egress": {"enabled": True}}},
+            "nats.stream.replicas": {"nats": {"stream": {"replicas": 5}}},
+            "nats.stream.durability": {"nats": {"stream": {"durability": "strict"}}},
+            "nats.ca": {"nats": {"ca": {"secret": "nats-ca"}}},
+            "nats.clientCertificates": {"nats": {"clientCertificates": {"ingest": "nats-ingest"}}},
+            "nats.credentials": {"nats": {"credentials": {"session": "session.creds"}}},
+            "database.ca": {"database": {"ca": {"configMap": "postgres-ca"}}},
+            "database.clientCertificates": {"database": {"clientCertificates": {"identityMigrator": "postgres-identity-migrator"}}},
+            "database.sslMode": {"database": {"sslMode": "verify-full"}},
         }.items():
             with self.subTest(name):
                 message = chart.error(chart.merged(chart.TRIAL, values))
                 self.assertIn(f"remove {name}, or type --set trial.enabled=false", message)
+        for mode in ("require", "verify-ca"):
+            self.assertIn("remove database.sslMode, or", chart.error(chart.merged(chart.TRIAL, {"database": {"sslMode": mode}})))
+
+    def test_settings_of_a_trial_are_accepted(self):
+        for values in ({"nats": {"stream": {"replicas": 1, "durability": "dev"}}}, {"database": {"sslMode": "disable"}}):
+            chart.render(chart.merged(chart.TRIAL, values))
+
+    def test_pods_of_the_trial_reach_the_public_ports_that_they_call(self):
+        trial = chart.merged(chart.TRIAL, chart.PUBLIC_FROM)
+        for values, expected in (
+            (trial, {"identity": {"trial-proxy", "trial-tenant"}, "session": {"trial-proxy"}, "ingest": {"trial-proxy"}}),
+            ({**chart.TRIALS["trial behind an ingress"], **chart.PUBLIC_FROM}, {"identity": {"test", "trial-tenant"}, "session": {"test"}, "ingest": {"test"}}),
+        ):
+            objects = chart.render(values)
+            for component, callers in expected.items():
+                (rule,) = [
+                    rule for rule in chart.named(objects, "NetworkPolicy", f"svc-{component}")["spec"]["ingress"]
+                    if rule["ports"] == [{"port": "public"}]
+                ]  # fmt: skip
+                peers = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
+                found = {labels["app.kubernetes.io/component"] for _, labels, _ in chart.pods(objects) if any(p.items() <= labels.items() for p in peers)}
+                self.assertEqual(found, callers, component)
 
     def test_notes_show_how_to_log_in(self):
         text = test_notes.notes(chart.TRIAL)

@@ -60,9 +60,6 @@
 {{- $errors = append $errors "gateway.parentRefs is empty, so no Gateway would serve the route: type --set 'gateway.parentRefs[0].name=<gateway>'" -}}
 {{- end -}}
 {{- $host := include "svc.host" . -}}
-{{- if and $values.ingress.enabled $values.ingress.host (ne $values.ingress.host $host) -}}
-{{- $errors = append $errors (printf "ingress.host is %q, but the host of publicUrl is %q: remove ingress.host, or type --set publicUrl=https://%s" $values.ingress.host $host $values.ingress.host) -}}
-{{- end -}}
 {{- if and $values.gateway.enabled $values.gateway.hostnames (not (has $host $values.gateway.hostnames)) -}}
 {{- $errors = append $errors (printf "gateway.hostnames does not contain the host of publicUrl: remove it, or type --set 'gateway.hostnames={%s}'" $host) -}}
 {{- end -}}
@@ -134,6 +131,11 @@
 {{- $errors = append $errors (printf "%s and %s are both %s: each role has its own user, so create one Secret for each" (get $uses $secret) $use $secret) -}}
 {{- end -}}
 {{- if $secret -}}{{- $_ := set $uses $secret $use -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $component, $key := $values.nats.credentials -}}
+{{- if and $key $values.nats.url -}}
+{{- $errors = append $errors (printf "nats.credentials.%s and nats.url are both set, but only one is allowed: put the URLs into the Secret that contains the `.creds` files, and type --set nats.url= --set nats.existingSecret=<Secret>; or type --set nats.credentials.%s=" $component $component) -}}
 {{- end -}}
 {{- end -}}
 {{- range $use := list "database" "nats" "secrets" "mail" "tests" -}}
@@ -211,6 +213,17 @@
 {{- if $values.ingress.tls -}}{{- $refused = append $refused "ingress.tls" -}}{{- end -}}
 {{- if hasPrefix "https://" $values.publicUrl -}}{{- $refused = append $refused "publicUrl with https" -}}{{- end -}}
 {{- if $values.networkPolicy.egress.enabled -}}{{- $refused = append $refused "networkPolicy.egress" -}}{{- end -}}
+{{- /* The defaults of replicas and durability are for production. A trial replaces them. */ -}}
+{{- if not (has (int $values.nats.stream.replicas) (list 1 3)) -}}{{- $refused = append $refused "nats.stream.replicas" -}}{{- end -}}
+{{- if eq $values.nats.stream.durability "strict" -}}{{- $refused = append $refused "nats.stream.durability" -}}{{- end -}}
+{{- range $server := list "database" "nats" -}}
+{{- $own := index $values $server -}}
+{{- if or $own.ca.secret $own.ca.configMap -}}{{- $refused = append $refused (printf "%s.ca" $server) -}}{{- end -}}
+{{- if values $own.clientCertificates | compact -}}{{- $refused = append $refused (printf "%s.clientCertificates" $server) -}}{{- end -}}
+{{- end -}}
+{{- if values $values.nats.credentials | compact -}}{{- $refused = append $refused "nats.credentials" -}}{{- end -}}
+{{- /* The Postgres of a trial has no TLS. */ -}}
+{{- if has $values.database.sslMode (list "require" "verify-ca" "verify-full") -}}{{- $refused = append $refused "database.sslMode" -}}{{- end -}}
 {{- if and $values.trial.enabled $refused -}}
 {{- $errors = append $errors (printf "trial.enabled installs one pod of each component with its own Postgres, NATS and Secret, for evaluation only: remove %s, or type --set trial.enabled=false" (join ", " $refused)) -}}
 {{- end -}}
@@ -273,10 +286,10 @@
 {{- $taken = append $taken .name -}}
 {{- end -}}
 {{- if and (ne $name "operator") (has "SVC_SESSION_URL" $known.plain) (not (has "SVC_SESSION_URL" $taken)) -}}
-{{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081" $name $name) -}}
+{{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom of the release with session" $name $name $name) -}}
 {{- end -}}
 {{- if and (ne $name "operator") (has "SVC_IDENTITY_URL" $known.plain) (not (has "SVC_IDENTITY_URL" $taken)) -}}
-{{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081" $name $name) -}}
+{{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom of the release with identity" $name $name $name) -}}
 {{- end -}}
 {{- toJson $errors -}}
 {{- end -}}

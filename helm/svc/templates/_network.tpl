@@ -48,6 +48,14 @@ spec:
       appProtocol: http
 {{- end -}}
 
+{{/* Pods of the release that call the public port of this component, as a JSON list. */}}
+{{- define "svc.publicCallers" -}}
+{{- $callers := list "test" -}}
+{{- if include "svc.trial.proxy" .root -}}{{- $callers = append $callers "trial-proxy" -}}{{- end -}}
+{{- if and (include "svc.trial" .root) (eq .component "identity") -}}{{- $callers = append $callers "trial-tenant" -}}{{- end -}}
+{{- toJson $callers -}}
+{{- end -}}
+
 {{/* Components that call the internal API of this component. */}}
 {{- define "svc.internalCallers" -}}
 {{- $callers := get (dict "identity" (list "session") "session" (list "identity" "ingest") "ingest" list) .component -}}
@@ -73,9 +81,11 @@ spec:
       {{- with $policy.publicFrom }}
       from:
         {{- toYaml . | nindent 8 }}
+        {{- range include "svc.publicCallers" $ | fromJsonArray }}
         - podSelector:
             matchLabels:
-              {{- include "svc.selector" (dict "root" $.root "component" "test") | nindent 14 }}
+              {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
+        {{- end }}
       {{- end }}
     {{- with $callers }}
     - ports:
@@ -85,6 +95,9 @@ spec:
         - podSelector:
             matchLabels:
               {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
+        {{- end }}
+        {{- with $policy.internalFrom }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
     {{- end }}
     {{- with $policy.adminFrom }}
