@@ -117,6 +117,7 @@ fn the_table_of_the_end_to_end_test_has_every_step() {
     let page = std::fs::read_to_string(root.join("docs/kubernetes.md")).unwrap();
     let (_, table) = page.split_once("| Step | What happens |\n").unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
-    let documented: Vec<_> = rows.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0)).collect();
+    let documented: Vec<_> =
+        rows.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0)).collect();
     assert_eq!(documented, steps.trim().split(", ").collect::<Vec<_>>());
 }

@@ -549,51 +549,54 @@ language sql stable security definer set search_path = '' as $$
     limit in_limit
 $$;
 
--- The erasure of deleted tenants: takes one of them and deletes at most `in_limit` rows of each table. Returns 0 if no tenant is left.
--- Transactions that began before the deletion can still write, so a tenant is visited again a minute later.
-create function identity.erase_tenants(in_now timestamptz, in_limit bigint)
-returns bigint
+-- A deleted tenant that has rows to erase. Transactions that began before the deletion can still write, so a tenant is visited again a
+-- minute later.
+create function identity.find_deleted_tenant(in_now timestamptz)
+returns text
+language sql stable security definer set search_path = '' as $$
+    select tenant_id
+    from identity.tenants
+    where status = 'deleted'
+        and (erased_at is null or erased_at < deleted_at + interval '1 minute' and in_now >= deleted_at + interval '1 minute')
+    limit 1
+$$;
+
+-- Erases some users of a deleted tenant and the counted logins of their accounts, and at most `in_limit` of its invites and mails. The
+-- runtime role cannot delete users that are not recorded as deleted. Returns whether another process erases the tenant now.
+create function identity.erase_tenant(
+    in_tenant_id text, in_now timestamptz, in_user_ids uuid[], in_account_keys bytea[], in_limit bigint
+)
+returns boolean
 language plpgsql volatile security definer set search_path = '' as $$
 declare
-    erased_tenant_id text;
     erased bigint;
 begin
-    select tenants.tenant_id into erased_tenant_id
-    from identity.tenants
-    where tenants.status = 'deleted' and (
-        tenants.erased_at is null
-        or tenants.erased_at < tenants.deleted_at + interval '1 minute'
-            and in_now >= tenants.deleted_at + interval '1 minute'
-    )
-    limit 1
-    for no key update skip locked;
-    if erased_tenant_id is null then
-        return 0;
+    perform from identity.tenants where tenant_id = in_tenant_id and status = 'deleted' for no key update skip locked;
+    if not found then
+        return true;
     end if;
+    delete from identity.login_attempts where account_key = any(in_account_keys);
+    delete from identity.login_failures where account_key = any(in_account_keys);
     with mails as (
         delete from identity.outbox where outbox_id = any(array(
-            select outbox.outbox_id from identity.outbox
-            where outbox.tenant_id = erased_tenant_id and outbox.kind like 'mail\_%'
-            limit in_limit
+            select outbox_id from identity.outbox where tenant_id = in_tenant_id and kind like 'mail\_%' limit in_limit
         ))
         returning 1
     ), erased_invites as (
         delete from identity.invites where invite_id = any(array(
-            select invites.invite_id from identity.invites where invites.tenant_id = erased_tenant_id limit in_limit
+            select invite_id from identity.invites where tenant_id = in_tenant_id limit in_limit
         ))
         returning 1
     ), erased_users as (
-        delete from identity.users where user_id = any(array(
-            select users.user_id from identity.users where users.tenant_id = erased_tenant_id limit in_limit
-        ))
+        delete from identity.users where tenant_id = in_tenant_id and user_id = any(in_user_ids)
         returning 1
     )
     select (select count(*) from mails) + (select count(*) from erased_invites) + (select count(*) from erased_users)
     into erased;
     if erased = 0 then
-        update identity.tenants set erased_at = in_now where tenant_id = erased_tenant_id;
+        update identity.tenants set erased_at = in_now where tenant_id = in_tenant_id;
     end if;
-    return greatest(erased, 1);
+    return false;
 end
 $$;
 

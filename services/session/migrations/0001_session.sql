@@ -293,10 +293,11 @@ create type session.new_session as (
     expires_at timestamptz
 );
 
--- Inserts a session, with its messages. Revokes the least recently used active ones of its user, so that at most `in_max` remain, and
--- returns the digests of their tokens. With versions, it locks the user, and returns null if the stored account status has others.
+-- Inserts a session, with its messages. Revokes the least recently used active ones of its user, so that at most `in_max` remain, with
+-- `in_surplus_messages`, and returns the digests of their tokens. With versions, it locks the user, and returns null if the stored account status has others.
 create function session.insert_session(
-    in_session session.new_session, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb
+    in_session session.new_session, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb,
+    in_surplus_messages jsonb
 )
 returns bytea[]
 language plpgsql set search_path = '' as $$
@@ -336,6 +337,9 @@ begin
         in_session.client_name, in_session.created_at, in_session.created_at, in_session.idle_seconds,
         in_session.idle_expires_at, in_session.expires_at
     );
+    if revoked <> '{}' then
+        in_messages := in_messages || in_surplus_messages;
+    end if;
     perform session.outbox_insert(in_session.tenant_id, in_session.created_at, in_messages);
     return revoked;
 end

@@ -7,11 +7,11 @@ use authn::Caller;
 use contract::{ProblemKind, TenantStatus};
 use database::Error;
 use service::{Problem, chain};
-use tenancy::{Actor, TenantScope, UserId};
+use tenancy::{Actor, TenantId, TenantScope, UserId};
 use tokio::time::Instant;
 
 use super::App;
-use crate::domain::account::AccountRef;
+use crate::domain::account::{AccountKey, AccountRef};
 use crate::domain::email::EmailKey;
 use crate::message::Message;
 use crate::store::{erasure, tenant, user};
@@ -41,9 +41,7 @@ impl App {
         erasure::delete_invites_and_mails(&mut tx, user_id, &email).await?;
         erasure::delete_user(&mut tx, user_id, deleted_by).await?;
         let tenant_id = admin.tenant_id();
-        let accounts = [AccountRef::Email(tenant_id, &email), AccountRef::User(tenant_id, user_id)];
-        let accounts = accounts.map(|account| self.limiter_keys.get().account(&account));
-        erasure::delete_login_attempts(&mut tx, &accounts).await?;
+        erasure::delete_login_attempts(&mut tx, &self.accounts(tenant_id, user_id, &email)).await?;
         tx.audit(AuditEvent { user_id: Some(user_id), ..AuditEvent::of(EventName::UserDeleted) });
         tx.send(&Message::PushUserStatus { user_id });
         tx.commit().await?;
@@ -77,9 +75,28 @@ impl App {
 
     /// Erases the rows of deleted tenants until the deadline.
     pub(crate) async fn erase_tenants(&self, deadline: Option<Instant>) -> Result<(), Error> {
-        while deadline.is_none_or(|deadline| Instant::now() < deadline)
-            && erasure::erase_tenants(&self.database, self.clock.now(), BATCH).await? > 0
-        {}
+        while deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            let tenant_id = erasure::find_deleted_tenant(&self.database, self.clock.now()).await?;
+            let Some(tenant_id) = tenant_id else { break };
+            let mut tx =
+                self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
+            let users = erasure::list_users(&mut tx, BATCH).await?;
+            let accounts: Vec<_> = users
+                .iter()
+                .flat_map(|(user_id, email)| self.accounts(&tenant_id, *user_id, email))
+                .collect();
+            let users: Vec<_> = users.into_iter().map(|(user_id, _)| user_id).collect();
+            if erasure::erase_tenant(&mut tx, &users, &accounts, BATCH).await? {
+                break;
+            }
+            tx.commit().await?;
+        }
         Ok(())
+    }
+
+    /// The names under which attempts at the password of a user are counted.
+    fn accounts(&self, tenant_id: &TenantId, user_id: UserId, email: &EmailKey) -> [AccountKey; 2] {
+        [AccountRef::Email(tenant_id, email), AccountRef::User(tenant_id, user_id)]
+            .map(|account| self.limiter_keys.get().account(&account))
     }
 }

@@ -219,8 +219,8 @@ fn requester(permit: &Permit, address: IpAddr, tenant_id: &TenantId, account: &A
 }
 
 impl Work<'_> {
-    /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted.
-    pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<(), Error> {
+    /// Deletes the counted failures of an account, from all sources. Its owner or an administrator has acted. Returns whether it was locked.
+    pub(super) async fn delete_failures(&mut self, email: &EmailKey) -> Result<bool, Error> {
         let tenant_id = self.tenant_id().clone();
         let account = self.app.limiter_keys.get().account(&AccountRef::Email(&tenant_id, email));
         login_attempt::delete_failures(self, &account).await

@@ -101,10 +101,9 @@ impl App {
             user::mark_status(&mut tx, user_id, role, status, revokes).await?;
             tx.send(&Message::PushUserStatus { user_id });
         }
-        if patch.status == Some(UserStatus::Active) {
-            // An administrator activates the user, which also ends a lockout.
-            tx.delete_failures(&EmailKey::of_login(&found.email)).await?;
-        }
+        // An administrator activates the user, which also ends a lockout.
+        let unlocks = patch.status == Some(UserStatus::Active)
+            && tx.delete_failures(&EmailKey::of_login(&found.email)).await?;
         if disables {
             reset::mark_replaced(&mut tx, user_id, None).await?;
         }
@@ -112,7 +111,8 @@ impl App {
             (role != found.role).then_some((EventName::PrivilegePermissionsChanged, role.as_str()));
         let status_changed = (status != found.status).then_some((EventName::UserUpdated, status.as_str()));
         let keys_revoked = patch.revoke_api_keys.then_some((EventName::UserUpdated, "api_keys_revoked"));
-        for (name, about) in [role_changed, status_changed, keys_revoked].into_iter().flatten() {
+        let unlocked = unlocks.then_some((EventName::UserUpdated, "unlocked"));
+        for (name, about) in [role_changed, status_changed, unlocked, keys_revoked].into_iter().flatten() {
             tx.audit(AuditEvent { about: Some(about), user_id: Some(user_id), ..AuditEvent::of(name) });
         }
         if role != found.role {

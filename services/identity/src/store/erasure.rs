@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
-use tenancy::UserId;
+use tenancy::{TenantId, UserId};
 
 use crate::domain::account::AccountKey;
 use crate::domain::email::EmailKey;
@@ -74,15 +74,13 @@ pub(crate) async fn delete_invites_and_mails(
 
 /// Deletes the counted logins of accounts, with the source addresses.
 pub(crate) async fn delete_login_attempts(tx: &mut TenantTx, accounts: &[AccountKey]) -> Result<(), Error> {
-    let keys = accounts.iter().flat_map(|account| [Some(account.current), account.previous]);
-    let keys: Vec<Vec<u8>> = keys.flatten().map(Vec::from).collect();
     sqlx::query!(
         "-- erasure.delete_login_attempts
         with attempts as (
             delete from identity.login_attempts where account_key = any($1)
         )
         delete from identity.login_failures where account_key = any($1)",
-        &keys
+        &stored_keys(accounts)
     )
     .execute(tx.connection())
     .await?;
@@ -119,13 +117,53 @@ pub(crate) async fn is_tenant_deleted(tx: &mut TenantTx) -> Result<bool, Error> 
     Ok(is_deleted.fetch_one(tx.connection()).await?)
 }
 
-/// Deletes users, invites and mails of one deleted tenant, at most `limit` of each. Returns 0 if none is left.
-pub(crate) async fn erase_tenants(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
-    let erased = sqlx::query_scalar!(
-        r#"-- erasure.erase_tenants
-        select identity.erase_tenants($1, $2) as "erased!""#,
-        now,
+/// Returns a deleted tenant with rows to erase.
+pub(crate) async fn find_deleted_tenant(
+    database: &Database,
+    now: DateTime<Utc>,
+) -> Result<Option<TenantId>, Error> {
+    let tenant_id = sqlx::query_scalar!(
+        r#"-- erasure.find_deleted_tenant
+        select identity.find_deleted_tenant($1) as "tenant_id: TenantId""#,
+        now
+    );
+    Ok(tenant_id.fetch_one(database.pool()).await?)
+}
+
+/// Returns at most `limit` users of the tenant of the transaction, with their addresses.
+pub(crate) async fn list_users(tx: &mut TenantTx, limit: i64) -> Result<Vec<(UserId, EmailKey)>, Error> {
+    let rows = sqlx::query!(
+        r#"-- erasure.list_users
+        select user_id as "user_id: UserId", email_key from identity.users limit $1"#,
         limit
     );
-    Ok(erased.fetch_one(database.pool()).await?)
+    let rows = rows.fetch_all(tx.connection()).await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, EmailKey::from_stored(row.email_key))).collect())
+}
+
+/// Deletes users of the deleted tenant of the transaction and the counted logins of their accounts, and at most `limit` of its invites
+/// and mails. Without users, invites and mails, the tenant is erased. Returns whether another process erases the tenant now.
+pub(crate) async fn erase_tenant(
+    tx: &mut TenantTx,
+    users: &[UserId],
+    accounts: &[AccountKey],
+    limit: i64,
+) -> Result<bool, Error> {
+    let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
+    let users: Vec<_> = users.iter().map(|user_id| user_id.0).collect();
+    let is_locked = sqlx::query_scalar!(
+        r#"-- erasure.erase_tenant
+        select identity.erase_tenant($1, $2, $3, $4, $5) as "is_locked!""#,
+        tenant_id.as_str(),
+        now,
+        &users,
+        &stored_keys(accounts),
+        limit
+    );
+    Ok(is_locked.fetch_one(tx.connection()).await?)
+}
+
+fn stored_keys(accounts: &[AccountKey]) -> Vec<Vec<u8>> {
+    let keys = accounts.iter().flat_map(|account| [Some(account.current), account.previous]);
+    keys.flatten().map(Vec::from).collect()
 }

@@ -241,27 +241,29 @@ pub(crate) async fn settle(
 }
 
 /// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
-/// lock the account again before its owner logs in.
-pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> Result<(), Error> {
+/// lock the account again before its owner logs in. Returns whether the account was locked.
+pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> Result<bool, Error> {
     let keys = [Some(account.current), account.previous];
     let keys: Vec<Vec<u8>> = keys.into_iter().flatten().map(Vec::from).collect();
     let now = tx.now();
-    sqlx::query!(
-        "-- login_attempt.delete_failures
+    let locked = sqlx::query_scalar!(
+        r#"-- login_attempt.delete_failures
         with untrusted as (
             delete from identity.login_attempts where account_key = any($1) and last_success_at is null
         ),
         trusted as (
             update identity.login_attempts set failures = 0, back_off_until = $2
             where account_key = any($1) and last_success_at is not null
+        ),
+        failures as (
+            delete from identity.login_failures where account_key = any($1) returning consecutive_failures
         )
-        delete from identity.login_failures where account_key = any($1)",
+        select coalesce(max(consecutive_failures) >= $3, false) as "locked!" from failures"#,
         &keys,
-        now
-    )
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+        now,
+        LOCKOUT_THRESHOLD
+    );
+    Ok(locked.fetch_one(tx.connection()).await?)
 }
 
 /// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.

@@ -131,7 +131,12 @@ async fn suspend(system: &TestSystem, tenant_id: &str) {
 #[tokio::test]
 async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
     let system = TestSystem::start().await.unwrap();
-    let (admin, other) = (system.create_tenant("acme").await, system.create_tenant("other").await);
+    let other = system.create_tenant("other").await;
+    let logins_of_other = counted_logins(&system).await;
+    let admin = system.create_tenant("acme").await;
+    let log_in = system.client().header("X-Tenant-ID", "acme");
+    let wrong = json!({ "email": "admin@acme.example", "password": "not-the-password-9" });
+    log_in.post("/auth/password/login", &wrong).await.expect_problem(401, "login_failed");
     let (_, key) = system.create_api_key(&admin, &json!({ "name": "own" })).await;
     let invite = json!({ "email": "ben@acme.example" });
     admin.client.post("/users/invite", &invite).await.expect::<Invite>(201);
@@ -142,6 +147,7 @@ async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
     for _ in 0..2 {
         platform.delete("/tenants/acme").await.expect_empty(204);
     }
+    assert_eq!(counted_logins(&system).await, logins_of_other);
 
     platform.get("/tenants/acme").await.expect_problem(404, "not_found");
     let resume = json!({ "status": "active" });
@@ -156,7 +162,6 @@ async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
         client.get("/auth/session").await.expect_problem(401, "credential_invalid");
     }
     let password = json!({ "email": "admin@acme.example", "password": PASSWORD });
-    let log_in = system.client().header("X-Tenant-ID", "acme");
     log_in.post("/auth/password/login", &password).await.expect_problem(401, "login_failed");
     other.client.get("/auth/session").await.expect::<Value>(200);
 

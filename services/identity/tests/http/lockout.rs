@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::PASSWORD;
+use testkit::{PASSWORD, wait_until};
 use testsystem::{TestSystem, TestUser};
 
 const EMAIL: &str = "admin@acme.example";
@@ -72,8 +72,17 @@ async fn setting_the_user_active_lifts_a_lockout() {
     };
     change(json!({ "role": "admin" })).await;
     assert_eq!(attempt(&system, 101, EMAIL, PASSWORD).await, 401, "other changes do not lift the lockout");
-    change(json!({ "status": "active" })).await;
+    for _ in 0..2 {
+        change(json!({ "status": "active" })).await;
+    }
     assert_eq!(attempt(&system, 102, EMAIL, PASSWORD).await, 200);
+    let unlocked = wait_until("the change is audited", async || {
+        let url = "/audit?kind=user_updated";
+        let page: Value = admin.client.get(url).await.expect(200);
+        Some(page["items"].as_array()?.clone()).filter(|items| !items.is_empty())
+    })
+    .await;
+    assert_eq!((unlocked.len(), &unlocked[0]["about"]), (1, &json!("unlocked")), "{unlocked:?}");
 }
 
 #[tokio::test]

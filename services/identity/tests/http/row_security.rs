@@ -80,8 +80,9 @@ async fn only_the_documented_functions_access_several_tenants() {
     assert_eq!(
         functions,
         [
-            "identity.erase_tenants",
+            "identity.erase_tenant",
             "identity.find_account",
+            "identity.find_deleted_tenant",
             "identity.find_invite",
             "identity.find_reset",
             "identity.list_managed_tenants",

@@ -52,3 +52,12 @@ async fn an_attempt_that_does_not_count_writes_no_failures() {
     context.fail(1).await;
     assert_eq!(context.count("select count(*) from identity.login_failures").await, 0);
 }
+
+/// Postgres truncates unlogged tables after a crash.
+#[tokio::test]
+async fn lockouts_are_in_a_table_that_survives_a_crash_of_postgres() {
+    let context = Context::start().await;
+    let durable = "select count(*) from pg_class
+        where oid = 'identity.login_failures'::regclass and relpersistence = 'p'";
+    assert_eq!(context.count(durable).await, 1);
+}

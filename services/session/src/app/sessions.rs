@@ -84,13 +84,22 @@ impl App {
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let actor = Actor::User { user_id: subject.user_id };
-        let mut call = self.database.call(scope, actor, self.clock.now());
+        let now = self.clock.now();
+        let [mut call, mut surplus] = [(); 2].map(|()| self.database.call(scope, actor, now));
         let account = AccountStatus::of_records(tenant, subject);
         let Some(draft) = self.draft_session(&mut call, Some(account), new) else { return Ok(None) };
+        self.record_surplus(&mut surplus, subject.user_id);
         let digest = draft.token.digest();
-        let revoked =
-            session::insert_if_stored(call, new, &draft.session, digest, MAX_SESSIONS, (tenant, subject))
-                .await?;
+        let revoked = session::insert_if_stored(
+            call,
+            surplus,
+            new,
+            &draft.session,
+            digest,
+            MAX_SESSIONS,
+            (tenant, subject),
+        )
+        .await?;
         let Some(revoked) = revoked else { return Ok(None) };
         self.invalidations.publish(revoked.into_iter().map(Invalidation::Credential));
         Ok(Some(draft.issued(scope.tenant_id())))
@@ -104,7 +113,11 @@ impl App {
         new: &NewSession,
     ) -> Result<Option<IssuedSession>, database::Error> {
         let Some(draft) = self.draft_session(tx, account, new) else { return Ok(None) };
-        for digest in session::insert(tx, new, &draft.session, draft.token.digest(), MAX_SESSIONS).await? {
+        let revoked = session::insert(tx, new, &draft.session, draft.token.digest(), MAX_SESSIONS).await?;
+        if !revoked.is_empty() {
+            self.record_surplus(tx, new.versions.user_id);
+        }
+        for digest in revoked {
             self.invalidate(tx, Invalidation::Credential(digest));
         }
         Ok(Some(draft.issued(tx.tenant_id())))
@@ -133,6 +146,16 @@ impl App {
         };
         self.audit.record(unit, event);
         Some(Draft { session, token, role: account.role })
+    }
+
+    /// Records that a new session revoked others because of [`MAX_SESSIONS`].
+    fn record_surplus<C>(&self, unit: &mut UnitOfWork<C>, user_id: UserId) {
+        let event = AuditEvent {
+            about: Some("surplus_sessions"),
+            user_id: Some(user_id),
+            ..AuditEvent::of(EventName::AuthnTokenRevoked)
+        };
+        self.audit.record(unit, event);
     }
 
     /// Returns a page of the active sessions of a user. The user is the caller, or any user of the tenant if the caller is

@@ -29,24 +29,27 @@ pub(crate) async fn insert(
     digest: TokenDigest,
     max: i64,
 ) -> Result<Vec<TokenDigest>, Error> {
-    let (tenant_id, messages) = (tx.tenant_id().clone(), Value::Array(Vec::new()));
+    let (tenant_id, none) = (tx.tenant_id().clone(), || Value::Array(Vec::new()));
+    let messages = (none(), none());
     let revoked = insert_with(tx.connection(), &tenant_id, new, session, digest, max, None, messages).await?;
     Ok(revoked.unwrap_or_default())
 }
 
-/// Like [`insert`], in one statement. Returns `None` without a change if the stored account status has other versions.
+/// Like [`insert`], in one statement with the messages of the call, and with those of `surplus` if sessions are revoked. Returns `None`
+/// without a change if the stored account status has other versions.
 pub(crate) async fn insert_if_stored(
     call: TenantCall,
+    surplus: TenantCall,
     new: &NewSession,
     session: &Session,
     digest: TokenDigest,
     max: i64,
     versions: (&TenantRecord, &SubjectRecord),
 ) -> Result<Option<Vec<TokenDigest>>, Error> {
-    let tenant_id = call.tenant_id().clone();
+    let (tenant_id, surplus) = (call.tenant_id().clone(), surplus.into_messages()?);
     let versions = Some((versions.0.version, versions.1.version));
     call.run(async |pool, messages| {
-        insert_with(pool, &tenant_id, new, session, digest, max, versions, messages).await
+        insert_with(pool, &tenant_id, new, session, digest, max, versions, (messages, surplus)).await
     })
     .await
 }
@@ -60,7 +63,7 @@ async fn insert_with(
     digest: TokenDigest,
     max: i64,
     versions: Option<(i64, i64)>,
-    messages: Value,
+    messages: (Value, Value),
 ) -> Result<Option<Vec<TokenDigest>>, Error> {
     let Session { id, created_under, lifecycle } = session;
     let (tenant_version, subject_version) = versions.unzip();
@@ -68,7 +71,7 @@ async fn insert_with(
         "-- session.insert
         select session.insert_session(
             row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)::session.new_session,
-            $15, $16, $17, $18
+            $15, $16, $17, $18, $19
         )",
         id.0,
         tenant_id.as_str(),
@@ -87,7 +90,8 @@ async fn insert_with(
         max,
         tenant_version,
         subject_version,
-        messages,
+        messages.0,
+        messages.1,
     )
     .fetch_one(executor)
     .await?;
