@@ -116,17 +116,14 @@ impl<B: Broker> Services<B> {
     fn command_at(&self, service: Upstream, listeners: Listeners) -> Command {
         let mut command = program(&format!("svc-{}", service.name()));
         let Listeners { public, internal, admin } = listeners;
-        for (name, address) in
-            [("SVC_LISTEN", public), ("SVC_LISTEN_INTERNAL", internal), ("SVC_LISTEN_ADMIN", admin)]
-        {
-            command.env(name, address.to_string());
-        }
+        command.env("SVC_LISTEN", public.to_string()).env("SVC_LISTEN_ADMIN", admin.to_string());
         command.env("SVC_PUBLIC_URL", format!("http://{}", self.address));
         command.env("SVC_SERVICE_TOKEN", SERVICE_TOKEN).env("SVC_NATS_URL", self.nats.url());
         command.envs(LIMITS_OFF);
         match service {
             Upstream::Identity => {
                 self.set_database(&mut command, service);
+                command.env("SVC_LISTEN_INTERNAL", internal.to_string());
                 command.env("SVC_SESSION_URL", self.session_url());
                 command.env("SVC_PLATFORM_TOKEN", &self.platform_token);
                 command.env("SVC_LIMITER_KEY", LIMITER_KEY);
@@ -134,6 +131,7 @@ impl<B: Broker> Services<B> {
             }
             Upstream::Session => {
                 self.set_database(&mut command, service);
+                command.env("SVC_LISTEN_INTERNAL", internal.to_string());
                 command.env("SVC_IDENTITY_URL", format!("http://{}", self.identity.internal));
             }
             Upstream::Ingest => {

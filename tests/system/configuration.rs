@@ -43,12 +43,23 @@ async fn pgsslmode_applies_to_a_url_without_sslmode() {
 
 #[tokio::test]
 async fn check_config_warns_about_unknown_variables() {
-    let mut command = Services::prepare().await.command(Upstream::Identity);
-    command.arg("--check-config").env("SVC_LIMIT_LOGN", "1/s");
-    let output = output_of(command).await;
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("unknown variable SVC_LIMIT_LOGN; did you mean SVC_LIMIT_LOGIN?"), "{stderr}");
+    let services = Services::prepare().await;
+    for (service, (name, value), warning) in [
+        (
+            Upstream::Identity,
+            ("SVC_LIMIT_LOGN", "1/s"),
+            "unknown variable SVC_LIMIT_LOGN; did you mean SVC_LIMIT_LOGIN?",
+        ),
+        // ingest has no internal API.
+        (Upstream::Ingest, ("SVC_LISTEN_INTERNAL", "127.0.0.1:0"), "unknown variable SVC_LISTEN_INTERNAL"),
+    ] {
+        let mut command = services.command(service);
+        command.arg("--check-config").env(name, value);
+        let output = output_of(command).await;
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(warning), "{stderr}");
+    }
 }
 
 #[tokio::test]

@@ -45,5 +45,5 @@ pub const NAME: &str = "operator";
 
 /// Lists every variable of the process.
 pub fn variables() -> Vec<Variable> {
-    service::process::variables(false, Config::variables())
+    service::process::variables(Config::variables())
 }

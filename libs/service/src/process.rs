@@ -62,10 +62,16 @@ const fn listen(name: &'static str, default: &'static str, meaning: &'static str
 }
 
 crate::variables! {
-    /// Settings of the listeners of a service with an API.
-    pub(crate) struct ListenSettings {
-        public: SocketAddr = LISTEN.required(),
-        internal: SocketAddr = LISTEN_INTERNAL.required(),
+    /// Settings of the listener of the public API.
+    pub(crate) struct PublicListener {
+        address: SocketAddr = LISTEN.required(),
+    }
+}
+
+crate::variables! {
+    /// Settings of the listener of the internal API.
+    pub(crate) struct InternalListener {
+        address: SocketAddr = LISTEN_INTERNAL.required(),
     }
 }
 
@@ -101,6 +107,8 @@ pub trait Program {
     const OTHER_VARIABLES: &'static [Variable] = &[];
     /// Whether the service has an API. Without one, it has no listener except that of health checks and metrics.
     const HAS_API: bool = true;
+    /// Whether the service has an internal API, which is [`Routers::internal`].
+    const HAS_INTERNAL_API: bool = Self::HAS_API;
     /// Configuration of the service.
     type Config: Variables;
     /// [`Routers`], or `Option<Routers>` if the service has no API.
@@ -110,7 +118,10 @@ pub trait Program {
 
     /// Lists every variable of the process.
     fn variables() -> Vec<Variable> {
-        variables(Self::HAS_API, [Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat())
+        let public = if Self::HAS_API { PublicListener::variables() } else { Vec::new() };
+        let internal = if Self::HAS_INTERNAL_API { InternalListener::variables() } else { Vec::new() };
+        let own = [Self::Config::variables(), Self::OTHER_VARIABLES.to_vec()].concat();
+        [public, internal, variables(own)].concat()
     }
 
     /// Runs a subcommand.
@@ -126,10 +137,9 @@ pub trait Program {
     ) -> impl Future<Output = Result<Self::Api, Box<dyn Error + Send + Sync>>>;
 }
 
-/// Lists every variable of a process: the common ones, those of the listeners of an API, and these.
-pub fn variables(has_api: bool, own: Vec<Variable>) -> Vec<Variable> {
-    let listen = if has_api { ListenSettings::variables() } else { Vec::new() };
-    [listen, ProcessSettings::variables(), own].concat()
+/// Lists every variable of a process without an API: the common ones and these.
+pub fn variables(own: Vec<Variable>) -> Vec<Variable> {
+    [ProcessSettings::variables(), own].concat()
 }
 
 #[derive(Parser)]
@@ -224,7 +234,7 @@ async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCo
     }
     raise_file_limit();
     let tasks = Tasks::default();
-    match serve::<P>(listen.as_ref(), &settings, config, &telemetry, &tasks).await {
+    match serve::<P>(&listen, &settings, config, &telemetry, &tasks).await {
         Ok(()) => tasks.run_until_shutdown().await,
         Err(error) => {
             tracing::error!(error = chain(&*error), service = P::NAME, "failed to start service");
@@ -237,15 +247,24 @@ async fn run<P: Program>(environment: &Environment, loaded: Loaded<P>) -> ExitCo
 /// Reads all variables, so that all errors are reported at once.
 fn load<P: Program>(environment: &Environment) -> Result<Loaded<P>, ConfigErrors> {
     let mut reader = Reader::new(environment);
-    let listen = if P::HAS_API { ListenSettings::read(&mut reader).map(Some) } else { Some(None) };
+    let public = if P::HAS_API { PublicListener::read(&mut reader).map(Some) } else { Some(None) };
+    let internal =
+        if P::HAS_INTERNAL_API { InternalListener::read(&mut reader).map(Some) } else { Some(None) };
     let (settings, config) = (ProcessSettings::read(&mut reader), P::Config::read(&mut reader));
-    reader.finish(|| Some((listen?, settings?, config?)))
+    let listen = || Some(Listen { public: public?, internal: internal? });
+    reader.finish(|| Some((listen()?, settings?, config?)))
 }
 
-type Loaded<P> = (Option<ListenSettings>, ProcessSettings, <P as Program>::Config);
+type Loaded<P> = (Listen, ProcessSettings, <P as Program>::Config);
+
+/// The listeners of the APIs that a service has.
+struct Listen {
+    public: Option<PublicListener>,
+    internal: Option<InternalListener>,
+}
 
 async fn serve<P: Program>(
-    listen: Option<&ListenSettings>,
+    listen: &Listen,
     settings: &ProcessSettings,
     config: P::Config,
     telemetry: &Telemetry,
@@ -255,8 +274,8 @@ async fn serve<P: Program>(
     let started = readiness.gate("start");
     telemetry.flush_on_shutdown(tasks);
     // Bound first, so that a port in use is reported at once.
-    let public = match listen {
-        Some(listen) => Some((bind(&LISTEN, listen.public).await?, listen.internal)),
+    let public = match &listen.public {
+        Some(public) => Some(bind(&LISTEN, public.address).await?),
         None => None,
     };
     let admin = bind(&LISTEN_ADMIN, settings.admin).await?;
@@ -264,12 +283,21 @@ async fn serve<P: Program>(
     let admin_router = health::router(readiness.clone(), telemetry.metrics().clone());
     tasks.spawn("admin", http::serve(admin, admin_router, tasks.clone(), tasks.stopping().clone()));
     let routers = P::start(config, tasks, &readiness, telemetry).await?;
-    let address = public.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?.map(display);
+    let address = public.as_ref().map(TcpListener::local_addr).transpose()?.map(display);
     tracing::info!(service = P::NAME, address, "service started");
-    if let (Some((public, internal_address)), Some(routers)) = (public, routers.into()) {
-        if let Some(internal) = routers.internal {
-            let listener = bind(&LISTEN_INTERNAL, internal_address).await?;
-            tasks.spawn_listener(http::serve(listener, internal, tasks.clone(), tasks.draining().clone()));
+    if let (Some(public), Some(routers)) = (public, routers.into()) {
+        match (&listen.internal, routers.internal) {
+            (Some(settings), Some(internal)) => {
+                let listener = bind(&LISTEN_INTERNAL, settings.address).await?;
+                tasks.spawn_listener(http::serve(
+                    listener,
+                    internal,
+                    tasks.clone(),
+                    tasks.draining().clone(),
+                ));
+            }
+            (None, None) => {}
+            _ => return Err("HAS_INTERNAL_API contradicts the routers of the service".into()),
         }
         let (tracked, metrics) = (tasks.clone(), telemetry.metrics().clone());
         tasks.spawn_listener(http::serve_public(

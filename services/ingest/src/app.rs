@@ -40,8 +40,16 @@ use tenant_limits::EventSize;
 /// Timeout of a request for the acknowledgements of the stream, counted from the complete body.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Memory for the request bodies of the process.
-pub(crate) const BODY_BUDGET: usize = 256 * 1024 * 1024;
+/// Maximum memory for the request bodies of the process.
+const MAX_BODY_BUDGET: usize = 256 * 1024 * 1024;
+/// One tenant can use a quarter, which must fit the largest body.
+const MIN_BODY_BUDGET: usize = 64 * 1024 * 1024;
+
+/// Returns the memory for the request bodies of a process: half of its memory limit, between 64 and 256 MiB.
+pub(crate) fn body_budget(memory_limit: Option<u64>) -> usize {
+    let half = memory_limit.and_then(|bytes| usize::try_from(bytes / 2).ok()).unwrap_or(usize::MAX);
+    half.clamp(MIN_BODY_BUDGET, MAX_BODY_BUDGET)
+}
 
 /// The use cases. A clone for each request shares the dependencies.
 #[derive(Clone)]
@@ -188,5 +196,17 @@ fn invalid_event(error: ParseError) -> Problem {
         ParseError::NotJson(_) => Problem::new(ProblemKind::MalformedJson).detail(error.to_string()),
         ParseError::TooLarge => ProblemKind::EventTooLarge.into(),
         ParseError::Invalid { errors, .. } => Problem::new(ProblemKind::ValidationFailed).fields(errors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_use_at_most_half_of_the_memory_limit() {
+        let mebibytes = |limit: u64| body_budget(Some(limit << 20)) >> 20;
+        assert_eq!([64, 300, 512, 4096].map(mebibytes), [64, 150, 256, 256]);
+        assert_eq!(body_budget(None), MAX_BODY_BUDGET);
     }
 }

@@ -13,11 +13,11 @@ use service::clock::SystemClock;
 use service::config::Environment;
 use service::health::{Gate, Readiness};
 use service::http::Edge;
-use service::process::{Program, Routers};
+use service::process::{Program, Routers, memory_limit};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks, chain};
 
-use crate::app::{App, Audit, BODY_BUDGET, Dependencies, Quotas, Readers, StreamShare, TenantLimits};
+use crate::app::{App, Audit, Dependencies, Quotas, Readers, StreamShare, TenantLimits, body_budget};
 use crate::command::Command;
 use crate::config::{Config, StreamMode};
 use crate::http::{self, FailedCredentials};
@@ -37,6 +37,7 @@ impl Program for Ingest {
     const NAME: &'static str = "ingest";
     const ABOUT: &'static str =
         "The ingest service: accepts UDM events and publishes them to the event stream.";
+    const HAS_INTERNAL_API: bool = false;
     type Config = Config;
     type Api = Routers;
     type Command = Command;
@@ -129,7 +130,7 @@ pub async fn build(config: &Config, parts: Parts) -> Result<Routers, Box<dyn Err
         publisher,
         limits,
         clock,
-        body_budget: MemoryBudget::new(BODY_BUDGET),
+        body_budget: MemoryBudget::new(body_budget(memory_limit())),
         platform_secret: config.platform_secret.clone(),
         nats: for_consumers,
         streams: config.stream.streams,

@@ -189,7 +189,25 @@ impl Rejections {
 
 #[cfg(test)]
 mod tests {
+    use bus::Replicas;
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_event_without_a_reply_keeps_its_tokens_and_a_failed_one_gives_them_back() {
+        let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: 0 }; 2]);
+        let quota = Quota { events_per_second: Some(2), bytes_per_second: None };
+        let admitted_again = |outcome: PublishError| {
+            let quotas = Quotas::new(Quota::default(), Replicas::fixed(1));
+            let limits = TenantLimits::new(quotas, Vec::new(), &Metrics::new("test"));
+            assert_eq!(limits.admit(&acme, &quota, &events).admitted, 2);
+            let outcome = Err(outcome);
+            limits.settle(&acme, events.map(|event| (event, &outcome)));
+            limits.admit(&acme, &quota, &events).admitted
+        };
+        assert_eq!(admitted_again(PublishError::AckTimeout), 0, "it can be stored");
+        assert_eq!(admitted_again(PublishError::Unavailable), 2);
+    }
 
     #[test]
     fn each_tenant_is_logged_at_most_once_per_minute() {

@@ -176,6 +176,21 @@ fn variables() -> String {
 
 #[cfg(test)]
 mod tests {
+    use service::process::LISTEN_INTERNAL;
+
+    #[test]
+    fn only_services_with_an_internal_api_read_its_address() {
+        let reads =
+            |variables: &[super::Variable]| variables.iter().any(|it| it.name == LISTEN_INTERNAL.name);
+        let documented = super::documented_variables();
+        let readers: Vec<_> = documented
+            .iter()
+            .filter(|(_, variables)| reads(variables))
+            .map(|(service, _)| *service)
+            .collect();
+        assert_eq!(readers, ["identity", "session"]);
+    }
+
     #[test]
     fn the_files_of_the_chart_are_up_to_date() {
         for (file, text) in [
