@@ -202,13 +202,7 @@ impl Publisher {
         });
         tasks.spawn("publisher", Arc::clone(&shared).run(dialer, tasks.stopping().clone()));
         let publisher = Self(shared);
-        let measured = publisher.clone();
-        metrics.at_scrape(move || {
-            measured.0.metrics.set_in_flight(measured.in_flight());
-            for target in &measured.0.targets {
-                target.metrics.set_available(target.is_available());
-            }
-        });
+        metrics::register_gauges(metrics, &publisher);
         Ok(publisher)
     }
 

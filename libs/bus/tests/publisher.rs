@@ -161,6 +161,73 @@ async fn server_without_an_available_stream_is_replaced_by_another_one() -> anyh
     Ok(())
 }
 
+/// Returns whether a line of the metrics is exposed.
+fn is_exposed(metrics: &Metrics, line: &str) -> bool {
+    metrics.text().lines().any(|exposed| exposed == line)
+}
+
+/// Starts a publisher of the stream on each server, which share the metrics, and waits until they are ready.
+async fn sharing_metrics(brokers: [&Broker; 2], metrics: &Metrics) -> anyhow::Result<Vec<Publisher>> {
+    let mut publishers = Vec::new();
+    for broker in brokers {
+        let limits = PublishLimits::default();
+        let publisher = Publisher::start(broker.config(), "UDM", limits, metrics, &broker.tasks)?;
+        timeout(10 * SECOND, publisher.ready()).await?;
+        publishers.push(publisher);
+    }
+    Ok(publishers)
+}
+
+#[tokio::test]
+async fn stream_is_available_in_the_metrics_if_it_is_for_all_publishers_of_the_process() -> anyhow::Result<()>
+{
+    let (mut first, mut second) = (Broker::start().await?, Broker::start().await?);
+    let metrics = Metrics::new("test");
+    let publishers = sharing_metrics([&first, &second], &metrics).await?;
+    assert!(is_exposed(&metrics, r#"svc_publish_available{stream="UDM"} 1"#), "{}", metrics.text());
+    let unavailable = r#"svc_publish_available{stream="UDM"} 0"#;
+
+    first.server.stop();
+    timeout(5 * SECOND, broker::until_unavailable(&publishers[0])).await?;
+    assert!(publishers[1].is_ready());
+    assert!(is_exposed(&metrics, unavailable), "{}", metrics.text());
+
+    first.server.restart().await?;
+    timeout(10 * SECOND, publishers[0].ready()).await?;
+    second.server.stop();
+    timeout(5 * SECOND, broker::until_unavailable(&publishers[1])).await?;
+    assert!(publishers[0].is_ready());
+    assert!(is_exposed(&metrics, unavailable), "{}", metrics.text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_in_flight_of_all_publishers_of_a_stream_are_added_in_the_metrics() -> anyhow::Result<()> {
+    let (first, second) = (Broker::start().await?, Broker::start().await?);
+    let metrics = Metrics::new("test");
+    let publishers = sharing_metrics([&first, &second], &metrics).await?;
+    first.server.pause()?;
+    second.server.pause()?;
+    let (tenant, soon) = (acme(), Instant::now() + Duration::from_millis(300));
+    let scrape = async {
+        let bytes: usize = publishers.iter().map(|publisher| publisher.in_flight().bytes).sum();
+        for line in [
+            r#"svc_publish_in_flight_messages{stream="UDM"} 5"#.to_owned(),
+            format!(r#"svc_publish_in_flight_bytes{{stream="UDM"}} {bytes}"#),
+        ] {
+            assert!(is_exposed(&metrics, &line), "{line}\n{}", metrics.text());
+        }
+    };
+    tokio::join!(
+        biased;
+        publishers[0].publish_all(&tenant, broker::events(2), soon),
+        publishers[1].publish_all(&tenant, broker::events(3), soon),
+        scrape,
+    );
+    assert!(is_exposed(&metrics, r#"svc_publish_in_flight_messages{stream="UDM"} 0"#), "{}", metrics.text());
+    Ok(())
+}
+
 #[tokio::test]
 async fn messages_queued_at_the_start_of_an_outage_are_not_sent_later() -> anyhow::Result<()> {
     let mut broker = Broker::start().await?;

@@ -22,7 +22,7 @@ pub use context::{Origin, TRACEPARENT, outgoing_headers, traceparent};
 pub(crate) use context::{RequestContext, caller, in_request};
 pub use contract::TraceContext;
 pub use logs::{LOG, LogThrottle, Output, chain, parse_directives};
-pub use metrics::{Labels, Metrics};
+pub use metrics::{Aggregate, Labels, Metrics};
 pub(crate) use traces::RequestSpan;
 pub use traces::{StartError, TraceSettings};
 

@@ -1,11 +1,14 @@
-//! Metrics of publication: duration and messages in flight of a publisher, outcomes and size of each of its streams.
+//! Metrics of publication: duration and messages in flight of a publisher, outcomes and size of each of its streams. Several
+//! publishers of one stream share them: counters and messages in flight are sums.
+
+use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use service::telemetry::Metrics;
+use service::telemetry::{Aggregate, Metrics};
 
-use super::{Ack, InFlight, PublishError};
+use super::{Ack, PublishError, Publisher};
 
 /// Upper bounds in seconds. The last one is the publish timeout of ingest.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
@@ -13,37 +16,51 @@ const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 /// The metrics of a publisher.
 pub(super) struct PublisherMetrics {
     pub(super) seconds: Histogram,
-    in_flight: Gauge,
-    in_flight_bytes: Gauge,
 }
 
 impl PublisherMetrics {
     /// Registers the metrics. `name` is the stream, or the common prefix of several streams.
     pub(super) fn new(metrics: &Metrics, name: &str) -> Self {
-        let stream = ("stream", name);
-        let gauge = |name, help| metrics.metric(name, help, &[stream]);
         Self {
             seconds: metrics.histogram(
                 "publish_duration_seconds",
                 "Time from submitting the messages of a request to the outcome of the last one",
-                &[stream],
+                &[("stream", name)],
                 &BUCKETS,
-            ),
-            in_flight: gauge(
-                "publish_in_flight_messages",
-                "Messages waiting for an acknowledgement of the stream",
-            ),
-            in_flight_bytes: gauge(
-                "publish_in_flight_bytes",
-                "Size of the messages waiting for an acknowledgement of the stream",
             ),
         }
     }
+}
 
-    pub(super) fn set_in_flight(&self, in_flight: InFlight) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.in_flight.set(number(in_flight.messages));
-        self.in_flight_bytes.set(number(in_flight.bytes));
+/// Registers the gauges of a publisher, which are measured at the scrape.
+pub(super) fn register_gauges(metrics: &Metrics, publisher: &Publisher) {
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let name = [("stream", &*publisher.0.name)];
+    let measured = publisher.clone();
+    metrics.aggregate_at_scrape(
+        "publish_in_flight_messages",
+        "Messages waiting for an acknowledgement of the stream",
+        &name,
+        Aggregate::Sum,
+        move || number(measured.in_flight().messages),
+    );
+    let measured = publisher.clone();
+    metrics.aggregate_at_scrape(
+        "publish_in_flight_bytes",
+        "Size of the messages waiting for an acknowledgement of the stream",
+        &name,
+        Aggregate::Sum,
+        move || number(measured.in_flight().bytes),
+    );
+    for target in &publisher.0.targets {
+        let measured = Arc::clone(target);
+        metrics.aggregate_at_scrape(
+            "publish_available",
+            "Whether the stream replied to the last probe of each publisher: 1 or 0",
+            &[("stream", &*target.name)],
+            Aggregate::Min,
+            move || measured.is_available().into(),
+        );
     }
 }
 
@@ -56,7 +73,6 @@ pub(super) struct StreamMetrics {
     stream_full: Counter,
     ack_timeout: Counter,
     misconfigured: Counter,
-    available: Gauge,
     stored: Gauge,
     limit: Gauge,
 }
@@ -78,7 +94,6 @@ impl StreamMetrics {
             stream_full: messages("stream_full"),
             ack_timeout: messages("ack_timeout"),
             misconfigured: messages("misconfigured"),
-            available: gauge("publish_available", "Whether the stream replied to the last probe: 1 or 0"),
             stored: gauge("stream_stored_bytes", "Size of the messages stored in the stream"),
             limit: gauge("stream_limit_bytes", "Size at which the stream rejects messages; -1 if unlimited"),
         }
@@ -95,10 +110,6 @@ impl StreamMetrics {
             Err(PublishError::AckTimeout) => &self.ack_timeout,
             Err(PublishError::Misconfigured { .. }) => &self.misconfigured,
         }
-    }
-
-    pub(super) fn set_available(&self, available: bool) {
-        self.available.set(available.into());
     }
 
     /// Sets size and maximum size of the stream.

@@ -32,6 +32,40 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
+/// How several sources of one gauge become its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregate {
+    /// The sum of their values.
+    Sum,
+    /// The smallest of their values.
+    Min,
+}
+
+/// A source of a gauge.
+struct Source {
+    gauge: Gauge,
+    aggregate: Aggregate,
+    value: Box<dyn Fn() -> i64 + Send>,
+}
+
+impl Source {
+    /// Sets the gauge to the value that it has without sources.
+    fn reset(&self) {
+        self.gauge.set(match self.aggregate {
+            Aggregate::Sum => 0,
+            Aggregate::Min => i64::MAX,
+        });
+    }
+
+    fn apply(&self) {
+        let (aggregated, value) = (self.gauge.get(), (self.value)());
+        self.gauge.set(match self.aggregate {
+            Aggregate::Sum => aggregated.saturating_add(value),
+            Aggregate::Min => aggregated.min(value),
+        });
+    }
+}
+
 /// Metrics of a process. Clones share the registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Mutex<State>>);
@@ -41,6 +75,7 @@ struct State {
     /// By name.
     registered: HashMap<&'static str, Box<dyn Any + Send>>,
     on_scrape: Vec<Box<dyn Fn() + Send>>,
+    sources: Vec<Source>,
 }
 
 impl Metrics {
@@ -57,7 +92,8 @@ impl Metrics {
             Unit::Seconds,
             started,
         );
-        Self(Arc::new(Mutex::new(State { registry, registered: HashMap::new(), on_scrape: Vec::new() })))
+        let (registered, on_scrape, sources) = (HashMap::new(), Vec::new(), Vec::new());
+        Self(Arc::new(Mutex::new(State { registry, registered, on_scrape, sources })))
     }
 
     /// Registers the metrics of a library that has no other dependency on this crate.
@@ -141,10 +177,25 @@ impl Metrics {
         self.lock().on_scrape.push(Box::new(update));
     }
 
+    /// Adds a source of the gauge with this name and these labels. Each scrape sets the gauge to the aggregate of its sources.
+    pub fn aggregate_at_scrape(
+        &self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&'static str, &str)],
+        aggregate: Aggregate,
+        value: impl Fn() -> i64 + Send + 'static,
+    ) {
+        let source = Source { gauge: self.metric(name, help, labels), aggregate, value: Box::new(value) };
+        self.lock().sources.push(source);
+    }
+
     /// Returns all metrics as `OpenMetrics` text.
     pub fn text(&self) -> String {
         let state = self.lock();
         state.on_scrape.iter().for_each(|update| update());
+        state.sources.iter().for_each(Source::reset);
+        state.sources.iter().for_each(Source::apply);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &state.registry);
@@ -185,6 +236,28 @@ mod tests {
         other.set(40);
         assert!(metrics.text().contains("svc_rooms 41\n"));
         assert_eq!(metrics.text().matches("# TYPE svc_rooms").count(), 1);
+    }
+
+    #[test]
+    fn a_gauge_with_several_sources_is_their_sum_or_minimum_at_each_scrape() {
+        let metrics = Metrics::new("test");
+        let add = |name, aggregate, service, value: i64| {
+            metrics.aggregate_at_scrape(name, "Help", &[("service", service)], aggregate, move || value);
+        };
+        for (service, value) in [("a", 0), ("a", 2), ("b", 5), ("a", 1)] {
+            add("waiting", Aggregate::Sum, service, value);
+            add("available", Aggregate::Min, service, value);
+        }
+        for text in [metrics.text(), metrics.text()] {
+            for line in [
+                "svc_waiting{service=\"a\"} 3\n",
+                "svc_waiting{service=\"b\"} 5\n",
+                "svc_available{service=\"a\"} 0\n",
+                "svc_available{service=\"b\"} 5\n",
+            ] {
+                assert!(text.contains(line), "{line}{text}");
+            }
+        }
     }
 
     #[test]
