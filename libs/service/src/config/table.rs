@@ -6,16 +6,19 @@ use std::fmt::Write as _;
 
 use super::{Environment, Variable};
 
-/// Variables of the CLI. A service knows but does not read them.
-const CLIENT: [&str; 8] = [
+/// Variables of the client `svc`. A service knows but does not read them.
+const CLIENT: [&str; 11] = [
+    "SVC_API_KEY",
+    "SVC_API_KEY_FILE",
     "SVC_BASE_URL",
+    "SVC_CA_FILE",
+    "SVC_CONTEXT",
+    "SVC_OUTPUT",
+    "SVC_PLATFORM_TOKEN",
+    "SVC_PLATFORM_TOKEN_FILE",
     "SVC_TENANT",
     "SVC_TOKEN",
-    "SVC_API_KEY",
-    "SVC_OUTPUT",
-    "SVC_CONTEXT",
-    "SVC_PLATFORM_TOKEN",
-    "SVC_CONFIG_DIR",
+    "SVC_TOKEN_FILE",
 ];
 /// A known name at a larger edit distance is not suggested.
 const MAX_EDIT_DISTANCE: usize = 4;
@@ -90,6 +93,10 @@ fn describe(name: &str, known: &[Variable]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
     use super::*;
 
     const URL: Variable = Variable::new("SVC_NATS_URL", "URL").secret().meaning("URL of the broker.");
@@ -107,6 +114,31 @@ mod tests {
     fn effective_values_redact_secrets() {
         let environment = Environment::from_pairs([("SVC_NATS_URL", "nats://a:b@c")]);
         assert_eq!(environment.effective(&[URL, LOG]), "SVC_NATS_URL=[redacted]\nSVC_LOG=info\n");
+    }
+
+    /// Adds the names of environment variables in a part of the catalog: of options, of credentials and of files with them.
+    fn collect_variables<'a>(part: &'a Value, names: &mut BTreeSet<&'a str>) {
+        match part {
+            Value::Object(fields) => {
+                let variables =
+                    ["env", "name", "file"].iter().filter_map(|field| fields.get(*field)?.as_str());
+                names.extend(variables.filter(|name| name.starts_with("SVC_")));
+                fields.values().for_each(|field| collect_variables(field, names));
+            }
+            Value::Array(elements) => elements.iter().for_each(|element| collect_variables(element, names)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn variables_of_the_client_are_those_of_its_catalog() {
+        let catalog: Value =
+            serde_json::from_str(include_str!("../../../../catalog/svc.catalog.json")).unwrap();
+        let mut names = BTreeSet::new();
+        collect_variables(&catalog, &mut names);
+        assert_eq!(BTreeSet::from(CLIENT), names);
+        let environment = Environment::from_pairs(CLIENT.map(|name| (name, "x")));
+        assert_eq!(unknown_names(&environment, &[]), Vec::<String>::new());
     }
 
     #[test]

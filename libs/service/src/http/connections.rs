@@ -485,3 +485,39 @@ fn network(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the value of a limit in the table of the documentation.
+    fn documented(limit: &str) -> String {
+        let document = include_str!("../../../../docs/limits.md");
+        let start = format!("| {limit} | ");
+        let row = document.lines().find_map(|line| line.strip_prefix(&start)).expect(limit);
+        row.split_once(" | ").expect(limit).0.replace(',', "")
+    }
+
+    #[test]
+    fn documented_limits_of_connections_are_those_of_the_public_listener() {
+        let limits = Limits::public(256);
+        let mebibytes = |bytes: usize| bytes / (1024 * 1024);
+        for (limit, value) in [
+            ("connections in total", limits.connections.to_string()),
+            ("connection without a request", format!("{} min", IDLE_TIMEOUT.as_secs() / 60)),
+            (
+                "time from the first to the last byte of a request head",
+                format!("{} s", HEAD_TIMEOUT.as_secs()),
+            ),
+            (
+                &*format!("memory of unfinished request heads beyond {} KiB each", FREE_HEAD / 1024),
+                format!("{} MiB in total", mebibytes(limits.head_memory)),
+            ),
+            ("requests that wait for a part of their body", limits.awaited_bodies.to_string()),
+            ("response of which the client reads nothing", format!("{} s", WRITE_TIMEOUT.as_secs())),
+        ] {
+            assert_eq!(documented(limit), value, "{limit}");
+        }
+        assert_eq!(limits.per_address, 256);
+    }
+}
