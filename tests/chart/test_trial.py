@@ -91,6 +91,8 @@ class Trial(unittest.TestCase):
             "identity.autoscaling": {"identity": {"autoscaling": {"enabled": True}}},
             "session.enabled=false": {"session": {"enabled": False}},
             "networkPolicy.egress": {"networkPolicy": {"egress": {"enabled": True}}},
+            "migrations.enabled=false": {"migrations": {"enabled": False}},
+            "nats.stream.mode": {"nats": {"stream": {"mode": "verify"}}},
             "nats.stream.replicas": {"nats": {"stream": {"replicas": 5}}},
             "nats.stream.durability": {"nats": {"stream": {"durability": "strict"}}},
             "nats.ca": {"nats": {"ca": {"secret": "nats-ca"}}},
@@ -125,6 +127,10 @@ class Trial(unittest.TestCase):
                 peers = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
                 found = {labels["app.kubernetes.io/component"] for _, labels, _ in chart.pods(objects) if any(p.items() <= labels.items() for p in peers)}
                 self.assertEqual(found, callers, component)
+
+    def test_only_the_configured_peers_reach_the_proxy(self):
+        policy = chart.named(chart.render(chart.merged(chart.TRIAL, chart.PUBLIC_FROM)), "NetworkPolicy", "svc-trial-proxy")
+        self.assertEqual([rule["from"] for rule in policy["spec"]["ingress"]], [chart.PUBLIC_FROM["networkPolicy"]["publicFrom"]])
 
     def test_notes_show_how_to_log_in(self):
         text = test_notes.notes(chart.TRIAL)

@@ -213,6 +213,9 @@
 {{- if $values.ingress.tls -}}{{- $refused = append $refused "ingress.tls" -}}{{- end -}}
 {{- if hasPrefix "https://" $values.publicUrl -}}{{- $refused = append $refused "publicUrl with https" -}}{{- end -}}
 {{- if $values.networkPolicy.egress.enabled -}}{{- $refused = append $refused "networkPolicy.egress" -}}{{- end -}}
+{{- /* Only the pods of a trial can create its schemas and streams. */ -}}
+{{- if not $values.migrations.enabled -}}{{- $refused = append $refused "migrations.enabled=false" -}}{{- end -}}
+{{- if ne $values.nats.stream.mode "ensure" -}}{{- $refused = append $refused "nats.stream.mode" -}}{{- end -}}
 {{- /* The defaults of replicas and durability are for production. A trial replaces them. */ -}}
 {{- if not (has (int $values.nats.stream.replicas) (list 1 3)) -}}{{- $refused = append $refused "nats.stream.replicas" -}}{{- end -}}
 {{- if eq $values.nats.stream.durability "strict" -}}{{- $refused = append $refused "nats.stream.durability" -}}{{- end -}}

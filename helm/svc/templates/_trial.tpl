@@ -138,7 +138,7 @@ spec:
       {{- .pod | nindent 6 }}
 {{- end -}}
 
-{{/* Accepts connections to the port `public` from these components; all, if the list is empty. */}}
+{{/* Accepts connections to the port `public` from the components `from` and the peers `peers`; from all, if both are empty. */}}
 {{- define "svc.trial.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -153,9 +153,12 @@ spec:
   ingress:
     - ports:
         - port: public
-      {{- with .from }}
+      {{- if or .from .peers }}
       from:
-        {{- range . }}
+        {{- with .peers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- range .from }}
         - podSelector:
             matchLabels:
               {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
