@@ -147,8 +147,9 @@ PROMETHEUS_RULE = {
 
 
 PROCESSES = (*chart.COMPONENTS, "operator")
-# Values with a visible effect in few fields: other values, the tested values, and the fields. A field is kind/name of its object, with the beginning
-# of the name if it ends with a digest, and the keys of its path, separated by spaces; None if it does not exist.
+# For each test: the values of both renderings, the tested values, and the expected content of fields. A field is named by kind/name of its object
+# and the keys of its path, separated by spaces. If the name of the object ends with a digest, its beginning is enough. The content None
+# means that the field must not exist.
 FIELDS = {
     "trustedProxyHops": (
         chart.PUBLIC_FROM, {"trustedProxyHops": 2},

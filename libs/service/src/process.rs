@@ -107,7 +107,7 @@ pub trait Program {
     const OTHER_VARIABLES: &'static [Variable] = &[];
     /// Whether the service has an API. Without one, it has no listener except that of health checks and metrics.
     const HAS_API: bool = true;
-    /// Whether the service has an internal API, which is [`Routers::internal`].
+    /// Whether the service has an internal API. [`Routers::internal`] must be present exactly if it has one.
     const HAS_INTERNAL_API: bool = Self::HAS_API;
     /// Configuration of the service.
     type Config: Variables;
@@ -137,7 +137,7 @@ pub trait Program {
     ) -> impl Future<Output = Result<Self::Api, Box<dyn Error + Send + Sync>>>;
 }
 
-/// Lists every variable of a process without an API: the common ones and these.
+/// Lists the variables that every process has, and `own`. The variables of API listeners are not included.
 pub fn variables(own: Vec<Variable>) -> Vec<Variable> {
     [ProcessSettings::variables(), own].concat()
 }

@@ -549,8 +549,8 @@ language sql stable security definer set search_path = '' as $$
     limit in_limit
 $$;
 
--- A deleted tenant that has rows to erase. Transactions that began before the deletion can still write, so a tenant is visited again a
--- minute later.
+-- Returns a deleted tenant that is not marked as erased, or null. A tenant that was erased within a minute of its deletion is returned once
+-- more, because transactions that began before the deletion can still write.
 create function identity.find_deleted_tenant(in_now timestamptz)
 returns text
 language sql stable security definer set search_path = '' as $$
@@ -561,8 +561,9 @@ language sql stable security definer set search_path = '' as $$
     limit 1
 $$;
 
--- Erases some users of a deleted tenant and the counted logins of their accounts, and at most `in_limit` of its invites and mails. The
--- runtime role cannot delete users that are not recorded as deleted. Returns whether another process erases the tenant now.
+-- Deletes the given users and counted logins of a deleted tenant, and at most `in_limit` of its invites and of its mails. Without a user,
+-- invite or mail, marks the tenant as erased. Returns true without a change if another transaction has locked the tenant. The runtime role can
+-- delete only invited users and users that are recorded as deleted.
 create function identity.erase_tenant(
     in_tenant_id text, in_now timestamptz, in_user_ids uuid[], in_account_keys bytea[], in_limit bigint
 )

@@ -42,7 +42,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum memory for the request bodies of the process.
 const MAX_BODY_BUDGET: usize = 256 * 1024 * 1024;
-/// One tenant can use a quarter, which must fit the largest body.
+/// Minimum memory for the request bodies of the process. One tenant can use a quarter of it, which must be enough for the largest body (10 MiB).
 const MIN_BODY_BUDGET: usize = 64 * 1024 * 1024;
 
 /// Returns the memory for the request bodies of a process: half of its memory limit, between 64 and 256 MiB.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_use_at_most_half_of_the_memory_limit() {
+    fn body_budget_is_half_of_the_memory_limit_between_64_and_256_mib() {
         let mebibytes = |limit: u64| body_budget(Some(limit << 20)) >> 20;
         assert_eq!([64, 300, 512, 4096].map(mebibytes), [64, 150, 256, 256]);
         assert_eq!(body_budget(None), MAX_BODY_BUDGET);

@@ -293,8 +293,9 @@ create type session.new_session as (
     expires_at timestamptz
 );
 
--- Inserts a session, with its messages. Revokes the least recently used active ones of its user, so that at most `in_max` remain, with
--- `in_surplus_messages`, and returns the digests of their tokens. With versions, it locks the user, and returns null if the stored account status has others.
+-- Inserts a session and its messages. If its user would then have more than `in_max` active sessions, revokes the least recently used ones and
+-- inserts `in_surplus_messages` too. Returns the token digests of the revoked sessions. With versions, locks the user, and returns null without
+-- a change if the stored account status has other versions.
 create function session.insert_session(
     in_session session.new_session, in_max bigint, in_tenant_version bigint, in_subject_version bigint, in_messages jsonb,
     in_surplus_messages jsonb

@@ -1,5 +1,5 @@
 //! Metrics of publication: duration and messages in flight of a publisher, outcomes and size of each of its streams. Several
-//! publishers of one stream share them: counters and messages in flight are sums.
+//! publishers of one stream share them: counters and messages in flight are sums, and availability is the minimum.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(super) fn register_gauges(metrics: &Metrics, publisher: &Publisher) {
         let measured = Arc::clone(target);
         metrics.aggregate_at_scrape(
             "publish_available",
-            "Whether the stream replied to the last probe of each publisher: 1 or 0",
+            "Whether the stream replied to the last probe of every publisher of the process: 1 or 0",
             &[("stream", &*target.name)],
             Aggregate::Min,
             move || measured.is_available().into(),

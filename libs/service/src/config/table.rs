@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::{Environment, Variable};
 
-/// Variables of the client `svc`. A service knows but does not read them.
+/// Variables of the client `svc`. No service warns about them, also not one that does not read them.
 const CLIENT: [&str; 11] = [
     "SVC_API_KEY",
     "SVC_API_KEY_FILE",
@@ -116,7 +116,8 @@ mod tests {
         assert_eq!(environment.effective(&[URL, LOG]), "SVC_NATS_URL=[redacted]\nSVC_LOG=info\n");
     }
 
-    /// Adds the names of environment variables in a part of the catalog: of options, of credentials and of files with them.
+    /// Collects the environment variables of a part of the catalog: those of options and credentials, and those that name a file with a
+    /// credential.
     fn collect_variables<'a>(part: &'a Value, names: &mut BTreeSet<&'a str>) {
         match part {
             Value::Object(fields) => {

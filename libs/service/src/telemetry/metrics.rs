@@ -32,7 +32,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// How several sources of one gauge become its value.
+/// How the values of several sources of one gauge are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
     /// The sum of their values.
@@ -49,7 +49,7 @@ struct Source {
 }
 
 impl Source {
-    /// Sets the gauge to the value that it has without sources.
+    /// Sets the gauge to the start value of the aggregation.
     fn reset(&self) {
         self.gauge.set(match self.aggregate {
             Aggregate::Sum => 0,

@@ -117,7 +117,7 @@ pub(crate) async fn is_tenant_deleted(tx: &mut TenantTx) -> Result<bool, Error> 
     Ok(is_deleted.fetch_one(tx.connection()).await?)
 }
 
-/// Returns a deleted tenant with rows to erase.
+/// Returns a deleted tenant that is not marked as erased.
 pub(crate) async fn find_deleted_tenant(
     database: &Database,
     now: DateTime<Utc>,
@@ -141,8 +141,9 @@ pub(crate) async fn list_users(tx: &mut TenantTx, limit: i64) -> Result<Vec<(Use
     Ok(rows.into_iter().map(|row| (row.user_id, EmailKey::from_stored(row.email_key))).collect())
 }
 
-/// Deletes users of the deleted tenant of the transaction and the counted logins of their accounts, and at most `limit` of its invites
-/// and mails. Without users, invites and mails, the tenant is erased. Returns whether another process erases the tenant now.
+/// Deletes these users of the deleted tenant of the transaction, the counted logins of these accounts, and at most `limit` invites and
+/// mails each. If nothing was deleted, marks the tenant as erased. Returns true without a change if another transaction has locked
+/// the tenant.
 pub(crate) async fn erase_tenant(
     tx: &mut TenantTx,
     users: &[UserId],

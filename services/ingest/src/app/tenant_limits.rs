@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_event_without_a_reply_keeps_its_tokens_and_a_failed_one_gives_them_back() {
+    async fn tokens_are_returned_after_unavailable_but_not_after_ack_timeout() {
         let (acme, events) = ("acme".parse().unwrap(), [EventSize { bytes: 100, stream: 0 }; 2]);
         let quota = Quota { events_per_second: Some(2), bytes_per_second: None };
         let admitted_again = |outcome: PublishError| {
@@ -205,7 +205,7 @@ mod tests {
             limits.settle(&acme, events.map(|event| (event, &outcome)));
             limits.admit(&acme, &quota, &events).admitted
         };
-        assert_eq!(admitted_again(PublishError::AckTimeout), 0, "it can be stored");
+        assert_eq!(admitted_again(PublishError::AckTimeout), 0, "the stream may still store the events");
         assert_eq!(admitted_again(PublishError::Unavailable), 2);
     }
 

@@ -61,7 +61,7 @@ impl Bench<'_> {
             rates.push(self.check_rate().await?);
             let idle = self.check().idle_latency().await?;
             let (busy, logins) = self.latency_during(CONCURRENT, self.check()).await?;
-            // Each request has the load for itself: two measured clients would delay each other.
+            // Each latency has its own load of logins, because two measured clients would delay each other.
             let (bare, _) = self.latency_during(CONCURRENT, Probe::without_work(&server)).await?;
             medians.push((busy.p50, idle.p50));
             tails.push((busy.p99, idle.p99));
@@ -85,7 +85,7 @@ impl Bench<'_> {
         let before = self.send_logins(CONCURRENT).await?.rate();
         let peak = PeakMemory::of(self.system.pid());
         let (busy, logins) = self.latency_during(OVERLOAD, self.check()).await?;
-        // The speed of a shared machine changes: the mean of the capacity before and after.
+        // The mean of the capacity before and after, because the speed of a shared machine changes.
         let capacity = f64::midpoint(before, self.send_logins(CONCURRENT).await?.rate());
         let accepted = percentiles(&logins);
         self.report.add_comparison(Comparison {
