@@ -549,21 +549,22 @@ language sql stable security definer set search_path = '' as $$
     limit in_limit
 $$;
 
--- Returns a deleted tenant that is not marked as erased, or null. A tenant that was erased within a minute of its deletion is returned once
--- more, because transactions that began before the deletion can still write.
-create function identity.find_deleted_tenant(in_now timestamptz)
+-- Returns the next deleted tenant that is not marked as erased, or null. A tenant that was erased within a minute of its deletion is returned
+-- once more, because transactions that began before the deletion can still write.
+create function identity.find_deleted_tenant(in_after text, in_now timestamptz)
 returns text
 language sql stable security definer set search_path = '' as $$
     select tenant_id
     from identity.tenants
-    where status = 'deleted'
+    where tenant_id > in_after and status = 'deleted'
         and (erased_at is null or erased_at < deleted_at + interval '1 minute' and in_now >= deleted_at + interval '1 minute')
+    order by tenant_id
     limit 1
 $$;
 
--- Deletes the given users and counted logins of a deleted tenant, and at most `in_limit` of its invites and of its mails. Without a user,
--- invite or mail, marks the tenant as erased. Returns true without a change if another transaction has locked the tenant. The runtime role can
--- delete only invited users and users that are recorded as deleted.
+-- Deletes the given users and counted logins of a deleted tenant, and at most `in_limit` of its invites and of its mails. The caller has
+-- locked the tenant before it selected the users. If there was nothing to delete, marks the tenant as erased and returns true. The runtime role
+-- can delete only invited users and users that are recorded as deleted.
 create function identity.erase_tenant(
     in_tenant_id text, in_now timestamptz, in_user_ids uuid[], in_account_keys bytea[], in_limit bigint
 )
@@ -572,12 +573,10 @@ language plpgsql volatile security definer set search_path = '' as $$
 declare
     erased bigint;
 begin
-    perform from identity.tenants where tenant_id = in_tenant_id and status = 'deleted' for no key update skip locked;
+    perform from identity.tenants where tenant_id = in_tenant_id and status = 'deleted';
     if not found then
-        return true;
+        raise exception 'the tenant is not deleted';
     end if;
-    delete from identity.login_attempts where account_key = any(in_account_keys);
-    delete from identity.login_failures where account_key = any(in_account_keys);
     with mails as (
         delete from identity.outbox where outbox_id = any(array(
             select outbox_id from identity.outbox where tenant_id = in_tenant_id and kind like 'mail\_%' limit in_limit
@@ -594,10 +593,13 @@ begin
     )
     select (select count(*) from mails) + (select count(*) from erased_invites) + (select count(*) from erased_users)
     into erased;
+    -- Logins lock the row of the account before those of the sources, too.
+    delete from identity.login_failures where account_key = any(in_account_keys);
+    delete from identity.login_attempts where account_key = any(in_account_keys);
     if erased = 0 then
         update identity.tenants set erased_at = in_now where tenant_id = in_tenant_id;
     end if;
-    return false;
+    return erased = 0;
 end
 $$;
 

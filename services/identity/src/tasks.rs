@@ -112,5 +112,5 @@ async fn purge_once(app: &App) -> Result<(), database::Error> {
     while login_attempt::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
     while recipient::delete_before(&app.database, now, PURGE_BATCH).await? == PURGE_BATCH {}
     app.purge_invites(PURGE_BATCH).await?;
-    app.erase_tenants(None).await
+    app.erase_tenants().await
 }

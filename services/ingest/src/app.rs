@@ -42,10 +42,11 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum memory for the request bodies of the process.
 const MAX_BODY_BUDGET: usize = 256 * 1024 * 1024;
-/// Minimum memory for the request bodies of the process. One tenant can use a quarter of it, which must be enough for the largest body (10 MiB).
-const MIN_BODY_BUDGET: usize = 64 * 1024 * 1024;
+/// Minimum memory for the request bodies of the process. One tenant can use a quarter of it, which must be enough for
+/// the largest body: 1 MiB compressed, 10 MiB decompressed, and 10 MiB while it is decompressed.
+const MIN_BODY_BUDGET: usize = 96 * 1024 * 1024;
 
-/// Returns the memory for the request bodies of a process: half of its memory limit, between 64 and 256 MiB.
+/// Returns the memory for the request bodies of a process: half of its memory limit, between 96 and 256 MiB.
 pub(crate) fn body_budget(memory_limit: Option<u64>) -> usize {
     let half = memory_limit.and_then(|bytes| usize::try_from(bytes / 2).ok()).unwrap_or(usize::MAX);
     half.clamp(MIN_BODY_BUDGET, MAX_BODY_BUDGET)
@@ -204,9 +205,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn body_budget_is_half_of_the_memory_limit_between_64_and_256_mib() {
+    fn body_budget_is_half_of_the_memory_limit_between_96_and_256_mib() {
         let mebibytes = |limit: u64| body_budget(Some(limit << 20)) >> 20;
-        assert_eq!([64, 300, 512, 4096].map(mebibytes), [64, 150, 256, 256]);
+        assert_eq!([64, 300, 512, 4096].map(mebibytes), [96, 150, 256, 256]);
         assert_eq!(body_budget(None), MAX_BODY_BUDGET);
     }
 }

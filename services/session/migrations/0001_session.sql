@@ -316,10 +316,16 @@ begin
         end if;
     end if;
     with surplus as (
-        select session_id from session.sessions
-        where user_id = in_session.user_id and revoked_at is null
+        select sessions.session_id
+        from session.sessions join session.subjects using (user_id)
+        where sessions.user_id = in_session.user_id and revoked_at is null
             and expires_at > in_session.created_at and idle_expires_at > in_session.created_at
-        order by last_seen_at desc, session_id desc
+            and sessions.session_version = in_session.session_version
+            and (
+                sessions.credential_version = in_session.credential_version
+                or subjects.kept_session_id = sessions.session_id
+            )
+        order by last_seen_at desc, sessions.session_id desc
         -- The new session is one of them.
         offset in_max - 1
     ), revocation as (

@@ -66,30 +66,42 @@ impl App {
         tx.commit().await?;
         let tenant_id = scope.tenant_id();
         tracing::info!(%tenant_id, "tenant deleted");
-        if let Err(error) = self.erase_tenants(Some(Instant::now() + ERASE_TIMEOUT)).await {
+        if let Err(error) = self.erase_tenant(tenant_id, Some(Instant::now() + ERASE_TIMEOUT)).await {
             let error = chain(&error);
             tracing::warn!(error, %tenant_id, "failed to erase deleted tenant; the purge repeats it");
         }
         Ok(())
     }
 
-    /// Erases the rows of deleted tenants until the deadline.
-    pub(crate) async fn erase_tenants(&self, deadline: Option<Instant>) -> Result<(), Error> {
+    /// Erases the rows of deleted tenants. An error does not stop the erasure of the next tenant.
+    pub(crate) async fn erase_tenants(&self) -> Result<(), Error> {
+        let (mut after, mut result) = (String::new(), Ok(()));
+        while let Some(tenant_id) =
+            erasure::find_deleted_tenant(&self.database, &after, self.clock.now()).await?
+        {
+            result = result.and(self.erase_tenant(&tenant_id, None).await);
+            tenant_id.as_str().clone_into(&mut after);
+        }
+        result
+    }
+
+    /// Erases the rows of a deleted tenant until the deadline, unless another transaction does.
+    async fn erase_tenant(&self, tenant_id: &TenantId, deadline: Option<Instant>) -> Result<(), Error> {
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            let tenant_id = erasure::find_deleted_tenant(&self.database, self.clock.now()).await?;
-            let Some(tenant_id) = tenant_id else { break };
             let mut tx =
                 self.begin(&TenantScope::of_internal_record(tenant_id.clone()), Actor::System).await?;
-            let users = erasure::list_users(&mut tx, BATCH).await?;
-            let accounts: Vec<_> = users
-                .iter()
-                .flat_map(|(user_id, email)| self.accounts(&tenant_id, *user_id, email))
-                .collect();
-            let users: Vec<_> = users.into_iter().map(|(user_id, _)| user_id).collect();
-            if erasure::erase_tenant(&mut tx, &users, &accounts, BATCH).await? {
+            if !erasure::lock_deleted_tenant(&mut tx).await? {
                 break;
             }
+            let users = erasure::list_users(&mut tx, BATCH).await?;
+            let accounts: Vec<_> =
+                users.iter().flat_map(|(user_id, email)| self.accounts(tenant_id, *user_id, email)).collect();
+            let users: Vec<_> = users.into_iter().map(|(user_id, _)| user_id).collect();
+            let is_erased = erasure::erase_tenant(&mut tx, &users, &accounts, BATCH).await?;
             tx.commit().await?;
+            if is_erased {
+                break;
+            }
         }
         Ok(())
     }

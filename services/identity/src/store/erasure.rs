@@ -117,17 +117,31 @@ pub(crate) async fn is_tenant_deleted(tx: &mut TenantTx) -> Result<bool, Error> 
     Ok(is_deleted.fetch_one(tx.connection()).await?)
 }
 
-/// Returns a deleted tenant that is not marked as erased.
+/// Returns the deleted tenant with the next id after `after` that is not marked as erased.
 pub(crate) async fn find_deleted_tenant(
     database: &Database,
+    after: &str,
     now: DateTime<Utc>,
 ) -> Result<Option<TenantId>, Error> {
     let tenant_id = sqlx::query_scalar!(
         r#"-- erasure.find_deleted_tenant
-        select identity.find_deleted_tenant($1) as "tenant_id: TenantId""#,
+        select identity.find_deleted_tenant($1, $2) as "tenant_id: TenantId""#,
+        after,
         now
     );
     Ok(tenant_id.fetch_one(database.pool()).await?)
+}
+
+/// Locks the deleted tenant of the transaction. Returns `false` if another transaction has locked it.
+pub(crate) async fn lock_deleted_tenant(tx: &mut TenantTx) -> Result<bool, Error> {
+    let tenant_id = tx.tenant_id().clone();
+    let locked = sqlx::query_scalar!(
+        "-- erasure.lock_deleted_tenant
+        select tenant_id from identity.tenants where tenant_id = $1 and status = 'deleted'
+        for no key update skip locked",
+        tenant_id.as_str()
+    );
+    Ok(locked.fetch_optional(tx.connection()).await?.is_some())
 }
 
 /// Returns at most `limit` users of the tenant of the transaction, with their addresses.
@@ -142,8 +156,7 @@ pub(crate) async fn list_users(tx: &mut TenantTx, limit: i64) -> Result<Vec<(Use
 }
 
 /// Deletes these users of the deleted tenant of the transaction, the counted logins of these accounts, and at most `limit` invites and
-/// mails each. If nothing was deleted, marks the tenant as erased. Returns true without a change if another transaction has locked
-/// the tenant.
+/// mails each. If there was nothing to delete, marks the tenant as erased and returns `true`.
 pub(crate) async fn erase_tenant(
     tx: &mut TenantTx,
     users: &[UserId],
@@ -152,16 +165,16 @@ pub(crate) async fn erase_tenant(
 ) -> Result<bool, Error> {
     let (tenant_id, now) = (tx.tenant_id().clone(), tx.now());
     let users: Vec<_> = users.iter().map(|user_id| user_id.0).collect();
-    let is_locked = sqlx::query_scalar!(
+    let is_erased = sqlx::query_scalar!(
         r#"-- erasure.erase_tenant
-        select identity.erase_tenant($1, $2, $3, $4, $5) as "is_locked!""#,
+        select identity.erase_tenant($1, $2, $3, $4, $5) as "is_erased!""#,
         tenant_id.as_str(),
         now,
         &users,
         &stored_keys(accounts),
         limit
     );
-    Ok(is_locked.fetch_one(tx.connection()).await?)
+    Ok(is_erased.fetch_one(tx.connection()).await?)
 }
 
 fn stored_keys(accounts: &[AccountKey]) -> Vec<Vec<u8>> {

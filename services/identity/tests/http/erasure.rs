@@ -176,6 +176,28 @@ async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
     assert_eq!(about, ["tenant_created", "tenant_suspended", "tenant_deleted"]);
 }
 
+#[tokio::test]
+async fn a_tenant_that_is_locked_does_not_delay_the_erasure_of_another() {
+    let system = TestSystem::start().await.unwrap();
+    for tenant_id in ["acme", "other"] {
+        system.create_tenant(tenant_id).await;
+    }
+    system.wait_for_empty_outbox().await;
+    suspend(&system, "other").await;
+    system
+        .run_sql(
+            "update identity.tenants set status = 'deleted', deleted_at = now() where tenant_id = 'acme'",
+        )
+        .await;
+    let mut connection = system.database.superuser().await.unwrap();
+    let mut lock = sqlx::Connection::begin(&mut connection).await.unwrap();
+    let statement = "select from identity.tenants where tenant_id = 'acme' for update";
+    sqlx::query(statement).execute(&mut *lock).await.unwrap();
+    system.platform_admin().delete("/tenants/other").await.expect_empty(204);
+    let stored = system.dump_database().await;
+    assert!(stored.contains("@acme.example") && !stored.contains("@other.example"), "{stored}");
+}
+
 /// Streams and subjects of the commands in docs/operations.md that purge the events of the tenant `acme`.
 fn documented_purges() -> Vec<(&'static str, &'static str)> {
     let document = include_str!("../../../../docs/operations.md");

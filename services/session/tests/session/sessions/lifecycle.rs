@@ -154,11 +154,13 @@ async fn fifty_first_session_revokes_the_least_recently_used() {
     assert!(context.is_active(&first).await && !context.is_active(&second).await);
     let other_user = context.issue(&subject(), &tenant()).await.unwrap();
     assert!(context.is_active(&other_user).await);
+    let changed = SubjectRecord { credential_version: 2, version: 2, ..user.clone() };
+    context.issue(&changed, &tenant()).await.unwrap();
     let mut connection = context.database.superuser().await.unwrap();
     let select = "select payload -> 'event' ->> 'about' from session.outbox
         where payload ->> 'name' = 'authn_token_revoked'";
     let revocations: Vec<String> = sqlx::query_scalar(select).fetch_all(&mut connection).await.unwrap();
-    assert_eq!(revocations, ["surplus_sessions"], "the revocation is audited once");
+    assert_eq!(revocations, ["surplus_sessions"], "once; a password change has ended the other sessions");
 }
 
 #[tokio::test]
