@@ -550,7 +550,7 @@ language sql stable security definer set search_path = '' as $$
 $$;
 
 -- Returns the next deleted tenant that is not marked as erased, or null. A tenant that was erased within a minute of its deletion is returned
--- once more, because transactions that began before the deletion can still write.
+-- again, because transactions that began before the deletion can still write.
 create function identity.find_deleted_tenant(in_after text, in_now timestamptz)
 returns text
 language sql stable security definer set search_path = '' as $$
