@@ -5,6 +5,7 @@
 
 mod argon;
 mod kernel;
+mod metrics;
 mod pool;
 mod queue;
 mod token;

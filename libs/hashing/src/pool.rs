@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::argon::Arena;
 use crate::kernel::Kernel;
+use crate::metrics::HashMetrics;
 use crate::queue::{Full, Queue};
 use crate::{Argon2Settings, Entropy, HashKernel, Password, PasswordDigest, Requester, SettingsError};
 
@@ -28,8 +26,6 @@ const MEMORY_IDLE: Duration = Duration::from_mins(1);
 /// Nice value of the workers. A lower priority than the rest of the process keeps a peak of logins from slowing session
 /// checks. Linux has a nice value per thread.
 const NICENESS: i32 = 10;
-/// Upper bounds in seconds, around the duration of a hash of about 0.1 s.
-const BUCKETS: [f64; 9] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0];
 
 /// Number of hashes that can run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,27 +110,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Metrics of the pool. They do not distinguish passwords or results.
-struct HashMetrics {
-    duration: Histogram,
-    memory: Gauge,
-    queue_length: Gauge,
-    shed: Counter,
-    workers: Gauge,
-}
-
-impl Default for HashMetrics {
-    fn default() -> Self {
-        Self {
-            duration: Histogram::new(BUCKETS),
-            memory: Gauge::default(),
-            queue_length: Gauge::default(),
-            shed: Counter::default(),
-            workers: Gauge::default(),
-        }
-    }
-}
-
 impl HashPool {
     /// Starts the workers.
     ///
@@ -180,18 +155,7 @@ impl HashPool {
     /// Registers the metrics of the pool. A process has one pool.
     pub fn register(&self, registry: &mut Registry) {
         self.kernel.register(registry);
-        let HashMetrics { duration, memory, queue_length, shed, workers } = &self.shared.metrics;
-        let help = "Time that a worker takes to hash or verify a password";
-        registry.register_with_unit("hash_duration", help, Unit::Seconds, duration.clone());
-        let help = "Memory of the hash workers";
-        registry.register_with_unit("hash_memory", help, Unit::Bytes, memory.clone());
-        registry.register("hash_queue_length", "Queued hash requests", queue_length.clone());
-        registry.register(
-            "hash_shed",
-            "Hash requests rejected because no worker was free in time",
-            shed.clone(),
-        );
-        registry.register("hash_workers", "Number of hash workers", workers.clone());
+        self.shared.metrics.register(registry);
     }
 
     /// Returns the parameters of new hashes.
@@ -279,7 +243,7 @@ impl Shared {
     fn push(&self, requester: Requester, job: Job) -> Result<(), Overloaded> {
         let mut state = self.lock();
         let shed = state.queue.push(requester, job).map_err(|Full| self.shed())?;
-        self.metrics.set_queue_length(&state.queue);
+        self.metrics.set_queue_length(state.queue.len());
         drop(state);
         if shed.is_some() {
             self.shed();
@@ -294,7 +258,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             while let Some(job) = state.queue.pop() {
-                self.metrics.set_queue_length(&state.queue);
+                self.metrics.set_queue_length(state.queue.len());
                 if job.claim.take(STARTED) {
                     return Some(job);
                 }
@@ -316,12 +280,6 @@ impl Shared {
                 state = self.lock();
             }
         }
-    }
-}
-
-impl HashMetrics {
-    fn set_queue_length(&self, queue: &Queue<Job>) {
-        self.queue_length.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
     }
 }
 
