@@ -94,6 +94,13 @@ pub(crate) struct AccountKey {
     pub(crate) previous: Option<[u8; 32]>,
 }
 
+impl AccountKey {
+    /// Returns the keys under which the account can be stored.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = Vec<u8>> {
+        [Some(self.current), self.previous].into_iter().flatten().map(Vec::from)
+    }
+}
+
 impl AccountRef<'_> {
     pub(crate) fn tenant_id(&self) -> &TenantId {
         match self {

@@ -178,6 +178,5 @@ pub(crate) async fn erase_tenant(
 }
 
 fn stored_keys(accounts: &[AccountKey]) -> Vec<Vec<u8>> {
-    let keys = accounts.iter().flat_map(|account| [Some(account.current), account.previous]);
-    keys.flatten().map(Vec::from).collect()
+    accounts.iter().flat_map(AccountKey::stored).collect()
 }

@@ -243,9 +243,7 @@ pub(crate) async fn settle(
 /// Deletes the failures of an account from all sources. Sources with a recent login stay trusted: otherwise an attacker could
 /// lock the account again before its owner logs in. Returns whether the account was locked.
 pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> Result<bool, Error> {
-    let keys = [Some(account.current), account.previous];
-    let keys: Vec<Vec<u8>> = keys.into_iter().flatten().map(Vec::from).collect();
-    let now = tx.now();
+    let (keys, now): (Vec<_>, _) = (account.stored().collect(), tx.now());
     let locked = sqlx::query_scalar!(
         r#"-- login_attempt.delete_failures
         with untrusted as (
