@@ -229,7 +229,8 @@ create table identity.login_failures (
     account_key bytea not null,
     consecutive_failures integer not null,
     last_failed_at timestamptz not null,
-    -- Whether the account existed at one of the attempts. Failures of unknown accounts are deleted one day after the last one, others after 30 days.
+    -- Whether an account with a password existed at the last attempt. If not, the failures are deleted one day after the last one, else after
+    -- 30 days.
     account_exists boolean not null,
     constraint login_failures_pkey primary key (account_key)
 )
@@ -380,7 +381,7 @@ $$;
 -- if the consecutive failures have changed. Failures are added, so those of different sources do not repeat each other.
 create function identity.settle_attempt(
     in_tenant_id text, in_now timestamptz, in_attempts identity.source_attempts, in_version text, in_succeeded boolean,
-    in_failures_before integer, in_failures integer, in_threshold integer, in_account_exists boolean,
+    in_failures_before integer, in_failures integer, in_threshold integer, in_user_id uuid,
     in_messages jsonb, in_lockout_messages jsonb
 )
 returns integer
@@ -388,8 +389,13 @@ language plpgsql set search_path = '' as $$
 declare
     stored integer;
     failures integer;
+    -- The user can have been deleted since the attempt was admitted. One without a password was invited only.
+    account_exists boolean;
 begin
     perform set_config('svc.tenant_id', in_tenant_id, true);
+    account_exists := exists (
+        select from identity.users where users.user_id = in_user_id and users.password_digest is not null
+    );
     -- Without a lock, because a settlement that is repeated must not delay others.
     if in_version is distinct from (
         select xmin::text from identity.login_attempts
@@ -410,12 +416,12 @@ begin
     -- An account without consecutive failures has no row.
     if failures > 0 then
         insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, account_exists)
-        values (in_attempts.account_key, failures, in_now, in_account_exists)
+        values (in_attempts.account_key, failures, in_now, account_exists)
         on conflict (account_key) do update set
             -- Without a row to lock, another first failure can have been saved meanwhile: both count.
             consecutive_failures = known.consecutive_failures + failures - coalesce(stored, 0),
             last_failed_at = case when in_failures > in_failures_before then in_now else known.last_failed_at end,
-            account_exists = known.account_exists or in_account_exists
+            account_exists = excluded.account_exists
         returning consecutive_failures into failures;
     elsif stored is not null then
         delete from identity.login_failures where account_key = in_attempts.account_key;

@@ -185,8 +185,7 @@ impl App {
             let event = attempt.event_named(EventName::AuthnLoginLock, user_id).by(Actor::System);
             self.audit.record_failure(&mut lockout, failed, event);
             let counts = after.consecutive_failures > before.throttle.consecutive_failures;
-            let settlement =
-                Settlement { before: &before, after: &after, succeeded, account_exists: user_id.is_some() };
+            let settlement = Settlement { before: &before, after: &after, succeeded, user_id };
             if let Some(failures) = login_attempt::settle(call, &attempt.key, settlement, lockout).await? {
                 if counts && failures == LOCKOUT_THRESHOLD {
                     let (tenant_id, user_id) = (&attempt.tenant_id, user_id.map(display));

@@ -195,7 +195,8 @@ pub(crate) struct Settlement<'a> {
     pub(crate) before: &'a Stored,
     pub(crate) after: &'a Throttle,
     pub(crate) succeeded: bool,
-    pub(crate) account_exists: bool,
+    /// The user that the account belonged to when the attempt was admitted.
+    pub(crate) user_id: Option<UserId>,
 }
 
 /// Saves a result with the messages of the call, and with those of `lockout` if it is the failure that locks the account. Returns the
@@ -207,8 +208,7 @@ pub(crate) async fn settle(
     settlement: Settlement<'_>,
     lockout: TenantCall,
 ) -> Result<Option<i32>, Error> {
-    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, account_exists } =
-        settlement;
+    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, user_id } = settlement;
     let (tenant_id, now, lockout) = (call.tenant_id().clone(), call.now(), lockout.into_messages()?);
     call.run(async |pool, messages| {
         let failures = sqlx::query_scalar!(
@@ -231,7 +231,7 @@ pub(crate) async fn settle(
             before.throttle.consecutive_failures,
             consecutive_failures,
             LOCKOUT_THRESHOLD,
-            account_exists,
+            user_id.map(|user_id| user_id.0),
             messages,
             lockout
         );
@@ -352,12 +352,17 @@ mod tests {
             let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, NOW));
             call.send(&serde_json::json!({ "kind": "result" }));
             lockout.send(&serde_json::json!({ "kind": "lockout" }));
-            let settlement = Settlement { before, after: &after, succeeded, account_exists: true };
+            let settlement = Settlement { before, after: &after, succeeded, user_id: Some(UserId::generate()) };
             settle(call, &self.key, settlement, lockout).await.unwrap()
         }
 
         async fn run(&self, statement: &'static str) {
             sqlx::query(statement).execute(&mut self.test.superuser().await.unwrap()).await.unwrap();
+        }
+
+        async fn failure_rows(&self) -> i64 {
+            let rows = sqlx::query_scalar("select count(*) from identity.login_failures");
+            rows.fetch_one(&mut self.test.superuser().await.unwrap()).await.unwrap()
         }
 
         async fn messages(&self) -> Vec<String> {
@@ -417,6 +422,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn failures_of_a_user_who_was_deleted_meanwhile_are_kept_for_a_day_only() {
+        let attempts = Attempts::new().await;
+        let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
+        assert_eq!(attempts.settle(&stored, &permit, false).await, Some(1));
+        for (day, rows) in [(0, 1), (1, 0)] {
+            delete_before(&attempts.database, NOW + TimeDelta::days(day), 10).await.unwrap();
+            assert_eq!(attempts.failure_rows().await, rows, "after {day} days");
+        }
+    }
+
+    #[tokio::test]
     async fn the_failure_that_reaches_the_threshold_sends_the_messages_of_the_lockout() {
         let attempts = Attempts::new().await;
         for (failures, messages) in [(98, 1), (99, 3), (100, 4)] {
@@ -442,7 +458,6 @@ mod tests {
         assert_eq!(attempts.settle(&stored, &permit, true).await, Some(0));
         let Throttle { source, consecutive_failures } = attempts.load().await.throttle;
         assert_eq!((source.failures, source.last_success_at, consecutive_failures), (0, Some(NOW), 0));
-        let rows = sqlx::query_scalar::<_, i64>("select count(*) from identity.login_failures");
-        assert_eq!(rows.fetch_one(&mut attempts.test.superuser().await.unwrap()).await.unwrap(), 0);
+        assert_eq!(attempts.failure_rows().await, 0);
     }
 }
