@@ -568,9 +568,9 @@ language sql stable security definer set search_path = '' as $$
     limit 1
 $$;
 
--- Deletes the given users and counted logins of a deleted tenant, and at most `in_limit` of its invites and of its mails. The caller has
--- locked the tenant before it selected the users. If there was nothing to delete, marks the tenant as erased and returns true. The runtime role
--- can delete only invited users and users that are recorded as deleted.
+-- Deletes the counted logins of the given users of a deleted tenant, at most `in_limit` sources, then the users, and at most `in_limit` of its
+-- invites and of its mails. The caller has locked the tenant before it selected the users. If there was nothing to delete, marks the tenant as
+-- erased and returns true. The runtime role can delete only invited users and users that are recorded as deleted.
 create function identity.erase_tenant(
     in_tenant_id text, in_now timestamptz, in_user_ids uuid[], in_account_keys bytea[], in_limit bigint
 )
@@ -582,6 +582,19 @@ begin
     perform from identity.tenants where tenant_id = in_tenant_id and status = 'deleted';
     if not found then
         raise exception 'the tenant is not deleted';
+    end if;
+    -- Logins lock the row of the account before those of the sources, too.
+    delete from identity.login_failures where account_key = any(in_account_keys);
+    with sources as (
+        delete from identity.login_attempts where (account_key, source) in (
+            select account_key, source from identity.login_attempts where account_key = any(in_account_keys) limit in_limit
+        )
+        returning 1
+    )
+    select count(*) into erased from sources;
+    -- An attack can have many sources. Without the users, the rest could not be found.
+    if erased = in_limit then
+        return false;
     end if;
     with mails as (
         delete from identity.outbox where outbox_id = any(array(
@@ -599,9 +612,6 @@ begin
     )
     select (select count(*) from mails) + (select count(*) from erased_invites) + (select count(*) from erased_users)
     into erased;
-    -- Logins lock the row of the account before those of the sources, too.
-    delete from identity.login_failures where account_key = any(in_account_keys);
-    delete from identity.login_attempts where account_key = any(in_account_keys);
     if erased = 0 then
         update identity.tenants set erased_at = in_now where tenant_id = in_tenant_id;
     end if;

@@ -137,6 +137,11 @@ async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
     let log_in = system.client().header("X-Tenant-ID", "acme");
     let wrong = json!({ "email": "admin@acme.example", "password": "not-the-password-9" });
     log_in.post("/auth/password/login", &wrong).await.expect_problem(401, "login_failed");
+    let more_sources = "insert into identity.login_attempts
+        select (jsonb_populate_record(attempts, jsonb_build_object('source', n))).*
+        from identity.login_attempts as attempts, generate_series(1, 1200) as n
+        where failures > 0";
+    sqlx::query(more_sources).execute(&mut system.database.superuser().await.unwrap()).await.unwrap();
     let (_, key) = system.create_api_key(&admin, &json!({ "name": "own" })).await;
     let invite = json!({ "email": "ben@acme.example" });
     admin.client.post("/users/invite", &invite).await.expect::<Invite>(201);
