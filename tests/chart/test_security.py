@@ -209,11 +209,14 @@ class SecurityRules(unittest.TestCase):
                         self.assertEqual(peers, callers[policy["metadata"]["name"]] | operator)
                         self.assertFalse([peer for peer in rule["from"] if "namespaceSelector" in peer])
 
-    def test_configured_peers_reach_the_internal_api_too(self):
-        peer = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/component": "ingest"}}}
-        objects = chart.render({"networkPolicy": {"internalFrom": [peer]}})
+    def test_configured_peers_reach_the_internal_api_of_their_component_too(self):
+        peers = {
+            called: {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/component": caller}}}
+            for called, caller in {"identity": "session", "session": "ingest"}.items()
+        }
+        objects = chart.render({"networkPolicy": {"internalFrom": {called: [peer] for called, peer in peers.items()}}})
         for component, callers in {"identity": ["session"], "session": ["identity", "ingest"], "ingest": None}.items():
-            expected = callers and [*map(own_pods, callers), peer]
+            expected = callers and [*map(own_pods, callers), peers[component]]
             self.assertEqual(peers_by_port(objects, component).get("internal"), expected, component)
 
     def test_egress_rules_for_nats_can_allow_the_session_of_another_release(self):

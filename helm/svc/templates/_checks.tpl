@@ -289,10 +289,10 @@
 {{- $taken = append $taken .name -}}
 {{- end -}}
 {{- if and (ne $name "operator") (has "SVC_SESSION_URL" $known.plain) (not (has "SVC_SESSION_URL" $taken)) -}}
-{{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom of the release with session" $name $name $name) -}}
+{{- $errors = append $errors (printf "session is not enabled, so %s needs its address: type --set %s.env.SVC_SESSION_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom.session of the release with session" $name $name $name) -}}
 {{- end -}}
 {{- if and (ne $name "operator") (has "SVC_IDENTITY_URL" $known.plain) (not (has "SVC_IDENTITY_URL" $taken)) -}}
-{{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom of the release with identity" $name $name $name) -}}
+{{- $errors = append $errors (printf "identity is not enabled, so %s needs its address: type --set %s.env.SVC_IDENTITY_URL=http://<service>:8081, and add the pods of %s to networkPolicy.internalFrom.identity of the release with identity" $name $name $name) -}}
 {{- end -}}
 {{- toJson $errors -}}
 {{- end -}}

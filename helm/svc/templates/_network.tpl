@@ -96,7 +96,7 @@ spec:
             matchLabels:
               {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
         {{- end }}
-        {{- with $policy.internalFrom }}
+        {{- with get $policy.internalFrom $.component }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
     {{- end }}
