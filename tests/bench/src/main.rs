@@ -21,7 +21,7 @@ use clap::{Parser, ValueEnum};
 
 use measurements::Bench;
 use report::Report;
-use system::System;
+use system::{Launcher, System};
 
 /// File that contains 1 if the kernel divides CPU time between autogroups (`setsid`). Each Postgres process has its own autogroup.
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
@@ -49,7 +49,7 @@ struct Options {
         long,
         value_delimiter = ',',
         value_name = "MEASUREMENT",
-        default_value = "images,logins,session-checks,timing,credentials,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
+        default_value = "images,logins,session-checks,timing,credentials,scale,batch-events,polls,single-events,linger,send-command,sustained,waiting-events,many-tenants,relay,tail,strict,replicas,connections"
     )]
     only: Vec<Measurement>,
     /// Number of rounds of each measurement [default: as many as fit into ten minutes]
@@ -69,6 +69,8 @@ enum Measurement {
     Timing,
     /// Credential checks: lookup, cache and revocation
     Credentials,
+    /// Many logins in one tenant, rate limits, a million sessions
+    Scale,
     /// Events per second in batches
     BatchEvents,
     /// The longest poll of a task during a batch of events
@@ -114,10 +116,11 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     let out = std::path::absolute(&options.out)?;
     let directory = out.parent().context("--out has no directory")?;
     std::fs::create_dir_all(directory)?;
-    let system = System::start(&program, &options.tools, directory).await?;
+    let launcher = Launcher { program: &program, tools: &options.tools, parent: directory };
+    let system = launcher.start(&[]).await?;
     let mut report = Report::default();
     let svc = program.with_file_name("svc");
-    let measured = measure(options, &system, &svc, &mut report).await;
+    let measured = measure(options, &launcher, &system, &svc, &mut report).await;
     drop(system);
     // Also after an error: the results so far took many minutes.
     report.write(&out)?;
@@ -131,7 +134,13 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     options.document.as_deref().map_or(Ok(()), |file| report.write_into(file))
 }
 
-async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Report) -> anyhow::Result<()> {
+async fn measure(
+    options: &Options,
+    launcher: &Launcher<'_>,
+    system: &System,
+    svc: &Path,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     // Before the first password hash.
     let idle_bytes = process::resident_bytes(system.pid());
     let user = user::first_admin(system).await?;
@@ -145,6 +154,7 @@ async fn measure(options: &Options, system: &System, svc: &Path, report: &mut Re
                 Measurement::SessionChecks => bench.session_checks().await?,
                 Measurement::Timing => bench.response_times().await?,
                 Measurement::Credentials => bench.credentials().await?,
+                Measurement::Scale => bench.scale(launcher).await?,
                 Measurement::BatchEvents => bench.batch_events().await?,
                 Measurement::Polls => bench.polls().await?,
                 Measurement::SingleEvents => bench.single_events().await?,

@@ -9,6 +9,7 @@ mod linger;
 mod logins;
 mod polls;
 mod relay;
+mod scale;
 mod send_command;
 mod session_checks;
 mod sustained;

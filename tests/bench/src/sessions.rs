@@ -31,8 +31,13 @@ impl SessionTable {
         Ok(Self { pool: options.connect(url).await?, user_id })
     }
 
-    /// Inserts sessions of the user with these token digests.
+    /// Inserts sessions of the user with these token digests, which were used just now.
     pub(crate) async fn insert(&self, digests: &[TokenDigest]) -> anyhow::Result<()> {
+        self.insert_used(digests, 0).await
+    }
+
+    /// Inserts sessions of the user with these token digests, which were last used some minutes ago.
+    pub(crate) async fn insert_used(&self, digests: &[TokenDigest], minutes: i32) -> anyhow::Result<()> {
         let digests: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
         sqlx::query(
             "insert into session.sessions (
@@ -41,7 +46,7 @@ impl SessionTable {
             )
             select
                 gen_random_uuid(), tenant_id, user_id, digest, 'password', credential_version, session_version, now(),
-                now(), 3600, now() + interval '1 hour', now() + interval '12 hours'
+                now() - make_interval(mins => $3), 3600, now() + interval '1 hour', now() + interval '12 hours'
             from session.subjects
             join session.tenants using (tenant_id)
             cross join unnest($1::bytea[]) as created (digest)
@@ -49,6 +54,7 @@ impl SessionTable {
         )
         .bind(digests)
         .bind(self.user_id.0)
+        .bind(minutes)
         .execute(&self.pool)
         .await?;
         sqlx::query("vacuum analyze session.sessions").execute(&self.pool).await?;

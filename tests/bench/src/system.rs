@@ -28,27 +28,37 @@ pub(crate) struct System {
     _home: TempDir,
 }
 
-impl System {
-    /// Starts the system with its data in a new directory in `parent`.
-    pub(crate) async fn start(program: &Path, tools: &Path, parent: &Path) -> anyhow::Result<Self> {
-        let home = tempfile::Builder::new().prefix("bench-").tempdir_in(parent)?;
+/// Where the programs and the data are.
+pub(crate) struct Launcher<'a> {
+    /// `svc-standalone`.
+    pub(crate) program: &'a Path,
+    pub(crate) tools: &'a Path,
+    /// The parent of the data directories.
+    pub(crate) parent: &'a Path,
+}
+
+impl Launcher<'_> {
+    /// Starts a system without rate limits. `variables` replace the settings of the measured systems.
+    pub(crate) async fn start(&self, variables: &[(&str, &str)]) -> anyhow::Result<System> {
+        let home = tempfile::Builder::new().prefix("bench-").tempdir_in(self.parent)?;
         let run_file_path = home.path().join("standalone.json");
-        let mut child = Command::new(program)
+        let mut child = Command::new(self.program)
             .args(["up", "--port", "0", "--data"])
             .arg(home.path().join("data"))
             .arg("--run-file")
             .arg(&run_file_path)
             .arg("--tools")
-            .arg(tools)
+            .arg(self.tools)
             .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
             // The only tenant stores several minutes of events.
             .env("SVC_TENANT_STREAM_SHARE", "100")
             .envs(LIMITS_OFF)
             // Requests select their client address with X-Forwarded-For.
             .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .spawn()
-            .with_context(|| format!("failed to start {}", program.display()))?;
+            .with_context(|| format!("failed to start {}", self.program.display()))?;
         let run_file = match wait_for_run_file(&mut child, &run_file_path).await {
             Ok(run_file) => run_file,
             Err(error) => {
@@ -57,11 +67,13 @@ impl System {
             }
         };
         let address = run_file.base_url.trim_start_matches("http://").parse()?;
-        let system = Self { child, run_file, address, _home: home };
+        let system = System { child, run_file, address, _home: home };
         system.wait_until_events_are_accepted().await?;
         Ok(system)
     }
+}
 
+impl System {
     /// Waits until `/health` succeeds, which can be shortly after the run file is written.
     pub(crate) async fn wait_until_events_are_accepted(&self) -> anyhow::Result<()> {
         let health = request("GET", "/api/v1/health", &[], b"");

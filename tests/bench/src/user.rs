@@ -16,6 +16,8 @@ use crate::system::System;
 
 /// Enough members that one user does not log in much more often than a real one.
 const MEMBERS: usize = 32;
+/// The path of a session check.
+const SESSION: &str = "/api/v1/auth/session";
 
 /// A user who is logged in.
 pub(crate) struct BenchUser {
@@ -99,12 +101,18 @@ impl BenchUser {
 
     /// A login request from the n-th client address.
     pub(crate) fn login_from(&self, n: u16) -> anyhow::Result<Vec<u8>> {
-        login(&self.email, &self.session.tenant_id, Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1))
+        login(&self.email, &self.session.tenant_id, client_address(n))
     }
 
-    /// A session check (`GET /auth/session`).
+    /// A check of the session from the n-th client address.
+    pub(crate) fn session_check_from(&self, n: u16) -> Vec<u8> {
+        let (bearer, from) = (format!("Bearer {}", self.token().expose()), client_address(n).to_string());
+        request("GET", SESSION, &[("Authorization", &bearer), ("X-Forwarded-For", &from)], b"")
+    }
+
+    /// A check of the session.
     pub(crate) fn session_check(&self) -> Vec<u8> {
-        self.with_bearer("GET", "/api/v1/auth/session", b"")
+        session_check(self.token().expose())
     }
 
     /// A POST request with the session token.
@@ -114,7 +122,20 @@ impl BenchUser {
 
     /// A request with the session token.
     pub(crate) fn with_bearer(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
-        let bearer = format!("Bearer {}", self.session.session_id.expose());
-        request(method, path, &[("Authorization", &bearer)], body)
+        with_bearer(self.token().expose(), method, path, body)
     }
+}
+
+/// A check of the session with this token (`GET /auth/session`).
+pub(crate) fn session_check(token: &str) -> Vec<u8> {
+    with_bearer(token, "GET", SESSION, b"")
+}
+
+/// An address in the n-th network: limits count IPv6 addresses by their /64 network.
+fn client_address(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1)
+}
+
+fn with_bearer(token: &str, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    request(method, path, &[("Authorization", &format!("Bearer {token}"))], body)
 }

@@ -208,7 +208,8 @@ pub(crate) async fn settle(
     settlement: Settlement<'_>,
     lockout: TenantCall,
 ) -> Result<Option<i32>, Error> {
-    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, user_id } = settlement;
+    let Settlement { before, after: Throttle { source, consecutive_failures }, succeeded, user_id } =
+        settlement;
     let (tenant_id, now, lockout) = (call.tenant_id().clone(), call.now(), lockout.into_messages()?);
     call.run(async |pool, messages| {
         let failures = sqlx::query_scalar!(
@@ -352,7 +353,8 @@ mod tests {
             let [mut call, mut lockout] = [(); 2].map(|()| self.database.call(&scope, Actor::Anonymous, NOW));
             call.send(&serde_json::json!({ "kind": "result" }));
             lockout.send(&serde_json::json!({ "kind": "lockout" }));
-            let settlement = Settlement { before, after: &after, succeeded, user_id: Some(UserId::generate()) };
+            let settlement =
+                Settlement { before, after: &after, succeeded, user_id: Some(UserId::generate()) };
             settle(call, &self.key, settlement, lockout).await.unwrap()
         }
 

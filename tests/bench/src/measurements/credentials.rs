@@ -23,13 +23,13 @@ use crate::report::Comparison;
 use crate::sessions::{CountingIntrospector, SessionTable};
 
 const ROUNDS: usize = 5;
-const CALLERS: usize = 64;
+pub(super) const CALLERS: usize = 64;
 /// Batch size and number of concurrent batches of the baseline: the fastest combination on such a machine.
 const BATCH_SIZE: usize = 32;
 const CONCURRENT_BATCHES: usize = 2;
 /// The fastest concurrency for one lookup per statement.
 const CONCURRENT_SINGLES: usize = 16;
-const RATE_TIME: Duration = Duration::from_secs(1);
+pub(super) const RATE_TIME: Duration = Duration::from_secs(1);
 const SESSIONS: usize = 100_000;
 const REVOCATIONS: usize = 300;
 const CHECKS: usize = 2_000_000;
@@ -152,7 +152,7 @@ async fn revocation(connection: &mut Connection, token: &RawToken) -> anyhow::Re
 }
 
 /// Lookups per second with `callers` concurrent callers, each with `batch_size` credentials per call.
-async fn rate(
+pub(super) async fn rate(
     callers: usize,
     batch_size: usize,
     digests: &[TokenDigest],
