@@ -229,9 +229,9 @@ create table identity.login_failures (
     account_key bytea not null,
     consecutive_failures integer not null,
     last_failed_at timestamptz not null,
-    -- Whether an account with a password existed at the last attempt. If not, the failures are deleted one day after the last one, else after
-    -- 30 days.
-    account_exists boolean not null,
+    -- Whether an account with a password existed when the last result was saved. If not, the row is deleted one day after the last failure. Otherwise
+    -- it is deleted after 30 days, except a lockout, which does not expire.
+    has_password boolean not null,
     constraint login_failures_pkey primary key (account_key)
 )
 with (fillfactor = 50);
@@ -389,11 +389,11 @@ language plpgsql set search_path = '' as $$
 declare
     stored integer;
     failures integer;
-    -- The user can have been deleted since the attempt was admitted. One without a password was invited only.
-    account_exists boolean;
+    -- False if the user was deleted after the attempt was admitted, or is only invited.
+    has_password boolean;
 begin
     perform set_config('svc.tenant_id', in_tenant_id, true);
-    account_exists := exists (
+    has_password := exists (
         select from identity.users where users.user_id = in_user_id and users.password_digest is not null
     );
     -- Without a lock, because a settlement that is repeated must not delay others.
@@ -415,13 +415,13 @@ begin
     failures := case when in_succeeded then in_failures else coalesce(stored, 0) + in_failures - in_failures_before end;
     -- An account without consecutive failures has no row.
     if failures > 0 then
-        insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, account_exists)
-        values (in_attempts.account_key, failures, in_now, account_exists)
+        insert into identity.login_failures as known (account_key, consecutive_failures, last_failed_at, has_password)
+        values (in_attempts.account_key, failures, in_now, has_password)
         on conflict (account_key) do update set
             -- Without a row to lock, another first failure can have been saved meanwhile: both count.
             consecutive_failures = known.consecutive_failures + failures - coalesce(stored, 0),
             last_failed_at = case when in_failures > in_failures_before then in_now else known.last_failed_at end,
-            account_exists = excluded.account_exists
+            has_password = excluded.has_password
         returning consecutive_failures into failures;
     elsif stored is not null then
         delete from identity.login_failures where account_key = in_attempts.account_key;
@@ -431,6 +431,29 @@ begin
     end if;
     perform identity.outbox_insert(in_tenant_id, in_now, in_messages);
     return failures;
+end
+$$;
+
+-- Deletes the counted logins of accounts: the failures, and at most `in_limit` sources. Returns the number of sources.
+create function identity.delete_counted_logins(in_account_keys bytea[], in_limit bigint)
+returns bigint
+language plpgsql set search_path = '' as $$
+declare
+    found_sources bigint;
+begin
+    -- The account before its sources, like a login.
+    delete from identity.login_failures where account_key = any(in_account_keys);
+    -- Counts the found sources: another transaction can delete some of them meanwhile.
+    with sources as (
+        select account_key, source from identity.login_attempts where account_key = any(in_account_keys) limit in_limit
+    ), deleted as (
+        delete from identity.login_attempts as attempts using sources
+        where attempts.account_key = sources.account_key and attempts.source = sources.source
+    )
+    select count(*) into found_sources from sources;
+    -- A login can have saved the first failure meanwhile.
+    delete from identity.login_failures where account_key = any(in_account_keys);
+    return found_sources;
 end
 $$;
 
@@ -568,9 +591,9 @@ language sql stable security definer set search_path = '' as $$
     limit 1
 $$;
 
--- Deletes the counted logins of the given users of a deleted tenant, at most `in_limit` sources, then the users, and at most `in_limit` of its
--- invites and of its mails. The caller has locked the tenant before it selected the users. If there was nothing to delete, marks the tenant as
--- erased and returns true. The runtime role can delete only invited users and users that are recorded as deleted.
+-- Deletes the counted logins of the given users of a deleted tenant, at most `in_limit` sources. If fewer are deleted, also deletes the users and at
+-- most `in_limit` of its invites and of its mails. The caller has locked the tenant before it selected the users. If there was nothing to delete,
+-- marks the tenant as erased and returns true. The runtime role can delete only invited users and users that are recorded as deleted.
 create function identity.erase_tenant(
     in_tenant_id text, in_now timestamptz, in_user_ids uuid[], in_account_keys bytea[], in_limit bigint
 )
@@ -583,16 +606,11 @@ begin
     if not found then
         raise exception 'the tenant is not deleted';
     end if;
-    -- Logins lock the row of the account before those of the sources, too.
-    delete from identity.login_failures where account_key = any(in_account_keys);
-    with sources as (
-        delete from identity.login_attempts where (account_key, source) in (
-            select account_key, source from identity.login_attempts where account_key = any(in_account_keys) limit in_limit
-        )
-        returning 1
-    )
-    select count(*) into erased from sources;
-    -- An attack can have many sources. Without the users, the rest could not be found.
+    -- Invites, users, then counted logins: the order of every transaction.
+    perform from identity.invites where user_id = any(in_user_ids) order by invite_id for update;
+    perform from identity.users where user_id = any(in_user_ids) order by user_id for update;
+    erased := identity.delete_counted_logins(in_account_keys, in_limit);
+    -- More sources can remain, for example after an attack. The caller finds them through the users, so these are deleted last.
     if erased = in_limit then
         return false;
     end if;

@@ -74,16 +74,12 @@ pub(crate) async fn delete_invites_and_mails(
 
 /// Deletes the counted logins of accounts, with the source addresses.
 pub(crate) async fn delete_login_attempts(tx: &mut TenantTx, accounts: &[AccountKey]) -> Result<(), Error> {
-    sqlx::query!(
+    let deleted = sqlx::query!(
         "-- erasure.delete_login_attempts
-        with attempts as (
-            delete from identity.login_attempts where account_key = any($1)
-        )
-        delete from identity.login_failures where account_key = any($1)",
+        select identity.delete_counted_logins($1, null)",
         &stored_keys(accounts)
-    )
-    .execute(tx.connection())
-    .await?;
+    );
+    deleted.fetch_one(tx.connection()).await?;
     Ok(())
 }
 
@@ -155,8 +151,8 @@ pub(crate) async fn list_users(tx: &mut TenantTx, limit: i64) -> Result<Vec<(Use
     Ok(rows.into_iter().map(|row| (row.user_id, EmailKey::from_stored(row.email_key))).collect())
 }
 
-/// Deletes these users of the deleted tenant of the transaction, the counted logins of these accounts, and at most `limit` invites and
-/// mails each. If there was nothing to delete, marks the tenant as erased and returns `true`.
+/// Deletes the counted logins of these accounts of the deleted tenant of the transaction, at most `limit` sources. If fewer are deleted, also
+/// deletes the users and at most `limit` invites and mails each. If there was nothing to delete, marks the tenant as erased and returns `true`.
 pub(crate) async fn erase_tenant(
     tx: &mut TenantTx,
     users: &[UserId],

@@ -195,7 +195,7 @@ pub(crate) struct Settlement<'a> {
     pub(crate) before: &'a Stored,
     pub(crate) after: &'a Throttle,
     pub(crate) succeeded: bool,
-    /// The user that the account belonged to when the attempt was admitted.
+    /// The user of the account when the attempt was admitted. `None` if there was no account.
     pub(crate) user_id: Option<UserId>,
 }
 
@@ -267,8 +267,8 @@ pub(crate) async fn delete_failures(tx: &mut TenantTx, account: &AccountKey) -> 
 
 /// Deletes expired rows, at most `limit` per table. Returns the larger of the two numbers.
 ///
-/// Consecutive failures expire 30 days after the last one, and those of an account that does not exist after a day: a client can
-/// name any number of them. A lockout of an account that exists does not expire.
+/// Consecutive failures expire 30 days after the last one, or a day after it if the account has no password: a client can name any number of
+/// addresses. A lockout of an account with a password does not expire.
 pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit: i64) -> Result<i64, Error> {
     let deleted = sqlx::query_scalar!(
         r#"-- login_attempt.delete_before
@@ -285,7 +285,7 @@ pub(crate) async fn delete_before(database: &Database, now: DateTime<Utc>, limit
             delete from identity.login_failures where ctid = any(array(
                 select ctid from identity.login_failures
                 where last_failed_at <= $3 and consecutive_failures < $4
-                    or last_failed_at <= $6 and not account_exists
+                    or last_failed_at <= $6 and not has_password
                 limit $5
                 for update skip locked
             ))
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_of_a_user_who_was_deleted_meanwhile_are_kept_for_a_day_only() {
+    async fn failures_of_a_user_who_no_longer_exists_are_deleted_after_a_day() {
         let attempts = Attempts::new().await;
         let (stored, permit) = attempts.admit(attempts.load().await).await.unwrap();
         assert_eq!(attempts.settle(&stored, &permit, false).await, Some(1));

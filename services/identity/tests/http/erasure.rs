@@ -182,6 +182,36 @@ async fn only_a_suspended_tenant_is_deleted_and_its_id_is_not_used_again() {
 }
 
 #[tokio::test]
+async fn the_erasure_of_a_tenant_locks_a_user_before_the_counted_logins() {
+    let system = TestSystem::start().await.unwrap();
+    system.create_tenant("acme").await;
+    let log_in = system.client().header("X-Tenant-ID", "acme");
+    let wrong = json!({ "email": "admin@acme.example", "password": "not-the-password-9" });
+    log_in.post("/auth/password/login", &wrong).await.expect_problem(401, "login_failed");
+    suspend(&system, "acme").await;
+    let mut connection = system.database.superuser().await.unwrap();
+    let mut reset = sqlx::Connection::begin(&mut connection).await.unwrap();
+    sqlx::query("select from identity.users for update").execute(&mut *reset).await.unwrap();
+    let reset = async {
+        let mut observer = system.database.superuser().await.unwrap();
+        wait_until("the erasure waits for the user", async || {
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+            let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut observer).await.unwrap();
+            (waiting == 1).then_some(())
+        })
+        .await;
+        let locked =
+            sqlx::query("select from identity.login_failures for update nowait").execute(&mut *reset).await;
+        reset.rollback().await.unwrap();
+        locked.map(|rows| rows.rows_affected())
+    };
+    let platform = system.platform_admin();
+    let (deletion, locked) = tokio::join!(platform.delete("/tenants/acme"), reset);
+    deletion.expect_empty(204);
+    assert_eq!((locked.unwrap(), counted_logins(&system).await), (1, 0));
+}
+
+#[tokio::test]
 async fn a_tenant_that_is_locked_does_not_delay_the_erasure_of_another() {
     let system = TestSystem::start().await.unwrap();
     for tenant_id in ["acme", "other"] {
