@@ -96,7 +96,7 @@ spec:
             matchLabels:
               {{- include "svc.selector" (dict "root" $.root "component" .) | nindent 14 }}
         {{- end }}
-        {{- with get $policy.internalFrom $.component }}
+        {{- with get ($policy.internalFrom | default dict) $.component }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
     {{- end }}

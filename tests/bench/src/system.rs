@@ -28,7 +28,7 @@ pub(crate) struct System {
     _home: TempDir,
 }
 
-/// Where the programs and the data are.
+/// Paths of the programs and of the data directories.
 pub(crate) struct Launcher<'a> {
     /// `svc-standalone`.
     pub(crate) program: &'a Path,
@@ -38,7 +38,7 @@ pub(crate) struct Launcher<'a> {
 }
 
 impl Launcher<'_> {
-    /// Starts a system without rate limits. `variables` replace the settings of the measured systems.
+    /// Starts a system. Rate limits are off unless `variables`, which replace the defaults of the benchmark, set them.
     pub(crate) async fn start(&self, variables: &[(&str, &str)]) -> anyhow::Result<System> {
         let home = tempfile::Builder::new().prefix("bench-").tempdir_in(self.parent)?;
         let run_file_path = home.path().join("standalone.json");

@@ -1,5 +1,5 @@
-//! What must not become slower in a large installation: logins of one tenant, rate limits, a large table of sessions, and the
-//! use of many sessions.
+//! Measurements at the size of a large installation: logins of one tenant, rate limits, a large table of sessions, and recorded uses of
+//! many sessions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Bench<'_> {
             let one = repeated(system.address, logins(&of_one)?).await?;
             rounds.push((one, repeated(system.address, logins(&of_many)?).await?));
         }
-        let name = "logins per second in one tenant, hash of 64 KiB, 64 connections";
+        let name = "logins per second in one tenant, password hash of 64 KiB, 64 connections";
         let (baseline, target) = ("the same logins in 32 tenants", Some("≥ 0.90"));
         self.report.add_comparison(Comparison { name, baseline, rounds, target });
         Ok(())
@@ -64,7 +64,7 @@ impl Bench<'_> {
             let with = repeated(limited.address, session_checks(user)).await?;
             rounds.push((with, repeated(self.system.address, session_checks(&self.user)).await?));
         }
-        let name = "session checks per second with rate limits, 64 IPv6 networks";
+        let name = "session checks per second with rate limits, from 64 IPv6 networks";
         let baseline = "the same checks without rate limits";
         self.report.add_comparison(Comparison { name, baseline, rounds, target: None });
         Ok(())
@@ -83,8 +83,8 @@ impl Bench<'_> {
             let all = rate(CALLERS, 1, &digests, look_up).await?;
             rounds.push((all, rate(CALLERS, 1, &digests[..FEW_SESSIONS], look_up).await?));
         }
-        let name = "introspections per second of 1,000,000 sessions, 64 callers";
-        let baseline = "1,000 of these sessions";
+        let name = "introspections per second, 1,000,000 sessions, 64 callers";
+        let baseline = "the same, 1,000 of these sessions";
         self.report.add_comparison(Comparison { name, baseline, rounds, target: None });
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Bench<'_> {
             rounds.push((per_second(USED_SESSIONS, first), per_second(USED_SESSIONS, second)));
         }
         let name = "session checks per second that record the use of the session";
-        let baseline = "the same checks again, which record nothing";
+        let baseline = "second check of the same sessions, which records nothing";
         self.report.add_comparison(Comparison { name, baseline, rounds, target: None });
         Ok(())
     }
