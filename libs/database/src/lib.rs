@@ -4,6 +4,7 @@
 //! confines to that tenant, or through one of the `security definer` functions that the migrations of its schema list with reasons.
 
 mod access;
+mod database;
 mod error;
 pub mod migrations;
 pub mod outbox;
@@ -12,6 +13,7 @@ mod rotation;
 mod unit_of_work;
 
 pub use access::DatabaseAccess;
+pub use database::{Database, DatabaseSettings};
 pub use error::{Error, decode};
-pub use pool::{Database, DatabaseSettings};
+pub use pool::{Connection, Pool};
 pub use unit_of_work::{TenantCall, TenantTx, UnitOfWork};

@@ -1,54 +1,35 @@
-//! The connection pool of a service and its metrics.
+//! A pool of connections.
+//!
+//! The pool of sqlx sends Postgres a second message after each statement, in a task of its own, and uses its connections in turn. This pool
+//! gets a connection back without a message if its last statement is complete, and uses the last one first: the Postgres process of a
+//! connection that was idle has lost its data in the caches of the processor.
 
+mod connection;
+mod executor;
+
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use prometheus_client::metrics::gauge::Gauge;
-use service::Tasks;
-use service::config::Variable;
-use service::telemetry::Metrics;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool};
-use tenancy::{Actor, TenantScope};
+use deadpool::managed::{self, Metrics, PoolError, QueueMode, RecycleError, RecycleResult};
+use futures::future::join_all;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::access::DatabaseAccess;
-use crate::outbox::Outbox;
 use crate::rotation::Retired;
-use crate::{Error, TenantCall, TenantTx};
+pub use connection::Connection;
+pub(crate) use connection::Transaction;
 
-/// Few connections are faster than many: a statement takes a fraction of a millisecond, and Postgres runs as many at once
-/// as it has cores. A pool uses its connections in turn, and the Postgres process of a connection that was idle has lost its data in
-/// the caches of the processor: with 8 connections for requests, session checks during logins took twice as long.
-const DEFAULT_CONNECTIONS: u32 = 6;
-
-service::variables! {
-    /// Connections of a service to Postgres.
-    #[derive(Clone)]
-    pub struct DatabaseSettings {
-        access: DatabaseAccess,
-        /// Maximum number of Postgres connections of a process. A third is for the relays of the outbox, the rest for requests.
-        connections: u32 =
-            Variable::new("SVC_DATABASE_CONNECTIONS", "number, 4 to 100").default("6").between(4, 100),
-    }
-}
-
-impl DatabaseSettings {
-    /// Creates the pool of the service that owns `schema`, as [`Database::new`].
-    ///
-    /// # Errors
-    /// The URL is malformed.
-    pub fn pool(&self, schema: &'static str) -> Result<Database, Error> {
-        Database::with_connections(self.access.clone(), schema, self.connections)
-    }
-}
-
-/// A request that gets no connection within this time fails with 503.
-pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A delivered message that is not settled is delivered again. Shorter than the margin of a lease.
-const RELAY_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was idle for longer is pinged before use. A ping before every use would cost a third of the throughput;
 /// without pings, requests would fail after a restart of the database.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
+/// A connection that was idle for longer is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
+/// A connection that is older is replaced: the memory of its Postgres process grows.
+const MAX_AGE: Duration = Duration::from_mins(30);
+/// Interval between attempts to connect.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Statements are planned once per connection, perhaps while the tables are empty, so all plans use indexes and stay fast when the
 /// tables have grown. Otherwise Postgres would plan statements with arrays at every execution, which takes longer than most
@@ -58,185 +39,139 @@ const PLANNER_SETTINGS: &str = "set plan_cache_mode = force_generic_plan;
     set enable_hashjoin = off;
     set enable_mergejoin = off";
 
-/// Returns the options of a connection of the service that owns `schema`.
-pub(crate) fn connect_options(
-    access: &DatabaseAccess,
-    schema: &str,
-) -> Result<PgConnectOptions, sqlx::Error> {
-    Ok(access.options()?.application_name(&format!("svc-{schema}")))
-}
-
-/// The database of a service: its pools, schema and outbox. Clones share them.
+/// Connections to one database, opened on first use. Clones share them. A reference is an executor of statements, each outside of a
+/// transaction.
 #[derive(Clone)]
-pub struct Database {
-    pool: PgPool,
-    /// Relays that wait for locks must not delay requests.
-    relay_pool: PgPool,
-    outbox: Outbox,
-    pub(crate) access: DatabaseAccess,
-    pub(crate) retired: Retired,
-}
-
-impl Database {
-    /// Creates the pool of the service that owns `schema`. Connections open on first use, so this succeeds while the database
-    /// is down. The URL, else `PGSSLMODE` and `PGSSLROOTCERT`, determine how the certificate of the server is verified.
-    ///
-    /// # Errors
-    /// The URL is malformed.
-    pub fn new(url: &str, schema: &'static str) -> Result<Self, Error> {
-        Self::connect(DatabaseAccess::fixed(url), schema)
-    }
-
-    /// Creates the pool of the service that owns `schema`, as [`Self::new`].
-    ///
-    /// # Errors
-    /// The URL is malformed.
-    pub fn connect(access: DatabaseAccess, schema: &'static str) -> Result<Self, Error> {
-        Self::with_connections(access, schema, DEFAULT_CONNECTIONS)
-    }
-
-    fn with_connections(
-        access: DatabaseAccess,
-        schema: &'static str,
-        connections: u32,
-    ) -> Result<Self, Error> {
-        let (options, retired) = (connect_options(&access, schema)?, Retired::default());
-        // A relay settles messages during a claim.
-        let for_relays = (connections / 3).max(2);
-        let relay_pool = open(&options, &retired, for_relays, RELAY_ACQUIRE_TIMEOUT);
-        let pool = open(&options, &retired, connections - for_relays, ACQUIRE_TIMEOUT);
-        Ok(Self { pool, relay_pool, outbox: Outbox::new(schema), access, retired })
-    }
-
-    /// The pool of the requests, for statements that call a `security definer` function of the schema.
-    pub fn pool(&self) -> &PgPool {
-        &self.pool
-    }
-
-    /// The pool of the relays.
-    pub(crate) fn relay_pool(&self) -> &PgPool {
-        &self.relay_pool
-    }
-
-    /// The schema that the service owns.
-    pub fn schema(&self) -> &'static str {
-        self.outbox.schema
-    }
-
-    pub(crate) fn outbox(&self) -> &Outbox {
-        &self.outbox
-    }
-
-    pub(crate) fn map_outbox(self, map: impl FnOnce(Outbox) -> Outbox) -> Self {
-        Self { outbox: map(self.outbox), ..self }
-    }
-
-    /// Begins a unit of work, which sees the rows of one tenant only.
-    ///
-    /// # Errors
-    /// The database is not available.
-    pub async fn begin(
-        &self,
-        scope: &TenantScope,
-        actor: Actor,
-        now: DateTime<Utc>,
-    ) -> Result<TenantTx, Error> {
-        TenantTx::begin(&self.pool, self.outbox.clone(), scope, actor, now).await
-    }
-
-    /// Begins a unit of work of one statement. It needs no connection until it runs.
-    pub fn call(&self, scope: &TenantScope, actor: Actor, now: DateTime<Utc>) -> TenantCall {
-        TenantCall::new(&self.pool, self.outbox.clone(), scope, actor, now)
-    }
-
-    /// Closes all connections, after those in use are returned.
-    pub async fn close(&self) {
-        tokio::join!(self.pool.close(), self.relay_pool.close());
-    }
-}
-
-/// Creates a pool. Its connections open on first use.
-fn open(
-    options: &PgConnectOptions,
-    retired: &Retired,
-    connections: u32,
+pub struct Pool {
+    connections: managed::Pool<Manager>,
     acquire_timeout: Duration,
-) -> PgPool {
-    let retired = retired.clone();
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(acquire_timeout)
-        .test_before_acquire(false)
-        // Not options of the connection: a pooler would reject them.
-        .after_connect(|connection, _| {
-            Box::pin(async { sqlx::raw_sql(PLANNER_SETTINGS).execute(connection).await.map(drop) })
-        })
-        .before_acquire(move |connection, meta| {
-            let is_retired = retired.contains(meta.age);
-            Box::pin(async move {
-                if is_retired {
-                    return Ok(false);
-                }
-                if meta.idle_for > PING_AFTER_IDLE {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
-        })
-        .connect_lazy_with(options.clone())
 }
 
-/// Interval between probes.
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-
-impl Database {
-    /// Registers the metrics of the connections and the outbox, and starts the availability probe.
-    #[must_use]
-    pub fn measured(self, metrics: &Metrics, tasks: &Tasks) -> Self {
-        let service = ("service", self.schema());
-        let help = "Whether Postgres replied to the last probe: 1 or 0";
-        let available = metrics.metric("database_available", help, &[service]);
-        tasks.spawn("database probe", self.clone().probe(available, tasks.clone()));
-        let (database, stopping) = (self.clone(), tasks.stopping().clone());
-        tasks.spawn("database access", async move {
-            stopping.run_until_cancelled(database.follow_access()).await;
-        });
-        for (name, pool) in [("requests", self.pool()), ("relays", self.relay_pool())] {
-            measure(pool, metrics, service, ("pool", name));
-        }
-        self.map_outbox(|outbox| outbox.measured(metrics))
+impl Pool {
+    pub(crate) fn new(
+        options: PgConnectOptions,
+        retired: Retired,
+        max_connections: usize,
+        acquire_timeout: Duration,
+    ) -> Result<Self, sqlx::Error> {
+        let manager = Manager { options: RwLock::new(options), retired, acquire_timeout };
+        let connections = managed::Pool::builder(manager)
+            .max_size(max_connections)
+            .queue_mode(QueueMode::Lifo)
+            .build()
+            .map_err(|error| sqlx::Error::Configuration(error.into()))?;
+        Ok(Self { connections, acquire_timeout })
     }
 
-    async fn probe(self, available: Gauge, tasks: Tasks) {
-        while !tasks.stopping().is_cancelled() {
-            let answered = sqlx::query("select 1").execute(self.pool()).await.is_ok();
-            available.set(answered.into());
-            tokio::select! {
-                () = tokio::time::sleep(PROBE_INTERVAL) => {}
-                () = tasks.stopping().cancelled() => {}
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// The database is not available, or all connections are in use for too long.
+    pub async fn acquire(&self) -> Result<Connection, sqlx::Error> {
+        match timeout(self.acquire_timeout, self.connections.get()).await {
+            Ok(Ok(connection)) => Ok(Connection::new(connection)),
+            Ok(Err(PoolError::Backend(error))) => Err(error),
+            Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
+            // The pool of deadpool has neither timeouts nor hooks.
+            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut),
+        }
+    }
+
+    /// Connections that open from now on have these options.
+    pub(crate) fn set_options(&self, options: PgConnectOptions) {
+        let manager = self.connections.manager();
+        *manager.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+    }
+
+    /// Closes connections that are not needed.
+    pub(crate) async fn close_idle(&self) {
+        self.close_unless(|metrics| metrics.last_used() <= IDLE_TIMEOUT).await;
+    }
+
+    /// Closes all connections, those in use when they are returned.
+    pub(crate) async fn close(&self) {
+        self.close_unless(|_| false).await;
+        self.connections.close();
+    }
+
+    async fn close_unless(&self, keep: impl Fn(Metrics) -> bool) {
+        let closed = self.connections.retain(|_, metrics| keep(metrics)).removed;
+        // An error means that the connection was closed already.
+        join_all(closed.into_iter().map(PgConnection::close)).await;
+    }
+
+    /// The maximum number of connections.
+    pub fn max_connections(&self) -> usize {
+        self.connections.status().max_size
+    }
+
+    /// The numbers of idle and of busy connections.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let status = self.connections.status();
+        (status.available, status.size - status.available)
+    }
+}
+
+impl fmt::Debug for Pool {
+    /// Without the options, which contain the password.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Pool").field("status", &self.connections.status()).finish_non_exhaustive()
+    }
+}
+
+/// Opens and checks connections.
+struct Manager {
+    options: RwLock<PgConnectOptions>,
+    retired: Retired,
+    acquire_timeout: Duration,
+}
+
+impl Manager {
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let options = self.options.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut connection = PgConnection::connect_with(&options).await?;
+        // Not options of the connection: a pooler would reject them.
+        sqlx::raw_sql(PLANNER_SETTINGS).execute(&mut connection).await?;
+        Ok(connection)
+    }
+}
+
+impl managed::Manager for Manager {
+    type Type = PgConnection;
+    type Error = sqlx::Error;
+
+    /// Tries again while the database starts. Then it returns the last error, which says more than that of a timeout.
+    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
+        let last_attempt_at = Instant::now() + self.acquire_timeout - 2 * CONNECT_INTERVAL;
+        loop {
+            // On the heap, so that the futures of requests are small.
+            match Box::pin(self.connect()).await {
+                Err(error) if is_starting(&error) && Instant::now() < last_attempt_at => {
+                    sleep(CONNECT_INTERVAL).await;
+                }
+                result => return result,
             }
         }
     }
+
+    async fn recycle(&self, connection: &mut PgConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        let age = metrics.age();
+        if age > MAX_AGE || self.retired.contains(age) {
+            return Err(RecycleError::message("the connection is replaced"));
+        }
+        if metrics.last_used() > PING_AFTER_IDLE {
+            Box::pin(connection.ping()).await?;
+        }
+        Ok(())
+    }
 }
 
-fn measure(
-    pool: &PgPool,
-    metrics: &Metrics,
-    service: (&'static str, &'static str),
-    name: (&'static str, &'static str),
-) {
-    let help = "Maximum number of Postgres connections of a pool: requests or relays";
-    let max: Gauge = metrics.metric("database_connections_max", help, &[service, name]);
-    max.set(pool.options().get_max_connections().into());
-    let connections = |state| -> Gauge {
-        let help = "Postgres connections of a pool by state: idle or busy";
-        metrics.metric("database_connections", help, &[service, name, ("state", state)])
-    };
-    let (idle, busy, pool) = (connections("idle"), connections("busy"), pool.clone());
-    metrics.at_scrape(move || {
-        let idle_now = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
-        idle.set(idle_now);
-        // The pool changes between the two reads.
-        busy.set((i64::from(pool.size()) - idle_now).max(0));
-    });
+/// Returns whether the database may accept connections soon.
+fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        // Too many connections; starting up.
+        sqlx::Error::Database(error) => matches!(error.code().as_deref(), Some("53300" | "57P03")),
+        _ => false,
+    }
 }

@@ -11,7 +11,7 @@ use service::chain;
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::{sleep, timeout};
 
-use crate::pool::{ACQUIRE_TIMEOUT, connect_options};
+use crate::database::{ACQUIRE_TIMEOUT, connect_options};
 use crate::{Database, Error};
 
 /// Interval of checks for a change.
@@ -69,8 +69,8 @@ impl Database {
         let options = connect_options(&self.access, self.schema())?;
         let timed_out = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
         timeout(ACQUIRE_TIMEOUT, options.connect()).await.unwrap_or_else(timed_out)?.close().await?;
-        self.pool().set_connect_options(options.clone());
-        self.relay_pool().set_connect_options(options);
+        self.pool().set_options(options.clone());
+        self.relay_pool().set_options(options);
         Ok(())
     }
 }

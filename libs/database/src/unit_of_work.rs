@@ -1,17 +1,15 @@
 //! The unit of work of a use case: a transaction that row-level security confines to one tenant.
 
-use std::io;
-
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::PgConnection;
 use tenancy::{Actor, TenantId, TenantScope};
-use tracing::Instrument as _;
 
-use crate::Error;
 use crate::outbox::{self, Fold, NewMessage, Outbox};
+use crate::pool::Transaction;
+use crate::{Error, Pool};
 
 /// A unit of work of one tenant, with the time and the actor of the use case. It collects outbox messages, which are written in its
 /// transaction, and actions, which run afterwards. `C` is the connection: see [`TenantTx`] and [`TenantCall`].
@@ -26,11 +24,11 @@ pub struct UnitOfWork<C> {
 }
 
 /// A transaction with any number of statements. A drop without a commit rolls back and runs no action.
-pub type TenantTx = UnitOfWork<Transaction<'static, Postgres>>;
+pub type TenantTx = UnitOfWork<Transaction>;
 
 /// A transaction of one statement, and so of one round trip instead of at least four: the call of a function of the schema that
 /// sets the tenant and writes the outbox messages.
-pub type TenantCall = UnitOfWork<PgPool>;
+pub type TenantCall = UnitOfWork<Pool>;
 
 impl<C> UnitOfWork<C> {
     /// Tenant of the visible rows.
@@ -68,9 +66,8 @@ impl<C> UnitOfWork<C> {
 }
 
 impl TenantTx {
-    #[expect(clippy::disallowed_methods, reason = "transactions begin only here")]
     pub(crate) async fn begin(
-        pool: &PgPool,
+        pool: &Pool,
         outbox: Outbox,
         scope: &TenantScope,
         actor: Actor,
@@ -78,21 +75,15 @@ impl TenantTx {
     ) -> Result<Self, Error> {
         let tenant_id = scope.tenant_id().clone();
         // Local to the transaction: the next user of the connection starts without a tenant and sees no rows. A tenant id consists of
-        // a-z, 0-9 and '-'. Both statements are one round trip.
-        let statements = format!("begin; set local svc.tenant_id = '{tenant_id}'");
-        let pool = pool.clone();
-        // In a task, because sqlx does not roll back if a begin is cancelled while it waits for the response: the pool would get a
-        // connection with an open transaction, and lose the statements of its next users. A request of a client that disconnects is cancelled.
-        let beginning = async move { pool.begin_with(AssertSqlSafe(statements)).await };
-        let result = tokio::spawn(beginning.in_current_span()).await;
-        let connection = result.map_err(|error| sqlx::Error::Io(io::Error::other(error)))??;
+        // a-z, 0-9 and '-'.
+        let connection = pool.begin(format!("set local svc.tenant_id = '{tenant_id}'")).await?;
         let (messages, after_commit) = (Vec::new(), Vec::new());
         Ok(Self { connection, outbox, tenant_id, actor, now, messages, after_commit })
     }
 
     /// The connection for statements.
     pub fn connection(&mut self) -> &mut PgConnection {
-        &mut self.connection
+        self.connection.connection()
     }
 
     /// Writes the outbox messages and commits, then wakes the relays of this process that deliver them and runs the actions.
@@ -103,7 +94,7 @@ impl TenantTx {
     pub async fn commit(mut self) -> Result<(), Error> {
         let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
         if !messages.is_empty() {
-            self.outbox.insert(&mut self.connection, &self.tenant_id, &messages, self.now).await?;
+            self.outbox.insert(self.connection.connection(), &self.tenant_id, &messages, self.now).await?;
         }
         self.connection.commit().await?;
         self.outbox.wake(&messages);
@@ -116,7 +107,7 @@ impl TenantTx {
 
 impl TenantCall {
     pub(crate) fn new(
-        pool: &PgPool,
+        pool: &Pool,
         outbox: Outbox,
         scope: &TenantScope,
         actor: Actor,
@@ -142,7 +133,7 @@ impl TenantCall {
     /// is not called.
     pub async fn run<T>(
         self,
-        call: impl AsyncFnOnce(&PgPool, Value) -> Result<Option<T>, Error>,
+        call: impl AsyncFnOnce(&Pool, Value) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
         let messages: Vec<_> = self.messages.into_iter().collect::<Result<_, _>>()?;
         let result = call(&self.connection, outbox::rows(&messages)).await?;

@@ -66,7 +66,7 @@ fn the_number_of_connections_is_a_setting() {
     let connections = |pairs: &[(&str, &str)]| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _guard = runtime.enter();
-        load(pairs).unwrap().pool("identity").unwrap().pool().options().get_max_connections()
+        load(pairs).unwrap().pool("identity").unwrap().pool().max_connections()
     };
     assert_eq!(
         [connections(&[]), connections(&[("SVC_DATABASE_CONNECTIONS", "20")])],

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 
 use chrono::{DateTime, Utc};
 use database::{Database, Error, TenantTx};
@@ -122,42 +121,4 @@ async fn a_rejected_password_is_an_unavailable_database() {
     let scope = TenantScope::of_internal_record("acme".parse().unwrap());
     let error = wrong.begin(&scope, Actor::PlatformAdmin, NOW).await.map(|_| ()).unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-}
-
-/// Polls a future this number of times and drops it, as the request of a client that disconnects. Returns its result if it ends before.
-async fn poll_and_drop<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let (mut future, mut left) = (std::pin::pin!(future), polls);
-    std::future::poll_fn(|context| {
-        let result = future.as_mut().poll(context).map(Some);
-        left -= 1;
-        if left == 0 && result.is_pending() { Poll::Ready(None) } else { result }
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_begin_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_connection() {
-    let test_database = TestDatabase::create().await.unwrap();
-    let database = test_database.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let mut superuser = test_database.superuser().await.unwrap();
-    for polls in 1.. {
-        let has_begun =
-            poll_and_drop(polls, database.begin(&scope, Actor::PlatformAdmin, NOW)).await.is_some();
-        // Connections in this vector are not used by a transaction that is being rolled back.
-        let mut connections = Vec::new();
-        for _ in 0..database.pool().options().get_max_connections() {
-            connections.push(database.pool().acquire().await.unwrap());
-        }
-        let open: i64 = sqlx::query_scalar(
-            "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'",
-        )
-        .fetch_one(&mut superuser)
-        .await
-        .unwrap();
-        assert_eq!(open, 0, "after {polls} polls");
-        if has_begun {
-            break;
-        }
-    }
 }

@@ -1,0 +1,66 @@
+//! Statements on any connection of a pool. A statement that fails or is cancelled leaves its connection to be reset.
+
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryFutureExt as _, TryStreamExt as _};
+use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::{Describe, Either, Execute, Executor, Postgres, SqlStr};
+
+use super::Pool;
+
+impl<'p> Executor<'p> for &Pool {
+    type Database = Postgres;
+
+    /// Reads all rows before the first one is returned.
+    fn fetch_many<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let pool = self.clone();
+        let results = async move {
+            let mut connection = pool.acquire().await?;
+            let results: Vec<_> = connection.fetch_many(query).try_collect().await?;
+            connection.release();
+            Ok(results)
+        };
+        results.map_ok(|results| stream::iter(results).map(Ok)).try_flatten_stream().boxed()
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let pool = self.clone();
+        Box::pin(async move {
+            let mut connection = pool.acquire().await?;
+            let row = connection.fetch_optional(query).await?;
+            connection.release();
+            Ok(row)
+        })
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement, sqlx::Error>>
+    where
+        'p: 'e,
+    {
+        let pool = self.clone();
+        Box::pin(async move { pool.acquire().await?.prepare_with(sql, parameters).await })
+    }
+
+    fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, sqlx::Error>>
+    where
+        'p: 'e,
+    {
+        let pool = self.clone();
+        Box::pin(async move { pool.acquire().await?.describe(sql).await })
+    }
+}

@@ -1,0 +1,123 @@
+//! The pool on a real Postgres.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
+
+use std::collections::BTreeSet;
+use std::task::Poll;
+
+use chrono::{DateTime, Utc};
+use database::{Connection, Database};
+use futures::future::join_all;
+use tenancy::{Actor, TenantScope};
+use testkit::TestDatabase;
+
+const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+async fn all_connections(database: &Database) -> Vec<Connection> {
+    let pool = database.pool();
+    join_all((0..pool.max_connections()).map(|_| async { pool.acquire().await.unwrap() })).await
+}
+
+async fn process_id(database: &Database) -> i32 {
+    sqlx::query_scalar("select pg_backend_pid()").fetch_one(database.pool()).await.unwrap()
+}
+
+/// Polls a future this number of times and drops it, as the request of a client that disconnects. Returns its result if it ends before.
+async fn poll_and_drop<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (std::pin::pin!(future), polls);
+    std::future::poll_fn(|context| {
+        let result = future.as_mut().poll(context).map(Some);
+        left -= 1;
+        if left == 0 && result.is_pending() { Poll::Ready(None) } else { result }
+    })
+    .await
+}
+
+/// The runtime of the test has one thread, so a task that returned the connection would not have run before the next statement.
+#[tokio::test]
+async fn a_statement_returns_its_connection_at_once_and_the_next_statement_uses_the_same_one() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    let at_once = join_all((0..database.pool().max_connections()).map(|_| process_id(&database))).await;
+    assert_eq!(BTreeSet::from_iter(at_once).len(), database.pool().max_connections());
+    let mut used = BTreeSet::new();
+    for _ in 0..10 {
+        used.insert(process_id(&database).await);
+    }
+    assert_eq!(used.len(), 1, "{used:?}");
+}
+
+#[tokio::test]
+async fn a_statement_that_is_cancelled_at_any_point_leaves_no_response_for_the_next_one() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    for polls in 1.. {
+        let first = sqlx::query_scalar::<_, i32>("select 1").fetch_one(database.pool());
+        let has_ended = poll_and_drop(polls, first).await.is_some();
+        for connection in &mut all_connections(&database).await {
+            let second: i32 = sqlx::query_scalar("select 2").fetch_one(&mut **connection).await.unwrap();
+            assert_eq!(second, 2, "after {polls} polls");
+        }
+        if has_ended {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failed_statement_does_not_use_up_its_connection() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    for _ in 0..=database.pool().max_connections() {
+        let error = sqlx::query("select 1 / 0").execute(database.pool()).await.unwrap_err();
+        assert!(error.to_string().contains("division by zero"), "{error}");
+    }
+    let connections = all_connections(&database).await;
+    assert_eq!(connections.len(), database.pool().max_connections());
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_dropped_is_rolled_back_before_its_connection_is_used_again() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let mut tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+    let locked: bool =
+        sqlx::query_scalar("select pg_try_advisory_xact_lock(7)").fetch_one(tx.connection()).await.unwrap();
+    assert!(locked);
+    drop(tx);
+    let mut connections = all_connections(&database).await;
+    for connection in &mut connections {
+        let locks: i64 = sqlx::query_scalar(
+            "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and database = (select oid from pg_database where datname = current_database())",
+        )
+        .fetch_one(&mut **connection)
+        .await
+        .unwrap();
+        assert_eq!(locks, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_begin_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_connection() {
+    let test_database = TestDatabase::create().await.unwrap();
+    let database = test_database.pool("svc_identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let mut superuser = test_database.superuser().await.unwrap();
+    for polls in 1.. {
+        let has_begun =
+            poll_and_drop(polls, database.begin(&scope, Actor::PlatformAdmin, NOW)).await.is_some();
+        // Connections in this vector are not used by a transaction that is being rolled back.
+        let _connections = all_connections(&database).await;
+        let open: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'",
+        )
+        .fetch_one(&mut superuser)
+        .await
+        .unwrap();
+        assert_eq!(open, 0, "after {polls} polls");
+        if has_begun {
+            break;
+        }
+    }
+}
