@@ -27,7 +27,7 @@ pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between claims while the relay has free slots. Messages that are written one after the other are claimed together:
 /// a claim takes a millisecond of Postgres, more than most transactions that write a message.
-const CLAIM_INTERVAL: Duration = Duration::from_millis(50);
+const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between updates of the outbox gauges.
 const STATS_INTERVAL: Duration = Duration::from_secs(15);
 /// Attempts before a message is dead-lettered.

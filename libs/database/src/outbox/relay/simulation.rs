@@ -170,11 +170,11 @@ impl Simulation {
             sleep(POLL_INTERVAL).await;
         }
         self.verify();
-        // A new message does not wait.
+        // A new message does not wait for the poll.
         self.send(0, 0, None);
         sleep(POLL_INTERVAL + Duration::from_millis(100)).await;
         self.send(1, 1, Some(1));
-        sleep(Duration::from_millis(100)).await;
+        sleep(CLAIM_INTERVAL + Duration::from_millis(100)).await;
         self.verify();
         for process in &mut self.processes {
             process.stop().await;
