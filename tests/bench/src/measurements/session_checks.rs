@@ -55,17 +55,19 @@ const OVERLOAD: Logins =
 impl Bench<'_> {
     pub(crate) async fn session_checks(&mut self) -> anyhow::Result<()> {
         let server = BaselineServer::start().await?;
-        let (mut rates, mut medians, mut tails, mut baselines, mut logins_rates) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut medians, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut baselines, mut limits, mut logins_rates) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds(ROUNDS) {
             rates.push(self.check_rate().await?);
             let idle = self.check().idle_latency().await?;
+            let bare_idle = Probe::without_work(&server).idle_latency().await?;
             let (busy, logins) = self.latency_during(CONCURRENT, self.check()).await?;
             // Each latency has its own load of logins, because two measured clients would delay each other.
             let (bare, _) = self.latency_during(CONCURRENT, Probe::without_work(&server)).await?;
             medians.push((busy.p50, idle.p50));
             tails.push((busy.p99, idle.p99));
             baselines.push((busy.p99, bare.p99));
+            limits.push((bare.p99, bare_idle.p99));
             logins_rates.push(logins.rate());
         }
         self.report.add_value("session checks per second, 16 connections", rates);
@@ -76,6 +78,13 @@ impl Bench<'_> {
         self.report.add_comparison(Comparison { name, baseline, rounds: tails, target });
         let baseline = "HTTP server without work, during 64 logins";
         self.report.add_comparison(Comparison { name, baseline, rounds: baselines, target: None });
+        // The limit of the first comparison: every process waits for the processor, also one without work.
+        self.report.add_comparison(Comparison {
+            name: "  HTTP server without work during 64 logins, p99, ms",
+            baseline: "HTTP server without work, without other load",
+            rounds: limits,
+            target: None,
+        });
         self.report.add_value("  logins per second", logins_rates);
         self.overload().await
     }
