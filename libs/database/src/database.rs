@@ -45,6 +45,7 @@ impl DatabaseSettings {
 pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A delivered message that is not settled is delivered again. Shorter than the margin of a lease.
 const RELAY_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Returns the options of a connection of the service that owns `schema`.
 pub(crate) fn connect_options(
     access: &DatabaseAccess,
@@ -135,11 +136,6 @@ impl Database {
     /// Begins a unit of work of one statement. It needs no connection until it runs.
     pub fn call(&self, scope: &TenantScope, actor: Actor, now: DateTime<Utc>) -> TenantCall {
         TenantCall::new(&self.pool, self.outbox.clone(), scope, actor, now)
-    }
-
-    /// Closes all connections, those in use when they are returned.
-    pub async fn close(&self) {
-        tokio::join!(self.pool.close(), self.relay_pool.close());
     }
 }
 

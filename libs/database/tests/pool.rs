@@ -18,6 +18,18 @@ async fn all_connections(database: &Database) -> Vec<Connection> {
     join_all((0..pool.max_connections()).map(|_| async { pool.acquire().await.unwrap() })).await
 }
 
+/// Waits until no connection is being reset.
+async fn assert_no_transaction(test: &TestDatabase, database: &Database) {
+    let _connections = all_connections(database).await;
+    let open: i64 = sqlx::query_scalar(
+        "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'",
+    )
+    .fetch_one(&mut test.superuser().await.unwrap())
+    .await
+    .unwrap();
+    assert_eq!(open, 0);
+}
+
 async fn process_id(database: &Database) -> i32 {
     sqlx::query_scalar("select pg_backend_pid()").fetch_one(database.pool()).await.unwrap()
 }
@@ -103,21 +115,40 @@ async fn a_begin_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_con
     let test_database = TestDatabase::create().await.unwrap();
     let database = test_database.pool("svc_identity").unwrap();
     let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let mut superuser = test_database.superuser().await.unwrap();
     for polls in 1.. {
         let has_begun =
             poll_and_drop(polls, database.begin(&scope, Actor::PlatformAdmin, NOW)).await.is_some();
-        // Connections in this vector are not used by a transaction that is being rolled back.
-        let _connections = all_connections(&database).await;
-        let open: i64 = sqlx::query_scalar(
-            "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'",
-        )
-        .fetch_one(&mut superuser)
-        .await
-        .unwrap();
-        assert_eq!(open, 0, "after {polls} polls");
+        assert_no_transaction(&test_database, &database).await;
         if has_begun {
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_connection() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    for polls in 1.. {
+        let tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+        let has_committed = poll_and_drop(polls, tx.commit()).await.is_some();
+        assert_no_transaction(&test, &database).await;
+        if has_committed {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_leaves_no_transaction_on_its_connection() {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let mut tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+    // The response to this statement is an error, which the commit reads before it is sent.
+    let failing = sqlx::raw_sql("select 1 / (select 0 from pg_sleep(0.01))").execute(tx.connection());
+    assert!(poll_and_drop(1, failing).await.is_none());
+    tx.commit().await.unwrap_err();
+    assert_no_transaction(&test, &database).await;
 }

@@ -25,8 +25,8 @@ const LEASE_MARGIN: Duration = Duration::from_secs(20);
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between claims: finds messages of other processes and retries that are due.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum interval between claims while the relay has free slots. Messages that are written one after the other are claimed together:
-/// a claim takes a millisecond of Postgres, more than most transactions that write a message.
+/// Minimum interval between a claim that found messages and the next one while the relay has free slots. Messages that are written one
+/// after the other are claimed together: a claim takes a millisecond of Postgres, more than most transactions that write a message.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between updates of the outbox gauges.
 const STATS_INTERVAL: Duration = Duration::from_secs(15);
@@ -120,6 +120,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
                 last.turn.clone_into(&mut last_turn);
             }
             let has_free_slot = claimed.len() < free;
+            let pause = if claimed.is_empty() { Duration::ZERO } else { CLAIM_INTERVAL };
             deliveries.extend(claimed.into_iter().map(|message| self.process(message, &settler)));
             // Otherwise all messages that are due were claimed, and only a wake or the poll finds further ones. The share of a tenant
             // includes the deliveries of other processes, so it can be exhausted with fewer here.
@@ -140,7 +141,7 @@ impl<D: Deliver, Q: Queue> Relay<D, Q> {
                         }
                     }
                     // `self` owns the sender, so the channel is open.
-                    _ = woken.changed(), if has_free_slot => next_claim = claimed_at + CLAIM_INTERVAL,
+                    _ = woken.changed(), if has_free_slot => next_claim = claimed_at + pause,
                     () = tokio::time::sleep_until(next_claim), if has_free_slot => break,
                     () = tasks.stopping().cancelled() => break,
                 }

@@ -22,13 +22,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(pooled: Object<Manager>) -> Self {
+    pub(super) fn new(mut pooled: Object<Manager>) -> Self {
+        pooled.is_reusable = false;
         Self { pooled: Some(pooled), is_in_transaction: false }
     }
 
-    /// Returns the connection to the pool at once. Its last statement is complete.
+    /// Returns the connection to the pool at once. Its last statement and its transaction are complete.
     pub(super) fn release(mut self) {
-        self.pooled = None;
+        if let Some(mut pooled) = self.pooled.take() {
+            pooled.is_reusable = true;
+        }
     }
 }
 
@@ -37,14 +40,14 @@ impl Deref for Connection {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.pooled.as_deref().expect("the connection is not returned")
+        &self.pooled.as_ref().expect("the connection is not returned").connection
     }
 }
 
 #[expect(clippy::expect_used, reason = "only `release` and a drop return the connection")]
 impl DerefMut for Connection {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.pooled.as_deref_mut().expect("the connection is not returned")
+        &mut self.pooled.as_mut().expect("the connection is not returned").connection
     }
 }
 
@@ -60,15 +63,20 @@ impl Drop for Connection {
 
 /// Returns the connection to its pool after the end of its statement and of its transaction. Closes it if that fails.
 async fn reset(mut pooled: Object<Manager>, is_in_transaction: bool) {
+    let connection = &mut pooled.connection;
     let reset = async {
         if is_in_transaction {
-            sqlx::raw_sql("rollback").execute(&mut *pooled).await.map(drop)
+            sqlx::raw_sql("rollback").execute(connection).await.map(drop)
         } else {
-            pooled.ping().await
+            connection.ping().await
         }
     };
-    if !matches!(timeout(RESET_TIMEOUT, reset).await, Ok(Ok(()))) {
-        drop(Object::take(pooled));
+    match timeout(RESET_TIMEOUT, reset).await {
+        Ok(Ok(())) => pooled.is_reusable = true,
+        result => {
+            tracing::debug!(?result, "failed to reset a database connection; it is closed");
+            drop(Object::take(pooled));
+        }
     }
 }
 
@@ -81,8 +89,7 @@ impl Transaction {
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        // It ends the transaction even if it fails.
-        self.0.is_in_transaction = false;
+        // After an error, the transaction can still be open.
         sqlx::raw_sql("commit").execute(&mut *self.0).await?;
         self.0.release();
         Ok(())

@@ -8,10 +8,10 @@ use sqlx::{Describe, Either, Execute, Executor, Postgres, SqlStr};
 
 use super::Pool;
 
-impl<'p> Executor<'p> for &Pool {
+impl<'p> Executor<'p> for &'p Pool {
     type Database = Postgres;
 
-    /// Reads all rows before the first one is returned.
+    /// Reads all rows before it returns the first one.
     fn fetch_many<'e, 'q: 'e, E>(
         self,
         query: E,
@@ -20,9 +20,8 @@ impl<'p> Executor<'p> for &Pool {
         'p: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        let pool = self.clone();
         let results = async move {
-            let mut connection = pool.acquire().await?;
+            let mut connection = self.acquire().await?;
             let results: Vec<_> = connection.fetch_many(query).try_collect().await?;
             connection.release();
             Ok(results)
@@ -35,9 +34,8 @@ impl<'p> Executor<'p> for &Pool {
         'p: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        let pool = self.clone();
         Box::pin(async move {
-            let mut connection = pool.acquire().await?;
+            let mut connection = self.acquire().await?;
             let row = connection.fetch_optional(query).await?;
             connection.release();
             Ok(row)
@@ -52,15 +50,13 @@ impl<'p> Executor<'p> for &Pool {
     where
         'p: 'e,
     {
-        let pool = self.clone();
-        Box::pin(async move { pool.acquire().await?.prepare_with(sql, parameters).await })
+        Box::pin(async move { self.acquire().await?.prepare_with(sql, parameters).await })
     }
 
     fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, sqlx::Error>>
     where
         'p: 'e,
     {
-        let pool = self.clone();
-        Box::pin(async move { pool.acquire().await?.describe(sql).await })
+        Box::pin(async move { self.acquire().await?.describe(sql).await })
     }
 }

@@ -176,6 +176,11 @@ impl Simulation {
         self.send(1, 1, Some(1));
         sleep(CLAIM_INTERVAL + Duration::from_millis(100)).await;
         self.verify();
+        // After a pause, it does not wait for other messages.
+        sleep(2 * POLL_INTERVAL).await;
+        self.send(1, 1, Some(1));
+        sleep(Duration::from_millis(10)).await;
+        self.verify();
         for process in &mut self.processes {
             process.stop().await;
         }
