@@ -201,8 +201,9 @@ async fn every_reset_request_does_the_same_work() {
         let (statements, hashed) = observed.work_of("/auth/password/reset", tenant, &body, 204).await;
         let expected = [
             "-- limit.count with network_0 …",
+            "begin; set local svc.tenant_id …",
             "-- outbox.insert select identity.outbox_insert($1, …",
-            "COMMIT",
+            "commit",
         ];
         assert_eq!((statements.as_slice(), hashed), (&expected.map(str::to_owned)[..], 0), "{name}");
     }
