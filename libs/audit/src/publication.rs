@@ -45,7 +45,9 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 const CONCURRENCY: u16 = 500;
 /// The number of measurements of shares at the same time.
 const TURNS: usize = 32;
-const IN_FLIGHT: PublishLimits = PublishLimits { messages: 512, bytes: 1024 * 1024 };
+/// A tenant can use a quarter, which must fit the half of the deliveries that a relay starts for it, with 4 KiB each.
+const IN_FLIGHT: PublishLimits =
+    PublishLimits { messages: 2 * CONCURRENCY as usize, bytes: 2 * CONCURRENCY as usize * 4096 };
 
 /// The kinds of audit events and their streams. Each has its own relay, so that events of unauthenticated clients do not delay the
 /// others.

@@ -209,6 +209,25 @@ async fn failures_of_many_sources_at_one_account_are_a_bounded_number_of_events(
 }
 
 #[tokio::test]
+async fn many_events_of_one_tenant_are_published_without_a_failed_attempt() {
+    let system = TestSystem::start().await.unwrap();
+    system.create_tenant("acme").await;
+    let insert = r#"insert into session.outbox (outbox_id, tenant_id, kind, payload, created_at, due_at)
+        select gen_random_uuid(), 'acme', 'audit',
+            '{"name": "session_created", "occurred_at": "2026-01-31T12:00:00Z", "event": {}}', now(), now()
+        from generate_series(1, 1000)"#;
+    system.run_sql(insert).await;
+    let state = "select count(*), count(*) filter (where last_error is not null) from session.outbox";
+    let mut connection = system.database.superuser().await.unwrap();
+    let failed = wait_until("all are published, or one has failed", async || {
+        let (waiting, failed): (i64, i64) = sqlx::query_as(state).fetch_one(&mut connection).await.unwrap();
+        (waiting == 0 || failed > 0).then_some(failed)
+    })
+    .await;
+    assert_eq!(failed, 0);
+}
+
+#[tokio::test]
 async fn a_tenant_fills_a_quarter_of_the_stream_and_does_not_delay_other_tenants() {
     // The stream of audit events has an eighth: 2 MiB. The share of a tenant is 512 KiB.
     let system = TestSystem::start_with(&[("SVC_STREAM_MAX_BYTES", "16MiB")]).await.unwrap();
