@@ -21,7 +21,7 @@ use clap::{Parser, ValueEnum};
 
 use measurements::Bench;
 use report::Report;
-use system::{Launcher, System};
+use system::{LARGE_STREAM, Launcher, System};
 
 /// File that contains 1 if the kernel divides CPU time between autogroups (`setsid`). Each Postgres process has its own autogroup.
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
@@ -117,7 +117,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     let directory = out.parent().context("--out has no directory")?;
     std::fs::create_dir_all(directory)?;
     let launcher = Launcher { program: &program, tools: &options.tools, parent: directory };
-    let system = launcher.start(&[]).await?;
+    let system = launcher.start(&LARGE_STREAM).await?;
     let mut report = Report::default();
     let svc = program.with_file_name("svc");
     let measured = measure(options, &launcher, &system, &svc, &mut report).await;

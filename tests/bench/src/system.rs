@@ -17,8 +17,9 @@ use crate::http::{Connection, request};
 /// The time limit of start and stop.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
-/// Large enough for the events of three minutes: 120,000 per second.
-pub(crate) const STREAM_BYTES: &str = "18GiB";
+/// A stream that is large enough for the events of three minutes, 120,000 per second, of one tenant.
+pub(crate) const LARGE_STREAM: [(&str, &str); 2] =
+    [("SVC_STREAM_MAX_BYTES", "18GiB"), ("SVC_TENANT_STREAM_SHARE", "100")];
 
 /// The running system. Dropping it stops the process and removes the data.
 pub(crate) struct System {
@@ -49,9 +50,6 @@ impl Launcher<'_> {
             .arg(&run_file_path)
             .arg("--tools")
             .arg(self.tools)
-            .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
-            // The only tenant stores several minutes of events.
-            .env("SVC_TENANT_STREAM_SHARE", "100")
             .envs(LIMITS_OFF)
             // Requests select their client address with X-Forwarded-For.
             .env("SVC_TRUSTED_PROXIES", "127.0.0.0/8")

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Bench, mebibytes, milliseconds};
 use crate::http::{Connection, request};
 use crate::process::resident_bytes;
-use crate::system::{STREAM_BYTES, stop};
+use crate::system::{LARGE_STREAM, stop};
 
 const ROUNDS: usize = 10;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl Bench<'_> {
             .env("SVC_LIMITER_KEY", LIMITER_KEY)
             .env("SVC_NATS_URL", &run_file.nats_url)
             .env("SVC_STREAM_REPLICAS", "1")
-            .env("SVC_STREAM_MAX_BYTES", STREAM_BYTES)
+            .envs(LARGE_STREAM)
             .env("SVC_NATS_DURABILITY", "dev")
             .stdout(Stdio::null());
         Ok(command)
