@@ -33,7 +33,7 @@ pub enum Command {
 /// Options of `svc-session invalidate-before`. It requires the variables of the database only.
 #[derive(Debug, clap::Args)]
 pub struct InvalidateBefore {
-    /// Time in the form YYYY-MM-DDTHH:MM:SSZ (RFC 3339): before the restored system accepted its first login
+    /// `now`, or a time in the form YYYY-MM-DDTHH:MM:SSZ (RFC 3339): before the restored system accepted its first login
     #[arg(value_parser = parse_time)]
     time: DateTime<Utc>,
     /// Keep the API keys, because you revoke those that were revoked since the restore point yourself
@@ -42,8 +42,11 @@ pub struct InvalidateBefore {
 }
 
 fn parse_time(text: &str) -> Result<DateTime<Utc>, String> {
+    if text == "now" {
+        return Ok(SystemClock.now());
+    }
     let time = DateTime::parse_from_rfc3339(text);
-    time.map(|time| time.to_utc()).map_err(|_| "expected a time such as 2026-01-31T12:00:00Z".to_owned())
+    time.map(|time| time.to_utc()).map_err(|_| "expected `now` or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 impl Command {
