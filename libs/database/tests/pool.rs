@@ -6,12 +6,23 @@ use std::collections::BTreeSet;
 use std::task::Poll;
 
 use chrono::{DateTime, Utc};
-use database::{Connection, Database};
+use database::{Connection, Database, TenantTx};
 use futures::future::join_all;
 use tenancy::{Actor, TenantScope};
 use testkit::TestDatabase;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+async fn start() -> (TestDatabase, Database) {
+    let test = TestDatabase::create().await.unwrap();
+    let database = test.pool("svc_identity").unwrap();
+    (test, database)
+}
+
+async fn begin(database: &Database) -> TenantTx {
+    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap()
+}
 
 async fn all_connections(database: &Database) -> Vec<Connection> {
     let pool = database.pool();
@@ -48,8 +59,7 @@ async fn poll_and_drop<T>(polls: usize, future: impl Future<Output = T>) -> Opti
 /// The runtime of the test has one thread, so a task that returned the connection would not have run before the next statement.
 #[tokio::test]
 async fn a_statement_returns_its_connection_at_once_and_the_next_statement_uses_the_same_one() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
+    let (_test, database) = start().await;
     let at_once = join_all((0..database.pool().max_connections()).map(|_| process_id(&database))).await;
     assert_eq!(BTreeSet::from_iter(at_once).len(), database.pool().max_connections());
     let mut used = BTreeSet::new();
@@ -61,8 +71,7 @@ async fn a_statement_returns_its_connection_at_once_and_the_next_statement_uses_
 
 #[tokio::test]
 async fn a_statement_that_is_cancelled_at_any_point_leaves_no_response_for_the_next_one() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
+    let (_test, database) = start().await;
     for polls in 1.. {
         let first = sqlx::query_scalar::<_, i32>("select 1").fetch_one(database.pool());
         let has_ended = poll_and_drop(polls, first).await.is_some();
@@ -78,8 +87,7 @@ async fn a_statement_that_is_cancelled_at_any_point_leaves_no_response_for_the_n
 
 #[tokio::test]
 async fn a_failed_statement_does_not_use_up_its_connection() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
+    let (_test, database) = start().await;
     for _ in 0..=database.pool().max_connections() {
         let error = sqlx::query("select 1 / 0").execute(database.pool()).await.unwrap_err();
         assert!(error.to_string().contains("division by zero"), "{error}");
@@ -90,10 +98,8 @@ async fn a_failed_statement_does_not_use_up_its_connection() {
 
 #[tokio::test]
 async fn a_transaction_that_is_dropped_is_rolled_back_before_its_connection_is_used_again() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let mut tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+    let (_test, database) = start().await;
+    let mut tx = begin(&database).await;
     let locked: bool =
         sqlx::query_scalar("select pg_try_advisory_xact_lock(7)").fetch_one(tx.connection()).await.unwrap();
     assert!(locked);
@@ -112,13 +118,10 @@ async fn a_transaction_that_is_dropped_is_rolled_back_before_its_connection_is_u
 
 #[tokio::test]
 async fn a_begin_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_connection() {
-    let test_database = TestDatabase::create().await.unwrap();
-    let database = test_database.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let (test, database) = start().await;
     for polls in 1.. {
-        let has_begun =
-            poll_and_drop(polls, database.begin(&scope, Actor::PlatformAdmin, NOW)).await.is_some();
-        assert_no_transaction(&test_database, &database).await;
+        let has_begun = poll_and_drop(polls, begin(&database)).await.is_some();
+        assert_no_transaction(&test, &database).await;
         if has_begun {
             break;
         }
@@ -127,11 +130,9 @@ async fn a_begin_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_con
 
 #[tokio::test]
 async fn a_commit_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_connection() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
+    let (test, database) = start().await;
     for polls in 1.. {
-        let tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+        let tx = begin(&database).await;
         let has_committed = poll_and_drop(polls, tx.commit()).await.is_some();
         assert_no_transaction(&test, &database).await;
         if has_committed {
@@ -142,10 +143,8 @@ async fn a_commit_that_is_cancelled_at_any_point_leaves_no_transaction_on_its_co
 
 #[tokio::test]
 async fn a_commit_that_fails_leaves_no_transaction_on_its_connection() {
-    let test = TestDatabase::create().await.unwrap();
-    let database = test.pool("svc_identity").unwrap();
-    let scope = TenantScope::of_internal_record("acme".parse().unwrap());
-    let mut tx = database.begin(&scope, Actor::PlatformAdmin, NOW).await.unwrap();
+    let (test, database) = start().await;
+    let mut tx = begin(&database).await;
     // The response to this statement is an error, which the commit reads before it is sent.
     let failing = sqlx::raw_sql("select 1 / (select 0 from pg_sleep(0.01))").execute(tx.connection());
     assert!(poll_and_drop(1, failing).await.is_none());
