@@ -46,7 +46,8 @@ fn parse_time(text: &str) -> Result<DateTime<Utc>, String> {
         return Ok(SystemClock.now());
     }
     let time = DateTime::parse_from_rfc3339(text);
-    time.map(|time| time.to_utc()).map_err(|_| "expected `now` or a time such as 2026-01-31T12:00:00Z".to_owned())
+    time.map(|time| time.to_utc())
+        .map_err(|_| "expected `now` or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 impl Command {
