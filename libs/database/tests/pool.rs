@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails at once")]
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::task::Poll;
 
 use chrono::{DateTime, Utc};
@@ -10,6 +11,7 @@ use database::{Connection, Database, TenantTx};
 use futures::future::join_all;
 use tenancy::{Actor, TenantScope};
 use testkit::TestDatabase;
+use tokio::net::TcpListener;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 
@@ -150,4 +152,16 @@ async fn a_commit_that_fails_leaves_no_transaction_on_its_connection() {
     assert!(poll_and_drop(1, failing).await.is_none());
     tx.commit().await.unwrap_err();
     assert_no_transaction(&test, &database).await;
+}
+
+#[tokio::test]
+async fn the_error_names_the_cause_if_no_database_listens() {
+    // The port is free again after this statement.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let database = Database::new(&format!("postgres://svc_identity@{address}/svc"), "identity").unwrap();
+    let error = database.pool().acquire().await.err().unwrap();
+    assert!(
+        matches!(&error, sqlx::Error::Io(cause) if cause.kind() == ErrorKind::ConnectionRefused),
+        "{error}"
+    );
 }
