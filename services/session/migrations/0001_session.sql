@@ -440,35 +440,53 @@ begin
 end
 $$;
 
--- Introspection: records the use of sessions and extends their idle timeouts, at most once per minute and session. The
--- condition is repeated because several processes can use a session at once. Rows that another process updates are skipped.
-create function session.touch_sessions(in_session_ids uuid[], in_idle_expires_at timestamptz[], in_now timestamptz)
-returns void
-language sql volatile security definer set search_path = '' as $$
+-- Records uses of sessions and API keys and extends the idle timeouts of the sessions, at most once per minute and row. The
+-- condition is repeated because several processes can use a credential at once. Returns the ids of rows that another
+-- transaction has locked: waiting for them could end in a deadlock. The commit does not wait for the disk or a standby (a `set`
+-- clause of the function would end before it), so a crash can lose the uses of the last second.
+create function session.save_uses(in_ids uuid[], in_used_at timestamptz[], in_idle_expires_at timestamptz[])
+returns uuid[]
+language plpgsql volatile security definer set search_path = '' as $$
+declare
+    used_sessions bigint;
+    used_keys bigint;
+begin
+    perform set_config('synchronous_commit', 'off', true);
     update session.sessions
-    set last_seen_at = in_now, idle_expires_at = used.idle_expires_at
+    set last_seen_at = used.used_at, idle_expires_at = used.idle_expires_at
     from (
-        select sessions.session_id, requested.idle_expires_at
-        from unnest(in_session_ids, in_idle_expires_at) as requested (session_id, idle_expires_at)
-        join session.sessions on sessions.session_id = requested.session_id
-        where sessions.revoked_at is null and sessions.last_seen_at <= in_now - interval '1 minute'
+        select requested.*
+        from unnest(in_ids, in_used_at, in_idle_expires_at) as requested (id, used_at, idle_expires_at)
+        join session.sessions on sessions.session_id = requested.id
+        where sessions.revoked_at is null and sessions.last_seen_at <= requested.used_at - interval '1 minute'
         for no key update of sessions skip locked
     ) as used
-    where sessions.session_id = used.session_id
-$$;
-
--- Introspection: records the use of API keys, at most once per minute and key.
-create function session.touch_api_keys(in_key_ids uuid[], in_now timestamptz)
-returns void
-language sql volatile security definer set search_path = '' as $$
+    where sessions.session_id = used.id;
+    get diagnostics used_sessions = row_count;
     update session.api_keys
-    set last_used_at = in_now
-    where key_id in (
-        select used.key_id from session.api_keys as used
-        where used.key_id = any(in_key_ids)
-            and (used.last_used_at is null or used.last_used_at <= in_now - interval '1 minute')
-        for no key update skip locked
-    )
+    set last_used_at = used.used_at
+    from (
+        select requested.*
+        from unnest(in_ids, in_used_at) as requested (id, used_at)
+        join session.api_keys on api_keys.key_id = requested.id
+        where api_keys.last_used_at is null or api_keys.last_used_at <= requested.used_at - interval '1 minute'
+        for no key update of api_keys skip locked
+    ) as used
+    where api_keys.key_id = used.id;
+    get diagnostics used_keys = row_count;
+    if used_sessions + used_keys = cardinality(in_ids) then
+        return '{}';
+    end if;
+    return array(
+        select requested.id
+        from unnest(in_ids, in_used_at) as requested (id, used_at)
+        left join session.sessions on sessions.session_id = requested.id
+        left join session.api_keys on api_keys.key_id = requested.id
+        where sessions.revoked_at is null and sessions.last_seen_at <= requested.used_at - interval '1 minute'
+            or api_keys.key_id is not null
+            and coalesce(api_keys.last_used_at, '-infinity') <= requested.used_at - interval '1 minute'
+    );
+end
 $$;
 
 -- Logout: the raw token is the proof, and its digest determines the tenant. The session is then revoked and audited in a

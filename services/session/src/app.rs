@@ -2,6 +2,7 @@
 
 mod account_status;
 pub(crate) mod api_keys;
+pub(crate) mod credential_uses;
 pub(crate) mod device_grants;
 pub(crate) mod introspection;
 mod producers;

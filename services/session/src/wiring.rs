@@ -20,6 +20,7 @@ use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
 
+use crate::app::credential_uses::CredentialUses;
 use crate::app::introspection::CredentialLookup;
 use crate::app::{App, Dependencies};
 use crate::command::Command;
@@ -113,7 +114,9 @@ pub fn build(
         clock: Arc::clone(&clock),
     };
     tasks.spawn("api_key_report", relay.run(tasks.clone()));
-    let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock) };
+    let uses = CredentialUses::default();
+    tasks.spawn("credential uses", uses.clone().save(database.clone(), Arc::clone(&clock), tasks.clone()));
+    let lookup = CredentialLookup { database: database.clone(), clock: Arc::clone(&clock), uses };
     let app = App::new(Dependencies {
         database,
         clock,

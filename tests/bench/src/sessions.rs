@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use authn::{Introspection, Introspector, Unavailable};
 use chrono::{DateTime, Utc};
@@ -17,6 +18,8 @@ use uuid::Uuid;
 
 /// The pool size of session.
 const CONNECTIONS: u32 = 8;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const SAVE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The database of the measured system. Clones share the pool.
 #[derive(Clone)]
@@ -58,6 +61,20 @@ impl SessionTable {
         .execute(&self.pool)
         .await?;
         sqlx::query("vacuum analyze session.sessions").execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Waits until the service has saved that all these sessions were used just now.
+    pub(crate) async fn wait_until_used(&self, digests: &[TokenDigest]) -> anyhow::Result<()> {
+        let digests: Vec<_> = digests.iter().map(TokenDigest::as_bytes).collect();
+        let is_unused = "select exists (
+            select from session.sessions where digest = any($1) and last_seen_at < now() - interval '1 minute'
+        )";
+        let started = Instant::now();
+        while sqlx::query_scalar(is_unused).bind(&digests).fetch_one(&self.pool).await? {
+            anyhow::ensure!(started.elapsed() < SAVE_TIMEOUT, "the uses of some sessions were not saved");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
         Ok(())
     }
 

@@ -6,39 +6,39 @@ use std::sync::Arc;
 use authn::{Introspection, Introspector, Unavailable};
 use chrono::{DateTime, Utc};
 use contract::TenantStatus;
+use contract::internal::Credential;
 use database::Database;
 use hashing::TokenDigest;
 use service::Clock;
 
-use crate::domain::session::is_use_due;
-use crate::store::credential::{self, CredentialState, Uses};
+use super::credential_uses::CredentialUses;
+use crate::domain::session::{SessionLifecycle, is_use_due};
+use crate::store::credential::{self, CredentialState, StoredCredential, Use, Uses};
 
 /// The lookup of credentials in the database.
 pub(crate) struct CredentialLookup {
     pub(crate) database: Database,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) uses: CredentialUses,
 }
 
 #[async_trait::async_trait]
 impl Introspector for CredentialLookup {
-    /// Runs one indexed statement, and another one at most once per minute and credential to record its use.
+    /// Runs one indexed statement.
     async fn look_up(&self, digests: &[TokenDigest]) -> Result<Vec<Introspection>, Unavailable> {
         let now = self.clock.now();
         let credentials = credential::find(&self.database, digests).await.map_err(Unavailable::because)?;
         let (mut subjects, mut uses) = (vec![None; digests.len()], Uses::default());
-        for credential in credentials {
+        for mut credential in credentials {
             if !is_active(&credential.state, now) {
                 continue;
             }
-            add_use(&mut uses, &credential.state, now);
+            add_use(&mut credential, &mut uses, now);
             if let Some(subject) = subjects.get_mut(credential.index) {
                 *subject = Some(Arc::new(credential.subject));
             }
         }
-        // A failure does not change the result. The next use is recorded instead.
-        if let Err(error) = credential::save_uses(&self.database, &uses, now).await {
-            tracing::warn!(error = service::chain(&error), "failed to save the last use of credentials");
-        }
+        self.uses.add(uses);
         Ok(subjects)
     }
 }
@@ -51,16 +51,20 @@ fn is_active(state: &CredentialState, now: DateTime<Utc>) -> bool {
     }
 }
 
-/// Adds the use of an active credential, if it is due.
-fn add_use(uses: &mut Uses, state: &CredentialState, now: DateTime<Utc>) {
-    match state {
+/// Adds the use of an active credential, if it is due. The subject gets the new idle timeout.
+fn add_use(credential: &mut StoredCredential, uses: &mut Uses, now: DateTime<Utc>) {
+    match &credential.state {
         CredentialState::Session { session, .. } => {
-            if let Some(touched) = session.lifecycle.touch(now) {
-                uses.add_session(session.id, &touched);
+            let Some(SessionLifecycle { idle_expires_at: new, .. }) = session.lifecycle.touch(now) else {
+                return;
+            };
+            if let Credential::Session { idle_expires_at, .. } = &mut credential.subject.credential {
+                *idle_expires_at = new;
             }
+            uses.insert(session.id.0, Use { used_at: now, idle_expires_at: Some(new) });
         }
         CredentialState::ApiKey { key_id, last_used_at, .. } if is_use_due(*last_used_at, now) => {
-            uses.add_key(*key_id);
+            uses.insert(key_id.0, Use { used_at: now, idle_expires_at: None });
         }
         CredentialState::ApiKey { .. } | CredentialState::Producer { .. } => {}
     }

@@ -3,7 +3,7 @@
 use audit::{Actor, AuditEvent, EventName};
 use authn::Caller;
 use bus::Invalidation;
-use contract::internal::{IssueSession, SubjectRecord, TenantRecord};
+use contract::internal::{Credential, IssueSession, SubjectRecord, TenantRecord};
 use contract::session::{IssuedSession, Session as ListedSession, TokenType};
 use contract::{Page, ProblemKind, Role, Secret};
 use database::{TenantTx, UnitOfWork};
@@ -14,7 +14,7 @@ use tenancy::{SessionId, TenantId, TenantScope, UserId};
 
 use super::App;
 use crate::domain::account_status::AccountStatus;
-use crate::domain::session::{NewSession, Session, SessionLifecycle};
+use crate::domain::session::{NewSession, Session, SessionLifecycle, is_use_due};
 use crate::store::session::StoredSession;
 use crate::store::{account_status, device_grant, session};
 
@@ -173,8 +173,15 @@ impl App {
             return Err(ProblemKind::NotFound.into());
         }
         let mut sessions = session::list(&mut tx, user_id, paging.after, paging.rows()).await?;
-        for session in &mut sessions {
-            session.current = Some(session.id) == caller.session_id();
+        if let Credential::Session { session_id, idle_expires_at, .. } = caller.subject().credential
+            && let Some(current) = sessions.iter_mut().find(|session| session.id == session_id)
+        {
+            current.current = true;
+            if is_use_due(Some(current.last_seen_at), tx.now()) {
+                // This request is a use of the session, which can be saved later.
+                current.last_seen_at = tx.now();
+                current.idle_expires_at = idle_expires_at;
+            }
         }
         Ok(paging.page(sessions, |session| session.id))
     }

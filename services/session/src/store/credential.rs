@@ -1,5 +1,8 @@
 //! Lookup of sessions, API keys and producers by digest, and the times of their last use.
 
+use std::collections::HashMap;
+use std::mem::take;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use contract::identity::Quota;
 use contract::internal::{Credential, Subject};
@@ -9,6 +12,7 @@ use database::{Database, Error};
 use hashing::TokenDigest;
 use sqlx::types::Text;
 use tenancy::{KeyId, SessionId, TenantId, UserId};
+use uuid::Uuid;
 
 use super::api_key::parse_scopes;
 use super::required;
@@ -16,6 +20,9 @@ use super::session::parse_method;
 use crate::domain::account_status::{AccountStatus, AccountVersions};
 use crate::domain::api_key::KeyLifecycle;
 use crate::domain::session::{Session, SessionLifecycle};
+
+/// Maximum number of uses in a statement. Requests that revoke one of the credentials wait for it.
+const USES_PER_STATEMENT: usize = 1000;
 
 /// A stored credential, in any state.
 pub(crate) struct StoredCredential {
@@ -187,49 +194,35 @@ impl Row {
     }
 }
 
-/// The uses of credentials to record.
-#[derive(Default)]
-pub(crate) struct Uses {
-    session_ids: Vec<SessionId>,
-    idle_expires_at: Vec<DateTime<Utc>>,
-    key_ids: Vec<KeyId>,
+/// A use of a session or an API key.
+#[derive(Clone, Copy)]
+pub(crate) struct Use {
+    pub(crate) used_at: DateTime<Utc>,
+    /// The new end of the idle timeout of a session.
+    pub(crate) idle_expires_at: Option<DateTime<Utc>>,
 }
 
-impl Uses {
-    /// Adds the use of a session.
-    pub(crate) fn add_session(&mut self, session_id: SessionId, touched: &SessionLifecycle) {
-        self.session_ids.push(session_id);
-        self.idle_expires_at.push(touched.idle_expires_at);
-    }
+/// Uses by the id of the session or API key.
+pub(crate) type Uses = HashMap<Uuid, Use>;
 
-    /// Adds the use of an API key.
-    pub(crate) fn add_key(&mut self, key_id: KeyId) {
-        self.key_ids.push(key_id);
+/// Saves uses. Those of rows that another transaction has locked remain in `uses`, and after an error those of the failed statements.
+pub(crate) async fn save_uses(database: &Database, uses: &mut Uses) -> Result<(), Error> {
+    let (all, mut result): (Vec<_>, _) = (take(uses).into_iter().collect(), Ok(()));
+    for chunk in all.chunks(USES_PER_STATEMENT) {
+        let locked = sqlx::query_scalar!(
+            r#"-- credential.save_uses
+            select session.save_uses($1, $2, $3) as "locked!""#,
+            &chunk.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            &chunk.iter().map(|(_, it)| it.used_at).collect::<Vec<_>>(),
+            &chunk.iter().map(|(_, it)| it.idle_expires_at).collect::<Vec<_>>() as &[Option<DateTime<Utc>>]
+        );
+        match locked.fetch_one(database.pool()).await {
+            Ok(locked) => uses.extend(chunk.iter().filter(|(id, _)| locked.contains(id)).copied()),
+            Err(error) => {
+                uses.extend(chunk.iter().copied());
+                result = Err(error.into());
+            }
+        }
     }
-}
-
-/// Saves the uses of credentials: one statement for sessions and one for API keys, each only if it has uses to save.
-pub(crate) async fn save_uses(database: &Database, uses: &Uses, now: DateTime<Utc>) -> Result<(), Error> {
-    if !uses.session_ids.is_empty() {
-        sqlx::query!(
-            "-- credential.save_uses
-            select session.touch_sessions($1, $2, $3)",
-            &uses.session_ids as &[SessionId],
-            &uses.idle_expires_at,
-            now
-        )
-        .execute(database.pool())
-        .await?;
-    }
-    if !uses.key_ids.is_empty() {
-        sqlx::query!(
-            "-- credential.save_uses
-            select session.touch_api_keys($1, $2)",
-            &uses.key_ids as &[KeyId],
-            now
-        )
-        .execute(database.pool())
-        .await?;
-    }
-    Ok(())
+    result
 }

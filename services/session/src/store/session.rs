@@ -216,7 +216,9 @@ pub(crate) async fn mark_revoked_before(
         set revoked_at = $2
         where session_id in (
             select session_id from session.sessions
-            where created_at < $1 and revoked_at is null and expires_at > $2 and idle_expires_at > $2
+            where created_at < $1 and revoked_at is null and expires_at > $2
+                -- A use before the idle timeout can be saved after it.
+                and idle_expires_at > $2 - interval '1 minute'
             limit $3
         )
         returning

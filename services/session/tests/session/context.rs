@@ -16,13 +16,13 @@ use hashing::{RawToken, SystemEntropy, TokenKind};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::Serialize;
-use service::Tasks;
 use service::clock::ManualClock;
 use service::config::{Environment, Variables as _};
 use service::process::Routers;
 use service::telemetry::{Telemetry, TraceSettings};
+use service::{Clock as _, Tasks};
 use tenancy::{SessionId, TenantId, UserId};
-use testkit::{LIMITS_OFF, TestDatabase};
+use testkit::{LIMITS_OFF, TestDatabase, wait_until};
 use tower::ServiceExt as _;
 
 pub(crate) const SERVICE_TOKEN: &str = "a service token of thirty-two characters or more";
@@ -32,6 +32,7 @@ pub(crate) struct Context {
     internal: Router,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) database: TestDatabase,
+    pub(crate) tasks: Tasks,
     config: session::Config,
 }
 
@@ -51,13 +52,14 @@ impl Context {
         let environment = environment.with(LIMITS_OFF);
         let config = session::Config::load(&environment).unwrap();
         let clock = Arc::new(ManualClock::at(DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)));
-        let Routers { public, internal, .. } = build(&config, &database, &clock);
-        Self { public, internal: internal.unwrap(), clock, database, config }
+        let tasks = Tasks::default();
+        let Routers { public, internal, .. } = build(&config, &database, &clock, &tasks);
+        Self { public, internal: internal.unwrap(), clock, database, tasks, config }
     }
 
     /// Starts another process on the same database.
     pub(crate) fn start_replica(&self) -> Routers {
-        build(&self.config, &self.database, &self.clock)
+        build(&self.config, &self.database, &self.clock, &Tasks::default())
     }
 
     /// Returns the number of rows of a table.
@@ -124,6 +126,35 @@ impl Context {
         sqlx::query_scalar(select).bind(tenant_id.as_str()).fetch_all(&mut connection).await.unwrap()
     }
 
+    /// Returns the stored time of the last use of a session.
+    pub(crate) async fn last_seen_at(&self, token: &RawToken) -> DateTime<Utc> {
+        let mut connection = self.database.superuser().await.unwrap();
+        let select = "select last_seen_at from session.sessions where digest = $1";
+        let digest = token.digest();
+        sqlx::query_scalar(select).bind(digest.as_bytes()).fetch_one(&mut connection).await.unwrap()
+    }
+
+    /// Waits until the service has saved that the session was used now.
+    pub(crate) async fn wait_until_use_saved(&self, token: &RawToken) {
+        let now = self.clock.now();
+        wait_until("the use of the session is saved", async || {
+            (self.last_seen_at(token).await == now).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a statement that contains `text` waits for a lock.
+    pub(crate) async fn wait_until_blocked(&self, text: &str) {
+        let mut connection = self.database.superuser().await.unwrap();
+        wait_until("a statement waits for a lock", async || {
+            let count = "select count(*) from pg_stat_activity where datname = current_database()
+                and wait_event_type = 'Lock' and strpos(query, $1) > 0";
+            let blocked: i64 = sqlx::query_scalar(count).bind(text).fetch_one(&mut connection).await.unwrap();
+            (blocked > 0).then_some(())
+        })
+        .await;
+    }
+
     /// Issues a session for a password login. Returns `None` if the account status forbids it.
     pub(crate) async fn issue(&self, subject: &SubjectRecord, tenant: &TenantRecord) -> Option<RawToken> {
         let request = IssueSession {
@@ -156,13 +187,18 @@ impl Context {
     }
 }
 
-fn build(config: &session::Config, database: &TestDatabase, clock: &Arc<ManualClock>) -> Routers {
+fn build(
+    config: &session::Config,
+    database: &TestDatabase,
+    clock: &Arc<ManualClock>,
+    tasks: &Tasks,
+) -> Routers {
     let telemetry = Telemetry::start("test", &TraceSettings::default()).unwrap();
     let parts = session::Parts {
         database: database.pool("svc_session").unwrap(),
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
-        tasks: Tasks::default(),
+        tasks: tasks.clone(),
     };
     session::build(config.clone(), parts, &telemetry).unwrap()
 }

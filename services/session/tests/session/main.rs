@@ -8,6 +8,7 @@
 mod account_status;
 mod api_keys;
 mod context;
+mod credential_uses;
 mod device_login;
 mod invalidations;
 mod producers;

@@ -162,9 +162,9 @@ async fn rejects_unknown_and_malformed_credentials_with_the_same_response() {
 async fn a_login_does_not_wait_for_another_transaction_of_its_tenant() {
     let system = TestSystem::start().await.unwrap();
     system.create_tenant("acme").await;
-    let mut superuser = system.database.superuser().await.unwrap();
-    let mut other = sqlx::Connection::begin(&mut superuser).await.unwrap();
-    let locked = sqlx::query("select from session.tenants for no key update").execute(&mut *other).await;
+    let mut other = system.database.superuser().await.unwrap();
+    let statements = "begin; select from session.tenants for no key update";
+    let locked = sqlx::raw_sql(statements).execute(&mut other).await;
     assert_eq!(locked.unwrap().rows_affected(), 1);
     system.log_in("acme", "admin@acme.example").await;
 }

@@ -85,6 +85,7 @@ async fn session_in_use_is_audited_at_its_absolute_lifetime_and_a_revoked_one_ne
     for _ in 0..23 {
         context.clock.advance(TimeDelta::minutes(30));
         assert!(context.is_active(&used).await && !context.is_active(&revoked).await);
+        context.wait_until_use_saved(&used).await;
         sweep(&context, 10).await;
         assert!(events(&context).await.is_empty());
     }

@@ -157,9 +157,19 @@ impl<'a> Run<'a> {
 
     async fn use_one(&mut self, place: usize) -> Result<(), TestCaseError> {
         let active = self.context.is_active(&self.real[place].1).await;
-        let now = self.now();
-        prop_assert_eq!(active, self.model[place].touch(now));
+        prop_assert_eq!(active, self.touch(place).await);
         Ok(())
+    }
+
+    /// Records a use in the model and waits until the service has saved it. Returns whether the session is active.
+    async fn touch(&mut self, place: usize) -> bool {
+        let now = self.now();
+        let session = &mut self.model[place];
+        let is_active = session.touch(now);
+        if is_active && session.last_seen_at == now {
+            self.context.wait_until_use_saved(&self.real[place].1).await;
+        }
+        is_active
     }
 
     async fn log_out(&mut self, place: usize) -> Result<(), TestCaseError> {
@@ -178,7 +188,9 @@ impl<'a> Run<'a> {
     async fn revoke_all(&mut self, by: usize, keep: bool) -> Result<(), TestCaseError> {
         let (status, _) = self.request_sessions(Method::DELETE, by, &format!("?keep_current={keep}")).await;
         let now = self.now();
-        if !self.model[by].touch(now) {
+        // If the session revokes itself, its use is not saved.
+        let is_active = if keep { self.touch(by).await } else { self.model[by].touch(now) };
+        if !is_active {
             prop_assert_eq!(status, StatusCode::UNAUTHORIZED);
             return Ok(());
         }
@@ -215,7 +227,7 @@ impl<'a> Run<'a> {
     async fn list(&mut self, by: usize) -> Result<(), TestCaseError> {
         let (status, body) = self.request_sessions(Method::GET, by, "?limit=200").await;
         let now = self.now();
-        if !self.model[by].touch(now) {
+        if !self.touch(by).await {
             prop_assert_eq!(status, StatusCode::UNAUTHORIZED);
             return Ok(());
         }
