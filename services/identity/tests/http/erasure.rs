@@ -189,9 +189,8 @@ async fn the_erasure_of_a_tenant_locks_a_user_before_the_counted_logins() {
     let wrong = json!({ "email": "admin@acme.example", "password": "not-the-password-9" });
     log_in.post("/auth/password/login", &wrong).await.expect_problem(401, "login_failed");
     suspend(&system, "acme").await;
-    let mut connection = system.database.superuser().await.unwrap();
-    let mut reset = sqlx::Connection::begin(&mut connection).await.unwrap();
-    sqlx::query("select from identity.users for update").execute(&mut *reset).await.unwrap();
+    let mut reset = system.database.superuser().await.unwrap();
+    sqlx::raw_sql("begin; select from identity.users for update").execute(&mut reset).await.unwrap();
     let reset = async {
         let mut observer = system.database.superuser().await.unwrap();
         wait_until("the erasure waits for the user", async || {
@@ -201,8 +200,8 @@ async fn the_erasure_of_a_tenant_locks_a_user_before_the_counted_logins() {
         })
         .await;
         let locked =
-            sqlx::query("select from identity.login_failures for update nowait").execute(&mut *reset).await;
-        reset.rollback().await.unwrap();
+            sqlx::query("select from identity.login_failures for update nowait").execute(&mut reset).await;
+        sqlx::raw_sql("rollback").execute(&mut reset).await.unwrap();
         locked.map(|rows| rows.rows_affected())
     };
     let platform = system.platform_admin();
@@ -224,10 +223,9 @@ async fn a_tenant_that_is_locked_does_not_delay_the_erasure_of_another() {
             "update identity.tenants set status = 'deleted', deleted_at = now() where tenant_id = 'acme'",
         )
         .await;
-    let mut connection = system.database.superuser().await.unwrap();
-    let mut lock = sqlx::Connection::begin(&mut connection).await.unwrap();
-    let statement = "select from identity.tenants where tenant_id = 'acme' for update";
-    sqlx::query(statement).execute(&mut *lock).await.unwrap();
+    let mut lock = system.database.superuser().await.unwrap();
+    let statements = "begin; select from identity.tenants where tenant_id = 'acme' for update";
+    sqlx::raw_sql(statements).execute(&mut lock).await.unwrap();
     system.platform_admin().delete("/tenants/other").await.expect_empty(204);
     let stored = system.dump_database().await;
     assert!(stored.contains("@acme.example") && !stored.contains("@other.example"), "{stored}");

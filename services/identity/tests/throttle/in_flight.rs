@@ -251,9 +251,9 @@ async fn an_attempt_does_not_count_if_its_result_cannot_be_recorded() {
 async fn a_settled_attempt_locks_the_account_before_the_source() {
     let context = Context::start().await;
     context.fail(1).await;
-    let mut superuser = context.database.superuser().await.unwrap();
-    let mut reset = sqlx::Connection::begin(&mut superuser).await.unwrap();
-    sqlx::query("select from identity.login_failures for update").execute(&mut *reset).await.unwrap();
+    let mut reset = context.database.superuser().await.unwrap();
+    let statements = "begin; select from identity.login_failures for update";
+    sqlx::raw_sql(statements).execute(&mut reset).await.unwrap();
     let login = context.log_in(HERE, EMAIL, "wrong-password-altogether");
     let reset = async {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
@@ -262,8 +262,8 @@ async fn a_settled_attempt_locks_the_account_before_the_source() {
         })
         .await;
         let locked =
-            sqlx::query("select from identity.login_attempts for update nowait").execute(&mut *reset).await;
-        reset.rollback().await.unwrap();
+            sqlx::query("select from identity.login_attempts for update nowait").execute(&mut reset).await;
+        sqlx::raw_sql("rollback").execute(&mut reset).await.unwrap();
         locked.map(|rows| rows.rows_affected())
     };
     let (status, locked) = tokio::join!(login, reset);
