@@ -158,7 +158,7 @@ below contain their addresses, and `deploy/examples/` in the repository has exam
 helm install svc helm/svc --namespace svc --values my-values.yaml --wait --wait-for-jobs
 ```
 
-Required values:
+Minimal values for production:
 
 ```yaml
 image: {registry: registry.example.com/svc, tag: "0.1.0"}
@@ -176,7 +176,7 @@ An umbrella chart can use `condition: svc.enabled`.
 
 ## Secrets
 
-Except for a trial, the chart generates no secrets, because a generated value would change on every upgrade. Each row needs its own Secret. Pods mount the
+Except for a trial, the chart generates no secrets, because a generated value would change on every upgrade. Use a different Secret for each value of the first column. Pods mount the
 keys that they need as files. The values `keys` and `mail.key` change the names of the keys. A changed Secret needs no restart.
 
 | Secret | Key | Content |

@@ -31,7 +31,7 @@ MAIL = {"smtp-url": "smtps://user:password@mail.example.com:465"}
 def install_documented_values(namespace, home, report):
     cluster = Cluster(f"{namespace}-production")
     minimal = home / "minimal.yaml"
-    minimal.write_text(re.search(r"Required values:\n\n```yaml\n(.*?)```", README.read_text(), re.S)[1])
+    minimal.write_text(re.search(r"Minimal values for production:\n\n```yaml\n(.*?)```", README.read_text(), re.S)[1])
     try:
         prepare(cluster, home, report)
         # Name, values, pods of each component, options.

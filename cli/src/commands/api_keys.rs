@@ -78,7 +78,7 @@ pub(crate) struct Create {
     /// Scope of the key; repeatable.
     #[arg(long, value_name = "SCOPE", default_value = "events:write", value_parser = enum_parser::<Scope>(Scope::ALL.iter().map(|it| it.as_str())))]
     scope: Vec<Scope>,
-    /// Source that the key may send events for; repeatable [default: all sources].
+    /// Source of the events that the key may send and read; repeatable [default: all sources].
     #[arg(long, value_name = "SOURCE_ID")]
     source_id: Vec<String>,
     /// Expiry in the form `YYYY-MM-DDTHH:MM:SSZ`, at most 365 days from now [default: 90 days from now].

@@ -28,7 +28,7 @@ group!(
 
 /// List audit events.
 ///
-/// Lists the oldest first. An administrator gets the events of the tenant, a member those about the own user. With the
+/// Lists the oldest first. An administrator gets the events of the tenant, a member those that the member caused or is affected by. With the
 /// platform token, lists those of all tenants, or of --tenant.
 #[derive(Args)]
 pub(crate) struct List {
@@ -95,7 +95,7 @@ impl Command for List {
         ("List failed logins of the last week", "svc audit list --kind authn_login_fail --since 7d --all"),
         ("Continue after the last known event", "svc audit list --after 1700 --all --output ndjson"),
     ];
-    const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only events about the own user. \
+    const AGENT_NOTES: &'static str = "Requires a session or the platform token; API keys are rejected. A member gets only events that the member caused or is affected by. \
         Lists at most 100 events without --limit or --all. To collect events regularly, pass the `sequence` of the last \
         one with --after. An event can occur twice with the same id.";
     const SEE_ALSO: Names = &["users list", "auth sessions list"];

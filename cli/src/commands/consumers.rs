@@ -66,7 +66,7 @@ fn event_types(consumer: &Consumer) -> String {
 /// Create a consumer and print the permissions of its NATS user.
 ///
 /// Creates a durable pull consumer. The administrator of the broker adds the printed user to `consumers.conf`. Without
-/// --tenant, the consumer reads the events of all tenants.
+/// --tenant or `SVC_TENANT`, the consumer reads the events of all tenants; the tenant of the context does not apply.
 #[derive(Args)]
 pub(crate) struct Create {
     /// Name: 1 to 63 characters of a-z, 0-9 and `-`.

@@ -102,7 +102,7 @@ fn summary_lists_every_command() {
     assert_valid_output("catalog show", &summary);
     let line = json!({
         "name": "auth login", "group": own["group"], "synopsis": own["synopsis"],
-        "description": "Log in with a password, or from another device",
+        "description": "Log in with a password, or with approval on another device",
     });
     assert_eq!(summary["commands"][0], line);
     let catalog = client.run(&["catalog", "show", "--output", "json"]).json();

@@ -78,8 +78,8 @@ crate::variables! {
 crate::variables! {
     /// Settings that every service process has.
     pub(crate) struct ProcessSettings {
-        /// CPU cores that the process gets. It starts as many threads for requests, but at least two and at most one per core of the
-        /// machine, and as many for password hashes. Without it, all cores. The chart sets it to the CPU request of the pod.
+        /// CPU cores of the process: the number of threads for requests (at least two, at most one per core of the machine) and for
+        /// password hashes. Without it, all cores. The chart sets it to the CPU request of the pod.
         cpus: Option<NonZeroUsize> = Variable::new("SVC_CPUS", "number").optional(),
         admin: SocketAddr = LISTEN_ADMIN.required(),
         log: String = LOG.required_with(telemetry::parse_directives),

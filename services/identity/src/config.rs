@@ -38,8 +38,8 @@ service::variables! {
         pub(crate) nats: NatsSettings,
         pub(crate) audit_personal: PiiPolicy = AUDIT_PERSONAL.required(),
         pub(crate) argon2: Argon2,
-        /// Number of passwords that are hashed in parallel. The default is one per thread (`SVC_CPUS`), limited to half of the
-        /// memory limit.
+        /// Number of passwords that are hashed in parallel. The default is one per core (`SVC_CPUS`), but at most as many as fit
+        /// into half of the memory limit.
         hash_workers: Option<usize> = Variable::new("SVC_HASH_WORKERS", "number").optional(),
         /// Implementation of Argon2id. `auto` uses the vector instructions of the processor and checks results with the
         /// `argon2` crate, `crate` uses only the crate.

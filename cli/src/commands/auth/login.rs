@@ -22,7 +22,7 @@ use crate::keyring;
 use crate::output::{CommandOutput, Table, text, time};
 use crate::prompt::PasswordSource;
 
-/// Log in with a password, or from another device.
+/// Log in with a password, or with approval on another device.
 ///
 /// Prompts for the password. With --device, shows a code to approve in a browser on any device. Stores the session in the keyring
 /// of the desktop if it can be used, else in a file that only you can read (`svc config set credential-store` chooses one). Makes the

@@ -49,7 +49,7 @@ impl CommandOutput for RevokedSession {
 
 /// List active sessions.
 ///
-/// An asterisk marks the current session. A session expires sooner if it is not used. Listing sessions of another user requires
+/// An asterisk marks the current session. Each session has an absolute lifetime, and expires earlier if it reaches its idle timeout. Listing sessions of another user requires
 /// an administrator.
 #[derive(Args)]
 pub(crate) struct List {
