@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 mod system {
+    mod argon2_settings;
     mod catalog;
     mod clocks;
     mod cluster;

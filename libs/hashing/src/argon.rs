@@ -123,6 +123,15 @@ impl PasswordDigest {
     }
 }
 
+/// What a password is compared with.
+#[derive(Clone, Debug)]
+pub enum StoredPassword {
+    /// The digest of an account.
+    Digest(PasswordDigest),
+    /// No digest. The comparison costs a hash with these parameters, and never matches.
+    Missing(Argon2Settings),
+}
+
 impl std::fmt::Debug for PasswordDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("[redacted]")
@@ -213,7 +222,7 @@ impl Arena {
         Some(is_valid && bool::from(out.ct_eq(expected.as_bytes())))
     }
 
-    /// Takes as long as a verification with the current settings, and never matches.
+    /// Takes as long as a verification of a digest with these settings, and never matches.
     pub(crate) fn dummy(&mut self, settings: &Argon2Settings, password: &Password) -> Option<bool> {
         let mut out = [0; 64];
         let salt = &[0; 48][..settings.salt_len];

@@ -10,7 +10,7 @@ mod pool;
 mod queue;
 mod token;
 
-pub use argon::{Argon2Settings, PasswordDigest, SettingsError};
+pub use argon::{Argon2Settings, PasswordDigest, SettingsError, StoredPassword};
 pub use kernel::HashKernel;
 pub use pool::{HashPool, Overloaded, PoolSize};
 pub use queue::{Lane, Requester};

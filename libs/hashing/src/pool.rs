@@ -17,7 +17,9 @@ use crate::argon::Arena;
 use crate::kernel::Kernel;
 use crate::metrics::HashMetrics;
 use crate::queue::{Full, Queue};
-use crate::{Argon2Settings, Entropy, HashKernel, Password, PasswordDigest, Requester, SettingsError};
+use crate::{
+    Argon2Settings, Entropy, HashKernel, Password, PasswordDigest, Requester, SettingsError, StoredPassword,
+};
 
 /// Maximum time that a request waits for a worker.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -84,7 +86,7 @@ struct Job {
 
 enum Work {
     Hash(oneshot::Sender<PasswordDigest>),
-    Verify(Option<PasswordDigest>, oneshot::Sender<bool>),
+    Verify(StoredPassword, oneshot::Sender<bool>),
 }
 
 /// State of a job. It leaves `QUEUED` once: either a worker starts it or the caller cancels it.
@@ -180,8 +182,7 @@ impl HashPool {
         self.run(requester, password, Work::Hash(done), result).await
     }
 
-    /// Returns whether a password matches a stored digest. `None` costs the same and never matches. Cancel-safe like
-    /// [`Self::hash`].
+    /// Returns whether a password matches a stored one. Cancel-safe like [`Self::hash`].
     ///
     /// # Errors
     /// [`Overloaded`] if no worker is free within 2 s.
@@ -189,7 +190,7 @@ impl HashPool {
         &self,
         requester: Requester,
         password: Password,
-        stored: Option<PasswordDigest>,
+        stored: StoredPassword,
     ) -> Result<bool, Overloaded> {
         let (done, result) = oneshot::channel();
         self.run(requester, password, Work::Verify(stored, done), result).await
@@ -300,8 +301,8 @@ fn work(shared: &Shared, mut arena: Arena, settings: &Argon2Settings, entropy: &
             }
             Work::Verify(stored, done) => {
                 let matches = match stored {
-                    Some(stored) => arena.verify(settings, &password, &stored),
-                    None => arena.dummy(settings, &password),
+                    StoredPassword::Digest(stored) => arena.verify(settings, &password, &stored),
+                    StoredPassword::Missing(cost) => arena.dummy(&cost, &password),
                 };
                 record();
                 matches.map(|matches| done.send(matches));
@@ -342,9 +343,9 @@ mod tests {
         let pool = pool(2, MEMORY_IDLE);
         let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
         let verify = |text: &'static str, stored| pool.verify(requester(), Password::new(text), stored);
-        assert_eq!(verify("correct horse", Some(digest.clone())).await, Ok(true));
-        assert_eq!(verify("wrong horse", Some(digest)).await, Ok(false));
-        assert_eq!(verify("correct horse", None).await, Ok(false));
+        assert_eq!(verify("correct horse", StoredPassword::Digest(digest.clone())).await, Ok(true));
+        assert_eq!(verify("wrong horse", StoredPassword::Digest(digest)).await, Ok(false));
+        assert_eq!(verify("correct horse", StoredPassword::Missing(*pool.settings())).await, Ok(false));
     }
 
     #[tokio::test]
@@ -353,7 +354,8 @@ mod tests {
         for _ in 0..2 {
             let digest = pool.hash(requester(), Password::new("correct horse")).await.unwrap();
             assert_eq!(
-                pool.verify(requester(), Password::new("correct horse"), Some(digest)).await,
+                pool.verify(requester(), Password::new("correct horse"), StoredPassword::Digest(digest))
+                    .await,
                 Ok(true)
             );
             let deadline = std::time::Instant::now() + Duration::from_secs(10);

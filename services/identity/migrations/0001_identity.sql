@@ -541,6 +541,22 @@ language sql stable security definer set search_path = '' as $$
     select reset_id, tenant_id from identity.resets where digest = in_digest
 $$;
 
+-- Login: accounts that do not exist cost as much as those of all tenants. The Argon2 parameters of the stored passwords (PHC strings)
+-- with the number of passwords, in the order of their cost.
+create function identity.count_password_costs()
+returns table (memory_cost integer, time_cost integer, parallelism integer, passwords bigint)
+language sql stable security definer set search_path = '' as $$
+    select
+        substring(password_digest from '[$]m=([0-9]+)')::integer as memory_cost,
+        substring(password_digest from ',t=([0-9]+)')::integer as time_cost,
+        substring(password_digest from ',p=([0-9]+)')::integer as parallelism,
+        count(*)
+    from identity.users
+    where password_digest is not null
+    group by 1, 2, 3
+    order by 1, 2, 3
+$$;
+
 -- The platform administrator lists all tenants.
 create function identity.list_tenants(in_after text, in_limit integer)
 returns setof identity.tenants

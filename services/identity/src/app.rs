@@ -25,6 +25,7 @@ use ratelimit::Limiter;
 use service::config::Live;
 use service::{Clock, Tasks};
 use tenancy::{Actor, TenantScope};
+use tokio::sync::watch;
 use url::Url;
 
 use crate::breach_set::BreachSet;
@@ -32,6 +33,7 @@ use crate::config::RateLimits;
 use crate::domain::account::LimiterKeys;
 use crate::domain::email::EmailKey;
 use crate::domain::password::PasswordPolicy;
+use crate::domain::password_costs::PasswordCosts;
 use crate::message::Message;
 use crate::store::recipient::{self, MailCount, MailLimit};
 
@@ -48,6 +50,8 @@ pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) sessions: SessionClient,
     pub(crate) hashes: Arc<HashPool>,
+    /// `None` until they are loaded.
+    pub(crate) password_costs: watch::Sender<Option<PasswordCosts>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) tasks: Tasks,

@@ -11,6 +11,7 @@ mod domain {
     pub(crate) mod email;
     pub(crate) mod invite;
     pub(crate) mod password;
+    pub(crate) mod password_costs;
     pub(crate) mod reset;
     pub(crate) mod throttle;
 }

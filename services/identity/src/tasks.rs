@@ -12,9 +12,13 @@ use crate::app::App;
 use crate::domain::email::EmailKey;
 use crate::mail::{Delivery as MailDelivery, Letterhead, Mail, MailSettings, Stamp, message, write_file};
 use crate::message::Message;
-use crate::store::{login_attempt, recipient};
+use crate::store::{login_attempt, recipient, user};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(10);
+/// Time between two counts of the Argon2 parameters. A count reads all users.
+const COSTS_INTERVAL: Duration = Duration::from_hours(1);
+/// Time until a failed count is repeated.
+const COSTS_RETRY: Duration = Duration::from_secs(1);
 /// Small, so that a login does not wait long for a row lock.
 const PURGE_BATCH: i64 = 500;
 
@@ -102,6 +106,26 @@ pub(crate) async fn purge(app: App, tasks: Tasks) {
         }
         tokio::select! {
             () = tokio::time::sleep(PURGE_INTERVAL) => {}
+            () = tasks.stopping().cancelled() => return,
+        }
+    }
+}
+
+/// Counts the Argon2 parameters of the stored passwords every hour until the tasks are stopped.
+pub(crate) async fn load_password_costs(app: App, tasks: Tasks) {
+    loop {
+        let pause = match user::count_password_costs(&app.database).await {
+            Ok(costs) => {
+                app.password_costs.send_replace(Some(costs));
+                COSTS_INTERVAL
+            }
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "failed to count the parameters of passwords");
+                COSTS_RETRY
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
             () = tasks.stopping().cancelled() => return,
         }
     }

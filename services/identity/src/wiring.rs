@@ -19,6 +19,7 @@ use service::http::Edge;
 use service::process::{Program, Routers};
 use service::telemetry::Telemetry;
 use service::{Clock, Tasks};
+use tokio::sync::watch;
 
 use crate::app::{App, Dependencies};
 use crate::command::Command;
@@ -109,6 +110,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         database: database.clone(),
         sessions: SessionClient::new(config.session_url, &config.service_secret)?,
         hashes: Arc::new(hashes),
+        password_costs: watch::Sender::default(),
         clock: Arc::clone(&clock),
         entropy,
         tasks: tasks.clone(),
@@ -131,6 +133,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         resets_dropped: metrics.metric("resets_dropped", "Password reset requests that sent no mail", &[]),
     });
     tasks.spawn("purge", tasks::purge(app.clone(), tasks.clone()));
+    tasks.spawn("password costs", tasks::load_password_costs(app.clone(), tasks.clone()));
 
     let broker = config.nats.of_service(Identity::NAME);
     let publication = Publication { broker, database: database.clone(), clock: Arc::clone(&clock) };
@@ -164,7 +167,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
         tasks.spawn(name, relay.run(tasks.clone()));
     }
     let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;
-    let internal = Some(edge.wrap(http::internal(app.clone(), operator)));
+    let internal = Some(edge.wrap_internal(http::internal(app.clone(), operator)));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use audit::{AuditEvent, EventName, FailedAttempt};
 use contract::ProblemKind;
 use database::Error;
-use hashing::{Overloaded, Password, Requester};
+use hashing::{Argon2Settings, Overloaded, Password, Requester, StoredPassword};
 use ratelimit::{RateLimitError, source};
 use service::{Problem, chain};
 use tenancy::{Actor, TenantId, TenantScope, UserId};
@@ -120,7 +120,7 @@ impl App {
         }
     }
 
-    /// Verifies a password against an account, or at the same cost against a dummy hash, and settles the attempt. Returns the
+    /// Verifies a password against an account, or at the cost of a stored password against a dummy hash, and settles the attempt. Returns the
     /// account if the password is correct.
     ///
     /// # Errors
@@ -147,18 +147,30 @@ impl App {
     ) -> Result<Option<Account>, Problem> {
         let account = attempt.admitted.account.clone();
         let prepared = password::prepare(raw_password);
-        let digest = account.as_ref().and_then(|account| account.password_digest.clone());
-        // Invalid input is hashed as the empty password against the dummy hash.
-        let digest = digest.filter(|_| prepared.is_some());
+        let stored = match account.as_ref().and_then(|account| account.password_digest.clone()) {
+            Some(digest) => StoredPassword::Digest(digest),
+            None => StoredPassword::Missing(self.cost_of_missing(&attempt.key.account).await),
+        };
+        // Invalid input is hashed as the empty password.
+        let is_valid = prepared.is_some();
         let requester = requester(&attempt.permit, attempt.address, &attempt.tenant_id, &attempt.key.account);
         let prepared = prepared.unwrap_or_else(|| Password::new(""));
-        let verified = self.hashes.verify(requester, prepared, digest).await;
+        let verified = self.hashes.verify(requester, prepared, stored).await;
         let matches = verified.map_err(|Overloaded| ProblemKind::Overloaded)?;
         let user_id = account.as_ref().map(|account| account.subject.user_id);
-        let correct = matches && attempt.permit.is_allowed();
+        let correct = matches && is_valid && attempt.permit.is_allowed();
         let account = account.filter(|account| correct && account.may_log_in());
         let succeeded = self.settle(attempt, user_id, account.is_some()).await?;
         Ok(account.filter(|_| succeeded))
+    }
+
+    /// The Argon2 parameters for an account without a password. Waits until those of the stored passwords are known.
+    async fn cost_of_missing(&self, account: &AccountKey) -> Argon2Settings {
+        let mut costs = self.password_costs.subscribe();
+        // An error is impossible, because the sender is not dropped.
+        let known = costs.wait_for(Option::is_some).await;
+        let cost = known.ok().and_then(|costs| costs.as_ref()?.of_missing(account));
+        cost.unwrap_or(*self.hashes.settings())
     }
 
     /// Counts the result and records it in the audit, in the same way for every account. Returns whether the attempt succeeded: a

@@ -5,12 +5,13 @@ use contract::identity::User;
 use contract::internal::{SubjectRecord, TenantRecord};
 use contract::{Role, UserStatus};
 use database::{Database, Error, TenantTx, decode};
-use hashing::PasswordDigest;
+use hashing::{Argon2Settings, PasswordDigest};
 use tenancy::{SessionId, TenantId, UserId};
 
 use super::tenant;
 use crate::domain::account::Account;
 use crate::domain::email::{Email, EmailKey};
+use crate::domain::password_costs::PasswordCosts;
 
 /// The constraint that rejects a second user with the same address.
 pub(crate) const EMAIL_KEY: &str = "users_email_key";
@@ -465,4 +466,28 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
         is_deleted: row.is_deleted,
         version: row.version,
     }))
+}
+
+/// Counts the Argon2 parameters of the passwords of all tenants. Reads all users.
+pub(crate) async fn count_password_costs(database: &Database) -> Result<PasswordCosts, Error> {
+    let rows = sqlx::query!(
+        r#"-- user.count_password_costs
+        select memory_cost, time_cost, parallelism, passwords from identity.count_password_costs()"#
+    )
+    .fetch_all(database.pool())
+    .await?;
+    let counts = rows.into_iter().filter_map(|row| {
+        let [memory_cost, time_cost, parallelism] =
+            [row.memory_cost, row.time_cost, row.parallelism].map(|it| u32::try_from(it?).ok());
+        let settings = Argon2Settings {
+            memory_cost: memory_cost?,
+            time_cost: time_cost?,
+            parallelism: parallelism?,
+            ..Argon2Settings::default()
+        };
+        // A digest with other parameters is compared with those of the settings.
+        settings.validate().ok()?;
+        Some((settings, row.passwords?.unsigned_abs()))
+    });
+    Ok(PasswordCosts::new(counts.collect()))
 }
