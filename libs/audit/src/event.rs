@@ -66,7 +66,7 @@ pub struct AuditEvent {
     /// The first 8 hex digits of the credential's digest. They identify the credential and cannot be used as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// The address of the client.
+    /// The address of the client; by default that of the current request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
     /// The e-mail address from the request.

@@ -8,6 +8,7 @@ use database::outbox::Fold;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::config::Variable;
+use service::telemetry::client_address;
 use tenancy::UserId;
 
 use crate::AuditEvent;
@@ -128,7 +129,9 @@ impl AuditLog {
     }
 
     fn prepare<C>(self, unit: &UnitOfWork<C>, event: AuditEvent) -> Record {
-        let event = AuditEvent { actor: event.actor.or(Some(unit.actor())), ..self.policy.apply(event) };
+        let actor = event.actor.or(Some(unit.actor()));
+        let ip = event.ip.or_else(client_address);
+        let event = self.policy.apply(AuditEvent { actor, ip, ..event });
         // Plain data always has a JSON form.
         let event = serde_json::to_value(event).unwrap_or_default();
         let name = event["event"].as_str().unwrap_or_default().to_owned();

@@ -18,7 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Tasks;
 
-pub use context::{Origin, TRACEPARENT, outgoing_headers, traceparent};
+pub use context::{Origin, TRACEPARENT, client_address, outgoing_headers, traceparent};
 pub(crate) use context::{RequestContext, caller, in_request};
 pub use contract::TraceContext;
 pub use logs::{LOG, LogThrottle, Output, chain, parse_directives};

@@ -138,7 +138,7 @@ pub fn build(
     tasks.spawn("active sessions", count);
     Ok(Routers {
         public: edge.wrap(limiter.wrap(config.rate_limits.default, http::public(app.clone()), &tasks)),
-        internal: Some(edge.wrap(http::internal(app, operator))),
+        internal: Some(edge.wrap_internal(http::internal(app, operator))),
         connections: config.connections,
     })
 }

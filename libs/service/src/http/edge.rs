@@ -44,6 +44,7 @@ pub struct Edge {
     service: &'static str,
     metrics: Metrics,
     proxies: TrustedProxies,
+    is_public: bool,
 }
 
 /// Fallback of a router: 404.
@@ -59,6 +60,7 @@ impl Edge {
             service,
             metrics: telemetry.metrics().clone(),
             proxies: TrustedProxies::default(),
+            is_public: true,
         }
     }
 
@@ -68,7 +70,12 @@ impl Edge {
         Self { proxies: proxies.clone(), ..self }
     }
 
-    /// Wraps a complete router.
+    /// Wraps the complete router of an internal API.
+    pub fn wrap_internal(&self, router: Router) -> Router {
+        Self { is_public: false, ..self.clone() }.wrap(router)
+    }
+
+    /// Wraps the complete router of a public API.
     pub fn wrap(&self, router: Router) -> Router {
         let edge = self.clone();
         // Called once per handler of a route, so that each handler keeps the handles of its metrics.
@@ -163,8 +170,12 @@ async fn pass(State(endpoint): State<Arc<EndpointEdge>>, mut request: Request, n
     let caller = caller(request.headers());
     let route = request.extensions().get().map(MatchedPath::as_str);
     let span = RequestSpan::new(edge.service, request.method(), route, &id, caller);
-    let context =
-        RequestContext { request_id: id.clone(), client: Some(client.0), trace: span.context().or(caller) };
+    let context = RequestContext {
+        request_id: id.clone(),
+        client: Some(client.0),
+        is_public: edge.is_public,
+        trace: span.context().or(caller),
+    };
     let handled = edge.handle(request, next, id).instrument(span.span().clone());
     let response = in_request(context, handled).await;
     measurement.record_status(response.status());

@@ -30,6 +30,8 @@ pub(crate) struct RequestContext {
     pub(crate) request_id: RequestId,
     /// Client address. It is not part of [`Origin`], so it is not stored with background work.
     pub(crate) client: Option<IpAddr>,
+    /// Whether the request arrived at the public API. The client of an internal request is another service.
+    pub(crate) is_public: bool,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -45,6 +47,11 @@ pub(crate) fn in_request<F: Future>(request: RequestContext, work: F) -> impl Fu
 /// Reads the current request, if there is one.
 pub(super) fn current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
     CURRENT.try_with(read).ok()
+}
+
+/// Returns the client address of the current request, if it arrived at the public API.
+pub fn client_address() -> Option<IpAddr> {
+    current(|request| request.client.filter(|_| request.is_public)).flatten()
 }
 
 /// Returns the `traceparent` for messages of the current request: the span of the request if it is traced, otherwise the
@@ -81,7 +88,8 @@ impl Origin {
     /// Runs work as part of the request, in a span of its trace.
     pub fn resume<F: Future>(&self, span: &'static str, work: F) -> impl Future<Output = F::Output> {
         let trace = self.traceparent.as_deref().and_then(TraceContext::parse);
-        let request = RequestContext { request_id: RequestId::named(&self.request_id), client: None, trace };
+        let request_id = RequestId::named(&self.request_id);
+        let request = RequestContext { request_id, client: None, is_public: false, trace };
         in_request(request, work.instrument(traces::background_span(span, trace)))
     }
 }

@@ -128,7 +128,6 @@ impl App {
         tx.audit(AuditEvent {
             about: Some("change"),
             user_id: Some(user_id),
-            ip: Some(address),
             ..AuditEvent::of(EventName::AuthnPasswordChange)
         });
         tx.password_changed(user_id, &account.email).await?;

@@ -58,7 +58,8 @@ async fn changes_of_tenants_users_and_credentials_are_audited_with_their_actor()
     assert_eq!(changed.len(), 1);
     let expected = json!({
         "id": changed[0]["id"], "occurred_at": changed[0]["occurred_at"], "context": "identity", "tenant_id": "acme",
-        "event": "privilege_permissions_changed", "about": "admin", "actor": administrator, "user_id": bob
+        "event": "privilege_permissions_changed", "about": "admin", "actor": administrator, "user_id": bob,
+        "ip": "127.0.0.1"
     });
     assert_eq!(changed[0], expected);
     let updated = of(&system, "audit.v1.acme.identity.user_updated").await;
@@ -102,6 +103,38 @@ async fn requests_that_change_nothing_are_not_audited() {
         own.delete("/auth/sessions?keep_current=true").await.expect_empty(204);
     }
     assert_eq!(events(&system).await.len(), before + 1, "a revoked session is audited");
+}
+
+#[tokio::test]
+async fn every_event_of_a_public_request_names_the_address_of_the_client() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let member = system.add_user(&admin, "bob@acme.example", Role::Member).await;
+    let (key, _) = system.create_api_key(&admin, &json!({ "name": "firewalls" })).await;
+    admin.client.delete(&format!("/api-keys/{}", key.id)).await.expect_empty(204);
+    let reset = json!({ "email": member.user.email });
+    system
+        .client()
+        .header("X-Tenant-ID", "acme")
+        .post("/auth/password/reset", &reset)
+        .await
+        .expect_empty(204);
+    let mail = system.wait_for_mail(&member.user.email).await;
+    let token = mail.split_whitespace().find(|word| word.starts_with("svc_pr_")).unwrap();
+    let confirm = json!({ "token": token, "new_password": "another-horse-battery-9" });
+    system.client().post("/auth/password/reset/confirm", &confirm).await.expect_empty(204);
+    let user = format!("/users/{}", member.user.user_id);
+    admin.client.patch(&user, &json!({ "status": "disabled" })).await.expect::<Value>(200);
+    system
+        .platform_admin()
+        .patch("/tenants/acme", &json!({ "status": "suspended" }))
+        .await
+        .expect::<Value>(200);
+    let events = events(&system).await;
+    assert!(events.len() > 10);
+    for (subject, event) in events {
+        assert_eq!(event["ip"], json!("127.0.0.1"), "{subject}");
+    }
 }
 
 #[tokio::test]

@@ -195,7 +195,6 @@ impl App {
                 about: Some("device_grant"),
                 user_id: Some(user_id),
                 credential: Some(stored.credential),
-                ip: Some(address),
                 ..AuditEvent::of(name)
             };
             self.audit.record(&mut tx, event);
