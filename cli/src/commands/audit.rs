@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use contract::audit::AuditRecord;
+use contract::audit::{AuditRecord, EventName};
 use contract::routes;
 use tenancy::{Actor, TenantId};
 
 use crate::address::UserRef;
 use crate::api::ListLimit;
-use crate::arguments::Paging;
+use crate::arguments::{Paging, enum_parser};
 use crate::catalog::{Errors, Examples, Names, Requirement, Routes};
 use crate::commands::{Command, group};
 use crate::context::Context;
@@ -32,9 +32,9 @@ group!(
 /// platform token, lists those of all tenants, or of --tenant.
 #[derive(Args)]
 pub(crate) struct List {
-    /// Name of the event, such as `authn_login_fail` [default: all].
-    #[arg(long, value_name = "EVENT")]
-    kind: Option<String>,
+    /// Name of the event [default: all].
+    #[arg(long, value_name = "EVENT", value_parser = enum_parser::<EventName>(EventName::ALL.iter().map(|it| it.as_str())))]
+    kind: Option<EventName>,
     /// User who is affected or who caused the event, by e-mail address or id [default: all].
     #[arg(long, value_name = "USER")]
     user_id: Option<UserRef>,
@@ -110,7 +110,7 @@ impl Command for List {
             None => None,
         };
         let filter = [
-            ("kind", self.kind.as_deref()),
+            ("kind", self.kind.map(EventName::as_str)),
             ("user_id", user.as_deref()),
             ("tenant_id", tenant.map(TenantId::as_str)),
             ("since", Some(&*since).filter(|_| after.is_none())),

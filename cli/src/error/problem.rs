@@ -110,7 +110,9 @@ pub(crate) const fn remediation_for(kind: P) -> &'static str {
         P::SessionNotFound => "Pass the raw session token, or an id that `svc auth sessions list` shows.",
         P::MethodNotAllowed => "Use another METHOD for this path. `svc api GET /openapi.json` lists them.",
         P::HeaderMissing | P::HeaderInvalid => "Pass --tenant (SVC_TENANT).",
-        P::TenantExists => "Choose another tenant id, or show the existing tenant: `svc tenants get`.",
+        P::TenantExists => {
+            "Choose another tenant id: an existing tenant (`svc tenants get`) or a deleted one has this id."
+        }
         P::TenantActive => {
             "Suspend the tenant first: `svc tenants suspend`. A suspended tenant can be resumed."
         }

@@ -20,7 +20,7 @@ fn record(sequence: u32) -> Value {
 fn service(request: &StubRequest) -> (u16, String) {
     let query = request.line.strip_prefix("GET /api/v1/audit?").unwrap_or_default();
     let page = match () {
-        () if query.contains("kind=none") => json!({"items": []}),
+        () if query.contains("kind=user_deleted") => json!({"items": []}),
         () if query.contains("cursor=9") => json!({"items": [record(17)]}),
         () if !query.is_empty() => json!({"items": [], "next_cursor": "9"}),
         () => return problem(ProblemKind::NotFound),
@@ -49,7 +49,7 @@ fn administrator_lists_events_across_empty_pages() {
     let printed = client.run(&[&list[..], &["--output", "json"]].concat()).json();
     assert_eq!(printed["items"][0]["sequence"], 17);
     assert_valid_output("audit list", &printed);
-    let none = client.run(&["audit", "list", "--kind", "none"]);
+    let none = client.run(&["audit", "list", "--kind", "user_deleted"]);
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), "No audit events.\n"));
 }
 

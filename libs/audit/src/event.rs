@@ -2,43 +2,10 @@
 
 use std::net::IpAddr;
 
+use contract::audit::EventName;
 use hashing::TokenDigest;
 use serde::Serialize;
 use tenancy::{Actor, InviteId, KeyId, SessionId, UserId};
-
-/// The name of an event, from the OWASP Logging Vocabulary. It is also the last token of the subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventName {
-    /// A login succeeded.
-    AuthnLoginSuccess,
-    /// A login failed. The event does not contain the reason.
-    AuthnLoginFail,
-    /// An account was locked after too many failures. A reset or an administrator unlocks it.
-    AuthnLoginLock,
-    /// A password was changed or reset.
-    AuthnPasswordChange,
-    /// A password change failed.
-    AuthnPasswordChangeFail,
-    /// An invite or an API key was created, or a device grant approved.
-    AuthnTokenCreated,
-    /// An invite, an API key or a session was revoked, or a device grant denied.
-    AuthnTokenRevoked,
-    /// A session was created.
-    SessionCreated,
-    /// A session expired. The database function of session's expiry task writes this event.
-    SessionExpired,
-    /// An invited user set a password.
-    UserCreated,
-    /// A user was disabled or enabled.
-    UserUpdated,
-    /// A user was deleted and the personal data erased.
-    UserDeleted,
-    /// The role of a user was changed.
-    PrivilegePermissionsChanged,
-    /// The platform administrator created, changed, suspended, resumed or deleted a tenant.
-    AuthzAdmin,
-}
 
 /// An audit event. Fields that are unknown, or that the PII policy excludes, are omitted.
 #[derive(Clone, Debug, Serialize)]

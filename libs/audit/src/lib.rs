@@ -13,7 +13,8 @@ mod event;
 mod log;
 mod publication;
 
-pub use event::{AuditEvent, EventName};
+pub use contract::audit::EventName;
+pub use event::AuditEvent;
 pub use log::{AUDIT_PERSONAL, AuditLog, FailedAttempt, InvalidPiiPolicy, PiiPolicy};
 pub use publication::{AuditStream, Publication};
 pub use tenancy::Actor;

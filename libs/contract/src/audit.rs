@@ -9,7 +9,42 @@ use serde_json::json;
 use tenancy::{Actor, InviteId, KeyId, SessionId, TenantId, UserId};
 use uuid::Uuid;
 
+use crate::role::{UnknownValue, vocabulary};
 use crate::value;
+
+vocabulary! {
+    /// The name of an event, from the OWASP Logging Vocabulary. It is also the last token of the subject.
+    EventName {
+        /// A login succeeded.
+        AuthnLoginSuccess = "authn_login_success",
+        /// A login failed. The event does not contain the reason.
+        AuthnLoginFail = "authn_login_fail",
+        /// An account was locked after too many failures. A reset or an administrator unlocks it.
+        AuthnLoginLock = "authn_login_lock",
+        /// A password was changed or reset.
+        AuthnPasswordChange = "authn_password_change",
+        /// A password change failed.
+        AuthnPasswordChangeFail = "authn_password_change_fail",
+        /// An invite or an API key was created, or a device grant approved.
+        AuthnTokenCreated = "authn_token_created",
+        /// An invite, an API key or a session was revoked, or a device grant denied.
+        AuthnTokenRevoked = "authn_token_revoked",
+        /// A session was created.
+        SessionCreated = "session_created",
+        /// A session expired. The database function of session's expiry task writes this event.
+        SessionExpired = "session_expired",
+        /// An invited user set a password.
+        UserCreated = "user_created",
+        /// A user was disabled or enabled.
+        UserUpdated = "user_updated",
+        /// A user was deleted and the personal data erased.
+        UserDeleted = "user_deleted",
+        /// The role of a user was changed.
+        PrivilegePermissionsChanged = "privilege_permissions_changed",
+        /// The platform administrator created, changed, suspended, resumed or deleted a tenant.
+        AuthzAdmin = "authz_admin",
+    }
+}
 
 /// Query parameters of `GET /audit`, in addition to those of every list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -22,8 +57,7 @@ pub struct AuditQuery {
     pub since: Option<DateTime<Utc>>,
     /// Name of the event, such as `authn_login_fail`. Absent: all events.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(pattern("^[a-z0-9_]{1,64}$"))]
-    pub kind: Option<String>,
+    pub kind: Option<EventName>,
     /// User who is affected or who caused the event. Absent: all users.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub user_id: Option<UserId>,

@@ -111,7 +111,7 @@ problems! {
     SessionNotFound = "session_not_found", 404, "Session not found", "Send the raw session token from the login response.";
     MethodNotAllowed = "method_not_allowed", 405, "The method is not allowed", "Use a method listed in the Allow header.";
     BodyTimeout = "body_timeout", 408, "The body did not arrive in time", "Send the body without pauses, or send a smaller one.";
-    TenantExists = "tenant_exists", 409, "The tenant already exists", "Choose another tenant id.";
+    TenantExists = "tenant_exists", 409, "The tenant id is already used", "An existing or a deleted tenant has this id. Choose another one.";
     UserExists = "user_exists", 409, "The user already exists", "No action is needed: the user can log in or reset the password.";
     UserInvited = "user_invited", 409, "The user has not accepted the invite", "Revoke the invite, or wait until the user accepts it.";
     InvitePending = "invite_pending", 409, "An invite is already pending", "Resend or revoke the pending invite.";

@@ -41,10 +41,11 @@ macro_rules! vocabulary {
         }
     };
 }
+pub(crate) use vocabulary;
 
 /// The text is not one of the values, which the message lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownValue(Vec<&'static str>);
+pub struct UnknownValue(pub(crate) Vec<&'static str>);
 
 impl std::fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

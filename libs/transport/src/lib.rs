@@ -91,6 +91,6 @@ pub trait Transport: Send + Sync {
     /// Sends any number of events. Returns one result per event, in the same order. A failed event does not affect others.
     async fn send_batch(&self, events: &[UdmEvent]) -> BatchSendResult;
 
-    /// Returns whether the service accepts events.
+    /// Returns whether the service accepts events. Does not verify the credential: with a revoked one, each send fails.
     async fn health_check(&self) -> bool;
 }

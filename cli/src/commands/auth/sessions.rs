@@ -200,9 +200,9 @@ impl Revoke {
         Ok(match &self.user_id {
             Some(user) => {
                 let user = user.resolve(context.prompt(), api, credential).await?;
-                (user.id, format!("of {}", user.label))
+                (user.id, format!("sessions of {}", user.label))
             }
-            None => (credential.owner(api).await?.user, "your own".to_owned()),
+            None => (credential.owner(api).await?.user, "your sessions".to_owned()),
         })
     }
 
@@ -210,7 +210,7 @@ impl Revoke {
         let (credential, api) = (context.session()?, context.api()?);
         let (user, owner) = self.user(context, &api, &credential).await?;
         let except = if self.keep_current { " except the current one" } else { "" };
-        context.prompt().confirm(&format!("Revoke all sessions {owner}{except}?")).await?;
+        context.prompt().confirm(&format!("Revoke all {owner}{except}?")).await?;
         let query = if self.keep_current { "?keep_current=true" } else { "" };
         let call = api.call_path(Method::DELETE, &format!("{}{query}", routes::REVOKE_SESSIONS.path));
         call.authenticated(&credential)?.user(user).execute().await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{AuditFilter, AuditReader, MemoryBudget, ReadFrom, StoredAudit};
 use chrono::{DateTime, Utc};
-use contract::audit::AuditRecord;
+use contract::audit::{AuditRecord, EventName};
 use contract::{Page, ProblemKind};
 use serde_json::{Map, Value};
 use service::Problem;
@@ -32,7 +32,7 @@ pub(crate) struct Audit {
 pub(crate) struct AuditRequest {
     /// `None`: all tenants.
     pub(crate) tenant: Option<TenantId>,
-    pub(crate) kind: Option<String>,
+    pub(crate) kind: Option<EventName>,
     pub(crate) user_id: Option<UserId>,
     pub(crate) after: Option<u64>,
     pub(crate) since: Option<DateTime<Utc>>,
@@ -48,7 +48,7 @@ impl App {
     /// Returns a page of audit events in the order of the stream. The page ends early after [`MAX_READ`] events.
     ///
     /// # Errors
-    /// 422 for an invalid kind, 503 for too many requests of the tenant or without the broker.
+    /// 503 for too many requests of the tenant or without the broker.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn list_audit(
         &self,
@@ -58,12 +58,8 @@ impl App {
         let Audit { reader, requests } = &self.audit;
         let reservation = request.tenant.as_ref().map(|tenant| requests.reserve(tenant, 1)).transpose();
         let _reservation = reservation.map_err(|_| ProblemKind::Overloaded)?;
-        let filter = AuditFilter::new(request.tenant.clone(), request.kind.as_deref()).map_err(|_| {
-            let message = "must be 1 to 64 characters of a-z, 0-9 and _";
-            Problem::new(ProblemKind::ValidationFailed)
-                .detail("Correct the query parameters listed in `errors`.")
-                .field("/kind", "invalid_value", message)
-        })?;
+        let filter = AuditFilter::new(request.tenant.clone(), request.kind.map(EventName::as_str))
+            .map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?;
         let started = Instant::now();
         let mut from = match (paging.after.max(request.after), request.since) {
             (Some(after), _) => ReadFrom::Sequence(after.saturating_add(1)),

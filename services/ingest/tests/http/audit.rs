@@ -84,6 +84,7 @@ async fn no_query_returns_records_of_another_tenant() {
         "kind=*",
         "kind=%3E",
         "kind=x.other",
+        "kind=authn_login_failed",
         "after=-1",
         "after=1.5",
         "cursor=other",
