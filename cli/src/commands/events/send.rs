@@ -48,7 +48,8 @@ pub(crate) struct Send {
     /// Maximum number of concurrent requests, 1 to 64. Order is kept only within a request.
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     concurrency: usize,
-    /// Keep rejects in this file as NDJSON, and overwrite it [default: a new file `<input>.rejects.ndjson`].
+    /// Keep rejects in this file as NDJSON, and overwrite it [default: a new file `<input>.rejects.ndjson` in the current
+    /// directory].
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Record in this file which lines are settled, and skip those that are. Requires a file as input.
