@@ -542,7 +542,8 @@ language sql stable security definer set search_path = '' as $$
 $$;
 
 -- Login: accounts that do not exist cost as much as those of all tenants. The Argon2 parameters of the stored passwords (PHC strings)
--- with the number of passwords, in the order of their cost.
+-- with the number of passwords, in the order of their cost. A sample of about 100,000 users, so that the time is limited; always the same
+-- one, so that replicas agree.
 create function identity.count_password_costs()
 returns table (memory_cost integer, time_cost integer, parallelism integer, passwords bigint)
 language sql stable security definer set search_path = '' as $$
@@ -552,6 +553,9 @@ language sql stable security definer set search_path = '' as $$
         substring(password_digest from ',p=([0-9]+)')::integer as parallelism,
         count(*)
     from identity.users
+        tablesample system (least(100, 100 * 100000 / greatest(1, (
+            select reltuples from pg_catalog.pg_class where oid = 'identity.users'::regclass
+        )))) repeatable (0)
     where password_digest is not null
     group by 1, 2, 3
     order by 1, 2, 3

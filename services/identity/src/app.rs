@@ -50,7 +50,7 @@ pub(crate) struct Dependencies {
     pub(crate) database: Database,
     pub(crate) sessions: SessionClient,
     pub(crate) hashes: Arc<HashPool>,
-    /// `None` until they are loaded.
+    /// `None` until the first count.
     pub(crate) password_costs: watch::Sender<Option<PasswordCosts>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,

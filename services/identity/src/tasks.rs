@@ -15,10 +15,10 @@ use crate::message::Message;
 use crate::store::{login_attempt, recipient, user};
 
 const PURGE_INTERVAL: Duration = Duration::from_mins(10);
-/// Time between two counts of the Argon2 parameters. A count reads all users.
+/// Time between two counts of the Argon2 parameters.
 const COSTS_INTERVAL: Duration = Duration::from_hours(1);
 /// Time until a failed count is repeated.
-const COSTS_RETRY: Duration = Duration::from_secs(1);
+const COSTS_RETRY: Duration = Duration::from_secs(10);
 /// Small, so that a login does not wait long for a row lock.
 const PURGE_BATCH: i64 = 500;
 
@@ -120,7 +120,9 @@ pub(crate) async fn load_password_costs(app: App, tasks: Tasks) {
                 COSTS_INTERVAL
             }
             Err(error) => {
-                tracing::debug!(error = chain(&error), "failed to count the parameters of passwords");
+                tracing::warn!(error = chain(&error), "failed to count the parameters of passwords");
+                // Logins must not wait longer.
+                app.password_costs.send_modify(|costs| *costs = Some(costs.take().unwrap_or_default()));
                 COSTS_RETRY
             }
         };

@@ -147,10 +147,10 @@ impl App {
     ) -> Result<Option<Account>, Problem> {
         let account = attempt.admitted.account.clone();
         let prepared = password::prepare(raw_password);
-        let stored = match account.as_ref().and_then(|account| account.password_digest.clone()) {
-            Some(digest) => StoredPassword::Digest(digest),
-            None => StoredPassword::Missing(self.cost_of_missing(&attempt.key.account).await),
-        };
+        // Also for an account with a password, because it can wait.
+        let cost = self.cost_of_missing(&attempt.key.account).await;
+        let digest = account.as_ref().and_then(|account| account.password_digest.clone());
+        let stored = digest.map_or(StoredPassword::Missing(cost), StoredPassword::Digest);
         // Invalid input is hashed as the empty password.
         let is_valid = prepared.is_some();
         let requester = requester(&attempt.permit, attempt.address, &attempt.tenant_id, &attempt.key.account);
@@ -164,7 +164,8 @@ impl App {
         Ok(account.filter(|_| succeeded))
     }
 
-    /// The Argon2 parameters for an account without a password. Waits until those of the stored passwords are known.
+    /// The Argon2 parameters for an account without a password. After the start, waits for the first count of those of the stored
+    /// passwords. The settings, if it failed.
     async fn cost_of_missing(&self, account: &AccountKey) -> Argon2Settings {
         let mut costs = self.password_costs.subscribe();
         // An error is impossible, because the sender is not dropped.

@@ -468,7 +468,7 @@ pub(crate) async fn find_record(tx: &mut TenantTx, user_id: UserId) -> Result<Op
     }))
 }
 
-/// Counts the Argon2 parameters of the passwords of all tenants. Reads all users.
+/// Counts the Argon2 parameters of the passwords of all tenants, or of a sample of about 100,000.
 pub(crate) async fn count_password_costs(database: &Database) -> Result<PasswordCosts, Error> {
     let rows = sqlx::query!(
         r#"-- user.count_password_costs
