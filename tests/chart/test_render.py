@@ -168,6 +168,10 @@ FIELDS = {
         {}, {"migrations": {"activeDeadlineSeconds": 600}},
         {f"Job/svc-{name}-migrate- spec activeDeadlineSeconds": 600 for name in ("identity", "session")},
     ),
+    "migrations.ttlSecondsAfterFinished": (
+        {}, {"migrations": {"ttlSecondsAfterFinished": 600}},
+        {f"Job/svc-{name}-migrate- spec ttlSecondsAfterFinished": 600 for name in ("identity", "session")},
+    ),
     "autoscaling": (
         chart.each({"autoscaling": {"enabled": True}}), chart.each({"autoscaling": {"minReplicas": 4, "maxReplicas": 9, "targetCPU": 55}}),
         {
@@ -851,6 +855,27 @@ class Migrations(unittest.TestCase):
         self.assertNotEqual(first["metadata"]["name"], second["metadata"]["name"])
         self.assertEqual(first["spec"], second["spec"])
         self.assertEqual(self.jobs({}), self.jobs({}), "tools without revisions keep the Job")
+
+    def test_a_job_migrates_only_while_it_is_that_of_the_current_release(self):
+        for name in chart.MATRIX:
+            objects = chart.case(name)
+            for job in chart.of_kind(objects, "Job"):
+                container = job["spec"]["template"]["spec"]["containers"][0]
+                self.assertEqual(container["args"], ["migrate", "up", "--job", "$(JOB)", "--current-job", "$(CURRENT_JOB)"])
+                sources = {each["name"]: each.get("valueFrom") for each in container["env"]}
+                self.assertEqual(sources["JOB"], {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}})
+                # Not optional: no container starts after `helm uninstall`. The name is the same in each revision, so that the next one replaces the value.
+                component = job["metadata"]["labels"]["app.kubernetes.io/component"]
+                self.assertEqual(sources["CURRENT_JOB"], {"configMapKeyRef": {"name": f"svc-{component}", "key": "job"}})
+                current = chart.named(objects, "ConfigMap", f"svc-{component}")
+                self.assertEqual(current["data"], {"job": job["metadata"]["name"]}, name)
+                # The container reads the name at its start, so a migration that waited long must start again.
+                rules = job["spec"]["podFailurePolicy"]["rules"]
+                self.assertIn({"action": "Ignore", "onExitCodes": {"containerName": "migrate", "operator": "In", "values": [75]}}, rules)
+
+    def test_jobs_are_kept_on_request(self):
+        for job in chart.of_kind(chart.render({"migrations": {"ttlSecondsAfterFinished": 0}}), "Job"):
+            self.assertNotIn("ttlSecondsAfterFinished", job["spec"])
 
     def test_pods_wait_for_migrations_with_the_runtime_role(self):
         objects = chart.case("required values only")

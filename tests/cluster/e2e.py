@@ -65,6 +65,7 @@ STEPS = {
     "drain": drain.drain_node,
     "wrong-version": rejections.upgrade_on_another_version,
     "leftover-job": rejections.upgrade_with_leftover_job,
+    "abandoned-upgrade": rejections.upgrade_after_abandoned_one,
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
     "ipv6": ipv6.connect_over_ipv6,

@@ -1,5 +1,6 @@
 """Releases that cannot start: the cluster reports the cause, and running pods are not affected."""
 
+import json
 import re
 import time
 
@@ -81,6 +82,35 @@ def upgrade_with_leftover_job(system):
     installation.release("upgrade", PRESENT, seconds=60)
     cluster.kubectl("delete", "job", name)
     system.report.step("upgrade with a Job of an earlier installation", started, "ran the migrations")
+
+
+def upgrade_after_abandoned_one(system):
+    """No node accepts the pods of an upgrade, so it is abandoned. Later a node accepts them. The migration does not run."""
+    installation, cluster, started = system.installation, system.cluster, time.monotonic()
+    label, component = "e2e.svc.internal/late", "app.kubernetes.io/component=identity-migration"
+    before = job_names(cluster, component)
+    selector = json.dumps({"nodeSelector": {label: "true"}})
+    expect_failure(
+        lambda: installation.release("upgrade", PRESENT, "--set-json", f"identity={selector}", seconds=TIMEOUT),
+        system.report, "an upgrade without a node",
+    )  # fmt: skip
+    (abandoned,) = job_names(cluster, component) - before
+    installation.release("upgrade", PRESENT)
+    node = cluster.get("nodes")["items"][0]["metadata"]["name"]
+    cluster.kubectl("label", "node", node, f"{label}=true")
+    try:
+        cluster.kubectl("wait", "--for=condition=complete", "--timeout=120s", f"job/{abandoned}")
+    finally:
+        cluster.kubectl("label", "node", node, f"{label}-")
+    output = cluster.kubectl("logs", f"job/{abandoned}")
+    if "no migration runs, because the current release has another Job" not in output:
+        system.report.fail(f"the migration of an abandoned upgrade ran: {output[-300:]!r}")
+    cluster.kubectl("delete", "job", abandoned)
+    system.report.step("upgrade after an abandoned one", started, "the late Job of the abandoned upgrade ran no migration")
+
+
+def job_names(cluster, selector):
+    return {each["metadata"]["name"] for each in cluster.get("jobs", "--selector", selector)["items"]}
 
 
 def expect_failure(action, report, name):

@@ -50,6 +50,24 @@ async fn a_binary_runs_on_three_newer_migrations_that_support_it_and_refuses_one
 }
 
 #[tokio::test]
+async fn the_job_of_an_abandoned_upgrade_changes_no_schema() {
+    let services = Services::prepare().await;
+    for service in WITH_SCHEMA {
+        for (job, output, applied) in
+            [("abandoned", "no migration runs", "schema version 0"), ("current", "accepted", "accepted")]
+        {
+            let mut command = services.command(service);
+            command.args(["migrate", "up", "--job", job, "--current-job", "current"]);
+            let up = output_of(command).await;
+            assert!(up.status.success(), "{up:?}");
+            assert!(String::from_utf8(up.stderr).unwrap().contains(output), "{job}");
+            let status = services.migrate(service, "status").await;
+            assert!(String::from_utf8(status.stderr).unwrap().contains(applied), "{job}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn migrations_wait_for_a_database_that_appears_later() {
     let services = Services::prepare().await;
     let address = free_address();

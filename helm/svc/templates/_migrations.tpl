@@ -4,7 +4,10 @@
      first installation, and GitOps tools handle them differently.
 
      A Job with the same name can be left from a failed upgrade before `helm uninstall`: Helm deletes only the objects of the last
-     revision, and a new installation begins with revision 1. Helm would take it for the new one. Then the digest contains its uid. */}}
+     revision, and a new installation begins with revision 1. Helm would take it for the new one. Then the digest contains its uid.
+
+     Jobs of an abandoned upgrade stay, and can start later, for example when their image appears. So a ConfigMap has the name of the current
+     Job. kubelet reads it after the image is there, when it starts the container, and `migrate up` compares both names. */}}
 
 {{- define "svc.migration.pod" -}}
 {{- $own := index .root.Values .component -}}
@@ -22,8 +25,12 @@ spec:
   containers:
     - name: migrate
       image: {{ include "svc.image" . }}
-      args: [migrate, up]
+      args: [migrate, up, --job, $(JOB), --current-job, $(CURRENT_JOB)]
       env:
+        - name: JOB
+          valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/job-name']"}}
+        - name: CURRENT_JOB
+          valueFrom: {configMapKeyRef: {name: {{ include "svc.migration.currentJob" . }}, key: job}}
         {{- include "svc.plainEnv" $database.env | trim | nindent 8 }}
         {{- with $own.extraEnv }}
         {{- toYaml . | nindent 8 }}
@@ -48,6 +55,10 @@ spec:
     {{- end }}
 {{- end -}}
 
+{{- define "svc.migration.currentJob" -}}
+{{- printf "%s-migration" (include "svc.name" .) -}}
+{{- end -}}
+
 {{- define "svc.migration" -}}
 {{- $pod := include "svc.migration.pod" . -}}
 {{- $spec := printf "%v %v\n%s" .root.Release.Revision .root.Values.migrations.activeDeadlineSeconds $pod -}}
@@ -56,6 +67,16 @@ spec:
 {{- with lookup "batch/v1" "Job" .root.Release.Namespace $name }}
   {{- $name = printf "%s-%s" $prefix (printf "%s %s" .metadata.uid $spec | sha256sum | trunc 10) }}
 {{- end -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "svc.migration.currentJob" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
+data:
+  job: {{ $name }}
+---
 apiVersion: batch/v1
 kind: Job
 metadata:
@@ -65,6 +86,9 @@ metadata:
     {{- include "svc.labels" (dict "root" .root "component" (printf "%s-migration" .component)) | nindent 4 }}
 spec:
   activeDeadlineSeconds: {{ .root.Values.migrations.activeDeadlineSeconds }}
+  {{- with .root.Values.migrations.ttlSecondsAfterFinished }}
+  ttlSecondsAfterFinished: {{ . }}
+  {{- end }}
   # For failed migrations. `migrate up` itself waits for the database.
   backoffLimit: 8
   podFailurePolicy:
@@ -75,6 +99,12 @@ spec:
           containerName: migrate
           operator: In
           values: [64]
+      # Exit code 75: the migration waited so long that it must read again which Job is the current one.
+      - action: Ignore
+        onExitCodes:
+          containerName: migrate
+          operator: In
+          values: [75]
       # Evicted by the cluster.
       - action: Ignore
         onPodConditions:

@@ -12,6 +12,7 @@ use service::{Tasks, chain};
 use sqlx::Connection as _;
 use sqlx::migrate::{MigrateError, Migration, Migrator};
 use sqlx::postgres::PgConnection;
+use tokio::time::Instant;
 
 pub use crate::access::{MIGRATOR_DATABASE_LOGIN, MIGRATOR_DATABASE_URL};
 use crate::{Database, DatabaseAccess, Error};
@@ -21,18 +22,51 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Timeout of one attempt of `migrate up` to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Age of a process from which `migrate up` starts no migration of a named Job. The environment of a container is fixed when it starts,
+/// so a longer wait could run the migration of a release that has been replaced meanwhile.
+const MAX_AGE: Duration = Duration::from_secs(30);
+
+/// Exit code of a migration that waited longer than `MAX_AGE` (`EX_TEMPFAIL` of sysexits.h). The Job replaces the pod without counting a
+/// failure, and the new pod reads which Job is the current one.
+const EXIT_TOO_OLD: u8 = 75;
+
 /// First line of a migration: binaries that were built for this schema version or a later one run on the schema after it.
 const OLDEST_BINARY: &str = "-- oldest-binary: ";
 
 /// Subcommands of `migrate`.
-#[derive(Clone, Copy, Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Wait for the database, and run missing migrations as the migrator role
-    Up,
+    Up(Job),
     /// Compare the schema with this binary; exit code 1 if the binary cannot run on it
     Status,
     /// Wait until the database is available and migrated
     Wait,
+}
+
+/// The Job that runs `migrate up`. A Job of an abandoned upgrade can start much later, for example when its image appears in the
+/// registry. It must not migrate the database of the release that is active then.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Job {
+    /// Name of the Job that runs this command
+    #[arg(long = "job", value_name = "NAME", requires = "current")]
+    name: Option<String>,
+    /// Name of the Job of the current release; with another --job, no migration runs
+    #[arg(long = "current-job", value_name = "NAME", requires = "name")]
+    current: Option<String>,
+}
+
+impl Job {
+    /// Returns the name of the current Job if it is not the one that runs this command.
+    fn superseded_by(&self) -> Option<&str> {
+        self.current.as_deref().filter(|_| self.current != self.name)
+    }
+
+    /// Checks that the process is young enough to know which Job is the current one.
+    fn check_age(&self, age: Duration) -> Result<(), MigrationError> {
+        if self.name.is_some() && age >= MAX_AGE { Err(MigrationError::TooOld) } else { Ok(()) }
+    }
 }
 
 /// The migrations of one schema.
@@ -93,6 +127,9 @@ pub enum MigrationError {
     /// A migration failed, or an applied migration has changed.
     #[error("failed to run migrations")]
     Failed(#[from] MigrateError),
+    /// The process waited too long to know that its Job is still the current one.
+    #[error("started {} s ago, so another release can be the current one by now: start again", MAX_AGE.as_secs())]
+    TooOld,
     /// A migration does not declare which binaries run on it. The first one cannot have older binaries.
     #[error("migration {0} must begin with the line `{OLDEST_BINARY}<version>`")]
     Undeclared(i64),
@@ -106,6 +143,12 @@ enum CommandError {
     Migration(#[from] MigrationError),
 }
 
+impl MigrationError {
+    fn exit_code(&self) -> ExitCode {
+        if matches!(self, Self::TooOld) { ExitCode::from(EXIT_TOO_OLD) } else { ExitCode::FAILURE }
+    }
+}
+
 impl From<sqlx::Error> for MigrationError {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error.into())
@@ -115,6 +158,17 @@ impl From<sqlx::Error> for MigrationError {
 impl Migrations {
     /// Runs a subcommand and prints its result to standard error.
     pub async fn execute(&self, command: Command, environment: &Environment) -> ExitCode {
+        let up = match &command {
+            Command::Up(job) => Some(job.clone()),
+            Command::Status | Command::Wait => None,
+        };
+        if let Some(current) = up.as_ref().and_then(Job::superseded_by) {
+            eprintln!(
+                "{}: no migration runs, because the current release has another Job: {current}",
+                self.schema
+            );
+            return ExitCode::SUCCESS;
+        }
         match self.try_execute(command, environment).await {
             Ok(Version::Accepted(version)) => {
                 eprintln!("{}: {}", self.schema, Version::Accepted(version));
@@ -123,12 +177,12 @@ impl Migrations {
             Ok(version) => {
                 eprintln!("{}: {version}", self.schema);
                 // A Job does not retry after the exit code of a configuration error, because a retry would fail too.
-                if matches!(command, Command::Up) { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
+                if up.is_some() { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
             }
             Err(CommandError::Config(errors)) => report_config_errors(&errors),
             Err(CommandError::Migration(error)) => {
                 eprintln!("{}: {}", self.schema, chain(&error));
-                ExitCode::FAILURE
+                error.exit_code()
             }
         }
     }
@@ -138,13 +192,14 @@ impl Migrations {
         command: Command,
         environment: &Environment,
     ) -> Result<Version, CommandError> {
+        let started = Instant::now();
         let report = |state| eprintln!("{}: waiting: {state}", self.schema);
-        if matches!(command, Command::Up) {
+        if let Command::Up(job) = &command {
             let mut reader = Reader::new(environment);
             let access = DatabaseAccess::of_migrator(&mut reader);
             let access = reader.finish(|| access)?;
             self.wait_for_database(&access, report).await?;
-            return Ok(self.up(&access).await?);
+            return Ok(self.up_if(&access, || job.check_age(started.elapsed())).await?);
         }
         let access = DatabaseAccess::load(environment)?;
         let database = Database::connect(access, self.schema).map_err(MigrationError::from)?;
@@ -198,9 +253,19 @@ impl Migrations {
     /// # Errors
     /// A query or a migration failed. The migrations before it are applied. Or a migration declares no oldest binary.
     pub async fn up(&self, access: &DatabaseAccess) -> Result<Version, MigrationError> {
+        self.up_if(access, || Ok(())).await
+    }
+
+    /// Like `up`. Calls `check` when no other process runs migrations, and runs none after an error.
+    async fn up_if(
+        &self,
+        access: &DatabaseAccess,
+        check: impl FnOnce() -> Result<(), MigrationError>,
+    ) -> Result<Version, MigrationError> {
         let declared: Vec<_> = self.migrator.iter().map(oldest_binary).collect::<Result<_, _>>()?;
         let mut connection = PgConnection::connect_with(&access.options()?).await?;
         self.lock(&mut connection).await?;
+        check()?;
         let mut migrator = Migrator {
             ignore_missing: true,
             // `lock` polls instead: a session that waits inside `pg_advisory_lock` holds a snapshot, which blocks
@@ -318,5 +383,29 @@ fn oldest_binary(migration: &Migration) -> Result<i64, MigrationError> {
         Some(oldest) if oldest <= migration.version => Ok(oldest),
         None if declared.is_none() && migration.version == 1 => Ok(1),
         _ => Err(MigrationError::Undeclared(migration.version)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, current: &str) -> Job {
+        Job { name: Some(name.to_owned()), current: Some(current.to_owned()) }
+    }
+
+    #[test]
+    fn only_the_job_of_the_current_release_migrates() {
+        assert_eq!(job("migrate-2", "migrate-3").superseded_by(), Some("migrate-3"));
+        assert_eq!(job("migrate-3", "migrate-3").superseded_by(), None);
+        assert_eq!(Job::default().superseded_by(), None);
+    }
+
+    #[test]
+    fn a_job_that_waited_long_starts_again_to_read_which_job_is_the_current_one() {
+        let error = job("migrate-2", "migrate-2").check_age(MAX_AGE).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::from(75));
+        assert!(job("migrate-2", "migrate-2").check_age(MAX_AGE - Duration::from_millis(1)).is_ok());
+        assert!(Job::default().check_age(Duration::MAX).is_ok());
     }
 }
