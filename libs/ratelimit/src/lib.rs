@@ -6,8 +6,9 @@
 //! rejected. A replica rejects further requests of the same subject without a statement until the limit allows one.
 //!
 //! Most routes use [`Limiter::wrap`], which counts in memory and shares the counts every second ([`BufferedLimiter`]). A handler that
-//! verifies a password or a single-use token calls [`Limiter::count`] with the limit and the [`source`] of the client address, or with
-//! another subject. [`LocalLimiter`] counts in memory only, for a service without a database.
+//! verifies a password calls [`Limiter::count`] with the limit and the [`source`] of the client address, or with another subject. One
+//! that looks up a single-use token or a user code calls [`Limiter::count_wrong`], which counts only wrong ones. [`LocalLimiter`]
+//! counts in memory only, for a service without a database.
 
 mod buffered;
 mod layer;

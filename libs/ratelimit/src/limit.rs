@@ -19,11 +19,11 @@ pub const RESET: Variable = variable(
 /// Limit of invites.
 pub const INVITE: Variable =
     variable("SVC_LIMIT_INVITE", "500/h", "Rate limit of invites and resent invites per tenant.");
-/// Limit of requests with an invite or reset token.
+/// Limit of unknown invite and reset tokens, and of requests with a valid one.
 pub const TOKEN: Variable = variable(
     "SVC_LIMIT_TOKEN",
     "10/min",
-    "Rate limit of requests with the token of an invite or a password reset, per client address.",
+    "Rate limit of unknown tokens of invites and password resets per client address, and of requests with one valid token.",
 );
 /// Limit of device logins.
 pub const DEVICE: Variable = variable(

@@ -1,6 +1,7 @@
 //! Counts requests in the table `limits` of a schema, which all replicas share. Requests of a subject that exceeds a limit
 //! need no statement until its rejection expires.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use service::telemetry::{Labels, Metrics};
 use service::{Clock, Problem, Tasks, chain};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::buffered::Counts;
 use crate::{Limit, Network, Rate, Source};
@@ -31,6 +33,7 @@ struct Shared {
     database: Database,
     clock: Arc<dyn Clock>,
     rejections: Rejections,
+    guesses: Guesses,
     metrics: LimiterMetrics,
 }
 
@@ -98,6 +101,7 @@ impl Limiter {
             database,
             clock,
             rejections: Rejections::default(),
+            guesses: Guesses::default(),
             metrics: LimiterMetrics::of(metrics),
         }))
     }
@@ -126,6 +130,34 @@ impl Limiter {
             Err(RateLimitError::Unavailable(_)) => metrics.unavailable(limit.name),
         }
         decision
+    }
+
+    /// Counts a request that presents a secret, only if `lookup` fails with an error that `is_wrong` accepts.
+    ///
+    /// Counts before the lookup, so that guesses at the same time cannot exceed the limit, and refunds the count unless the secret was
+    /// wrong. In a replica, the lookups of one source run one after the other. Otherwise people behind one address who present
+    /// valid secrets at the same time would exceed the limit until their counts are refunded.
+    ///
+    /// # Errors
+    /// The error of the lookup, or as for [`Self::count`].
+    pub async fn count_wrong<T, E: From<RateLimitError>>(
+        &self,
+        limit: &Limit,
+        source: impl Into<Source>,
+        lookup: impl Future<Output = Result<T, E>>,
+        is_wrong: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        let source = source.into();
+        let _turn = self.0.guesses.turn(limit.name, &source).await;
+        self.count(limit, &source).await?;
+        let result = lookup.await;
+        if !result.as_ref().is_err_and(is_wrong) {
+            // The lookup can have effects, so a failed refund does not change its result.
+            if let Err(error) = self.refund(limit, &source).await {
+                tracing::warn!(limit = limit.name, error = chain(&error), "failed to refund rate limit");
+            }
+        }
+        result
     }
 
     async fn decide(&self, limit: &'static str, rate: &Rate, source: &Source) -> Result<(), RateLimitError> {
@@ -167,11 +199,8 @@ impl Limiter {
             .and_then(|(index, next_at)| Some((networks.get(usize::try_from(index).ok()?)?, next_at))))
     }
 
-    /// Reverts one [`Self::count`], for a request that the limit does not apply to.
-    ///
-    /// # Errors
-    /// The database is unavailable.
-    pub async fn refund(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), database::Error> {
+    /// Reverts one [`Self::count`].
+    async fn refund(&self, limit: &Limit, source: impl Into<Source>) -> Result<(), database::Error> {
         let Some(rate) = &limit.rate else { return Ok(()) };
         let refund = format!(
             "-- limit.refund
@@ -358,6 +387,30 @@ impl Rejections {
     fn insert(&self, limit: &'static str, subject: &str, until: DateTime<Utc>, now: DateTime<Utc>) {
         let remaining = (until - now).to_std().unwrap_or_default();
         self.0.insert((limit, subject.to_owned()), Rejection { until, remaining });
+    }
+}
+
+/// Number of locks of [`Guesses`]. Sources with the same lock wait for each other, which costs the time of a lookup.
+const TURNS: usize = 256;
+
+/// Locks of the lookups of [`Limiter::count_wrong`], by limit and source.
+struct Guesses {
+    hasher: RandomState,
+    turns: Vec<Mutex<()>>,
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), turns: (0..TURNS).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl Guesses {
+    /// Waits until no other lookup of the source runs in this replica.
+    async fn turn(&self, limit: &'static str, source: &Source) -> Option<MutexGuard<'_, ()>> {
+        let hash = self.hasher.hash_one((limit, source.to_string()));
+        let turn = self.turns.get(usize::try_from(hash).unwrap_or_default() % TURNS)?;
+        Some(turn.lock().await)
     }
 }
 

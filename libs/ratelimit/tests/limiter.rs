@@ -130,17 +130,76 @@ async fn a_rejected_subject_needs_no_statement_until_retry_after() {
     assert!(matches!(limiter.count(&limit, "192.0.2.1").await, Err(RateLimitError::Unavailable(_))));
 }
 
+/// The result of a request that presents a secret.
+#[derive(Debug)]
+enum Wrong {
+    Secret,
+    /// The secret was not verified.
+    Unverified,
+    Limit,
+}
+
+impl From<RateLimitError> for Wrong {
+    fn from(_: RateLimitError) -> Self {
+        Self::Limit
+    }
+}
+
+/// Presents a secret after a pause in which others do the same.
+async fn present(
+    limiter: &Limiter,
+    limit: &Limit,
+    address: &str,
+    result: Result<(), Wrong>,
+) -> Result<(), Wrong> {
+    let lookup = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        result
+    };
+    let source = source(address.parse().unwrap());
+    limiter.count_wrong(limit, source, lookup, |wrong| matches!(wrong, Wrong::Secret)).await
+}
+
 #[tokio::test]
-async fn a_refunded_request_does_not_count() {
+async fn only_wrong_secrets_count() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("2/h"), replicas.replica());
-    for _ in 0..5 {
-        limiter.count(&limit, "subject").await.unwrap();
-        limiter.refund(&limit, "subject").await.unwrap();
+    for address in ["192.0.2.1", "2001:db8::1"] {
+        let present = async |result| present(&limiter, &limit, address, result).await;
+        for _ in 0..3 {
+            present(Ok(())).await.unwrap();
+            assert!(matches!(present(Err(Wrong::Unverified)).await, Err(Wrong::Unverified)));
+        }
+        for _ in 0..2 {
+            assert!(matches!(present(Err(Wrong::Secret)).await, Err(Wrong::Secret)));
+        }
+        // Also the right one, so that an attacker cannot continue to guess.
+        assert!(matches!(present(Ok(())).await, Err(Wrong::Limit)));
     }
-    limiter.count(&limit, "subject").await.unwrap();
-    limiter.count(&limit, "subject").await.unwrap();
-    rejected(&limiter, &limit, "subject").await;
+}
+
+#[tokio::test]
+async fn valid_secrets_at_the_same_time_do_not_exceed_the_limit() {
+    let replicas = Replicas::new().await;
+    let (limit, limiter) = (limit("2/h"), replicas.replica());
+    let all = (0..30).map(|_| present(&limiter, &limit, "192.0.2.1", Ok(())));
+    let results: Vec<_> = testkit::join_all(all).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}
+
+#[tokio::test]
+async fn wrong_secrets_at_the_same_time_do_not_exceed_the_limit() {
+    let replicas = Replicas::new().await;
+    let (limit, limiters) = (limit("7/h"), [replicas.replica(), replicas.replica()]);
+    let guesses = (0..40).map(|n| present(&limiters[n % 2], &limit, "192.0.2.1", Err(Wrong::Secret)));
+    let results: Vec<_> = testkit::join_all(guesses).await;
+    assert_eq!(
+        results.iter().filter(|result| matches!(result, Err(Wrong::Secret))).count(),
+        7,
+        "{results:?}"
+    );
 }
 
 #[tokio::test]
@@ -180,13 +239,11 @@ async fn a_source_above_its_limit_does_not_use_up_the_limit_of_its_network() {
 }
 
 #[tokio::test]
-async fn a_refunded_request_does_not_count_in_any_network() {
+async fn a_valid_secret_counts_in_no_network() {
     let replicas = Replicas::new().await;
     let (limit, limiter) = (limit("1/h"), replicas.replica());
     for n in 0..40 {
-        let source = source(format!("2001:db8:0:{n:x}::1").parse().unwrap());
-        limiter.count(&limit, &source).await.unwrap();
-        limiter.refund(&limit, &source).await.unwrap();
+        present(&limiter, &limit, &format!("2001:db8:0:{n:x}::1"), Ok(())).await.unwrap();
     }
 }
 

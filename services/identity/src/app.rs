@@ -12,19 +12,21 @@ mod resets;
 mod tenants;
 mod users;
 
+use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use audit::{AuditEvent, AuditLog};
 use authn::{PlatformSecret, ServiceSecret, SessionClient};
 use chrono::TimeDelta;
+use contract::ProblemKind;
 use database::{Database, Error, TenantTx};
-use hashing::{Entropy, HashPool};
+use hashing::{Entropy, HashPool, RawToken, TokenDigest, TokenKind};
 use prometheus_client::metrics::counter::Counter;
-use ratelimit::Limiter;
+use ratelimit::{Limiter, source};
 use service::config::Live;
-use service::{Clock, Tasks};
-use tenancy::{Actor, TenantScope};
+use service::{Clock, Problem, Tasks};
+use tenancy::{Actor, TenantId, TenantScope};
 use tokio::sync::watch;
 use url::Url;
 
@@ -100,6 +102,31 @@ impl App {
     pub(crate) async fn begin(&self, scope: &TenantScope, actor: Actor) -> Result<Work<'_>, Error> {
         let tx = self.database.begin(scope, actor, self.clock.now()).await?;
         Ok(Work { tx, app: self })
+    }
+
+    /// Finds the invite or the reset of a token. Returns the digest, the id, and the tenant. Unknown tokens count against the limit of
+    /// the address. Valid ones do not, because people behind one address open their invites at the same time; each counts for
+    /// itself, so that it cannot cause lookups and hashes without limit.
+    async fn find_by_token<Id: ToString, F>(
+        &self,
+        kind: TokenKind,
+        raw_token: &str,
+        address: IpAddr,
+        find: impl FnOnce(TokenDigest) -> F,
+    ) -> Result<(TokenDigest, Id, TenantScope), Problem>
+    where
+        F: Future<Output = Result<Option<(Id, TenantId)>, Error>>,
+    {
+        let lookup = async {
+            let token = RawToken::parse(kind, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
+            let (id, tenant_id) = find(token.digest()).await?.ok_or(ProblemKind::TokenInvalid)?;
+            Ok((token.digest(), id, TenantScope::of_token(tenant_id)))
+        };
+        let is_wrong = |problem: &Problem| problem.kind() == ProblemKind::TokenInvalid;
+        let limit = &self.rate_limits.token;
+        let found = self.limiter.count_wrong(limit, source(address), lookup, is_wrong).await?;
+        self.limiter.count(limit, found.1.to_string().as_str()).await?;
+        Ok(found)
     }
 }
 

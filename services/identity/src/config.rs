@@ -92,7 +92,7 @@ service::variables! {
         pub(crate) reset: Limit = Limit::setting(ratelimit::RESET, "reset"),
         /// Invites and resent invites of a tenant.
         pub(crate) invite: Limit = Limit::setting(ratelimit::INVITE, "invite"),
-        /// Attempts to accept an invite or a reset token.
+        /// Unknown tokens of invites and resets, and requests with a valid one.
         pub(crate) token: Limit = Limit::setting(ratelimit::TOKEN, "token"),
         /// All other routes.
         pub(crate) other: Limit = Limit::setting(ratelimit::DEFAULT, "default"),

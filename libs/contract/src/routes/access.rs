@@ -77,11 +77,11 @@ pub enum RateLimit {
     /// Counted on arrival. If the counter is unavailable, the request is accepted.
     Default,
     /// Password checks: counted after the body arrived, before the password is hashed. If the counter is unavailable, the
-    /// request fails with 503. `Reset`, `Token` and `Device` work in the same way.
+    /// request fails with 503. `Reset`, `Token` and `Device` also count after the body arrived, and fail in the same way.
     Login,
     /// Requests for a password reset, counted per account and client address.
     Reset,
-    /// Redeeming a single-use token.
+    /// Presenting a single-use token. Only unknown tokens count against the limit of the address.
     Token,
     /// Requests for a device code.
     Device,

@@ -230,8 +230,12 @@ impl App {
 
     /// Returns the invite of a token that can be accepted now. Does not use up the token.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn inspect_invite(&self, raw_token: &str) -> Result<InspectedInvite, Problem> {
-        let (digest, invite_id, scope) = self.find_invite(raw_token).await?;
+    pub(crate) async fn inspect_invite(
+        &self,
+        raw_token: &str,
+        address: IpAddr,
+    ) -> Result<InspectedInvite, Problem> {
+        let (digest, invite_id, scope) = self.find_invite(raw_token, address).await?;
         // Never committed.
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let invite = tx.accept(invite_id, &digest).await?;
@@ -248,11 +252,13 @@ impl App {
     }
 
     /// Returns the digest of an invite token, the id of the invite, and its tenant.
-    async fn find_invite(&self, raw_token: &str) -> Result<(TokenDigest, InviteId, TenantScope), Problem> {
-        let token = RawToken::parse(TokenKind::Invite, raw_token).map_err(|_| ProblemKind::TokenInvalid)?;
-        let found = invite::find_by_digest(&self.database, token.digest()).await?;
-        let (invite_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
-        Ok((token.digest(), invite_id, TenantScope::of_token(tenant_id)))
+    async fn find_invite(
+        &self,
+        raw_token: &str,
+        address: IpAddr,
+    ) -> Result<(TokenDigest, InviteId, TenantScope), Problem> {
+        let find = |digest| invite::find_by_digest(&self.database, digest);
+        self.find_by_token(TokenKind::Invite, raw_token, address, find).await
     }
 
     /// Accepts an invite. The token is checked first, then the password; only then the password is hashed. The transaction that
@@ -264,7 +270,7 @@ impl App {
         raw_password: &str,
         address: IpAddr,
     ) -> Result<AcceptedInvite, Problem> {
-        let (digest, invite_id, scope) = self.find_invite(raw_token).await?;
+        let (digest, invite_id, scope) = self.find_invite(raw_token, address).await?;
         let tenant_id = scope.tenant_id().clone();
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let accepted = tx.accept(invite_id, &digest).await?;

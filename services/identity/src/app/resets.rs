@@ -98,8 +98,12 @@ impl App {
 
     /// Returns the account of a token that can be used now. Does not use up the token.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn inspect_reset(&self, raw_token: &str) -> Result<InspectedReset, Problem> {
-        let (digest, reset_id, scope) = self.find_reset(raw_token).await?;
+    pub(crate) async fn inspect_reset(
+        &self,
+        raw_token: &str,
+        address: IpAddr,
+    ) -> Result<InspectedReset, Problem> {
+        let (digest, reset_id, scope) = self.find_reset(raw_token, address).await?;
         // Never committed.
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let (Reset { user_id, expires_at, .. }, _) = tx.confirm(reset_id, &digest).await?;
@@ -115,12 +119,13 @@ impl App {
     }
 
     /// Returns the digest of a reset token, the id of the reset, and its tenant.
-    async fn find_reset(&self, raw_token: &str) -> Result<(TokenDigest, ResetId, TenantScope), Problem> {
-        let token = RawToken::parse(TokenKind::PasswordReset, raw_token);
-        let digest = token.map_err(|_| ProblemKind::TokenInvalid)?.digest();
-        let found = reset::find_by_digest(&self.database, digest).await?;
-        let (reset_id, tenant_id) = found.ok_or(ProblemKind::TokenInvalid)?;
-        Ok((digest, reset_id, TenantScope::of_token(tenant_id)))
+    async fn find_reset(
+        &self,
+        raw_token: &str,
+        address: IpAddr,
+    ) -> Result<(TokenDigest, ResetId, TenantScope), Problem> {
+        let find = |digest| reset::find_by_digest(&self.database, digest);
+        self.find_by_token(TokenKind::PasswordReset, raw_token, address, find).await
     }
 
     /// Sets a new password with the token of a reset and revokes all sessions of the user, and on request the API keys that the
@@ -128,7 +133,7 @@ impl App {
     /// password; only then the password is hashed.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn confirm_reset(&self, request: &ConfirmReset, address: IpAddr) -> Result<(), Problem> {
-        let (digest, reset_id, scope) = self.find_reset(request.token.expose()).await?;
+        let (digest, reset_id, scope) = self.find_reset(request.token.expose(), address).await?;
         let tenant_id = scope.tenant_id().clone();
         let mut tx = self.begin(&scope, Actor::Anonymous).await?;
         let (_, email) = tx.confirm(reset_id, &digest).await?;

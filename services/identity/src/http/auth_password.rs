@@ -1,17 +1,15 @@
-//! `/auth/password`, and the JSON body of routes that verify a password or a single-use token.
+//! `/auth/password`, and the JSON body of routes that verify a password.
 
 use std::net::IpAddr;
 
 use authn::page_session_cookie;
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
-use contract::ProblemKind;
 use contract::identity::{ChangePassword, ConfirmReset, InspectReset, InspectedReset, Login, RequestReset};
-use contract::routes::RateLimit;
 use contract::session::{IssuedSession, MAX_USER_AGENT, PageSession, SessionMethod};
 use http::header::{SET_COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderName, StatusCode};
-use ratelimit::{class_of, source};
+use ratelimit::source;
 use serde::de::DeserializeOwned;
 use service::Problem;
 use service::http::{ClientAddress, JsonBody, TenantHeader, UserHeader};
@@ -91,46 +89,35 @@ async fn request_reset(app: &App, request: Request) -> Result<(), Problem> {
 /// `POST /auth/password/reset/inspect`: a caller with the reset token.
 pub(super) async fn inspect_reset(
     State(app): State<App>,
-    LimitedJson(request): LimitedJson<InspectReset>,
+    ClientAddress(address): ClientAddress,
+    JsonBody(request): JsonBody<InspectReset>,
 ) -> Result<Json<InspectedReset>, Problem> {
-    Ok(Json(app.inspect_reset(request.token.expose()).await?))
+    Ok(Json(app.inspect_reset(request.token.expose(), address).await?))
 }
 
 /// `POST /auth/password/reset/confirm`: a caller with the reset token.
 pub(super) async fn confirm_reset(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
-    LimitedJson(request): LimitedJson<ConfirmReset>,
+    JsonBody(request): JsonBody<ConfirmReset>,
 ) -> Result<StatusCode, Problem> {
     app.confirm_reset(&request, address).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The JSON body of a route that verifies a password or a single-use token, counted by the limit that the route table assigns
-/// to the route. The request is counted after its body arrived and before anything is looked up or hashed, so that a request
-/// that is shed because of a full hash queue also counts. If the counter is unavailable, the request fails with 503.
-pub(super) struct LimitedJson<T>(pub(super) T);
+/// The JSON body of a route that verifies a password, counted by the limit of logins. The request is counted after its body
+/// arrived and before anything is looked up or hashed, so that a request that is shed because of a full hash queue also counts. If
+/// the counter is unavailable, the request fails with 503.
+pub(super) struct LimitedJson<T>(T);
 
 impl<T: DeserializeOwned + Send> FromRequest<App> for LimitedJson<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let limit = match class_of(&request) {
-            RateLimit::Login => &app.rate_limits.login,
-            RateLimit::Token => &app.rate_limits.token,
-            class @ (RateLimit::Reset
-            | RateLimit::Default
-            | RateLimit::Device
-            | RateLimit::Credential
-            | RateLimit::Unlimited) => {
-                let error = format!("the rate limit {} cannot be applied to a body", class.name());
-                return Err(Problem::new(ProblemKind::Internal).caused_by(error));
-            }
-        };
         let (mut parts, body) = request.into_parts();
         let Ok(ClientAddress(address)) = ClientAddress::from_request_parts(&mut parts, app).await;
         let JsonBody(body) = JsonBody::<T>::from_request(Request::from_parts(parts, body), app).await?;
-        app.limiter.count(limit, source(address)).await?;
+        app.limiter.count(&app.rate_limits.login, source(address)).await?;
         Ok(Self(body))
     }
 }

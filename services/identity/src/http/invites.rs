@@ -15,7 +15,6 @@ use service::http::QueryParameters;
 use service::http::{ClientAddress, Id};
 use tenancy::InviteId;
 
-use super::auth_password::LimitedJson;
 use super::callers::{Inviter, UsersReader};
 use crate::app::App;
 use crate::app::invites::Invitation;
@@ -39,16 +38,17 @@ pub(super) async fn invite(
 /// `POST /users/accept-invite/inspect`: a caller with the invite token.
 pub(super) async fn inspect(
     State(app): State<App>,
-    LimitedJson(request): LimitedJson<InspectInvite>,
+    ClientAddress(address): ClientAddress,
+    JsonBody(request): JsonBody<InspectInvite>,
 ) -> Result<Json<InspectedInvite>, Problem> {
-    Ok(Json(app.inspect_invite(request.token.expose()).await?))
+    Ok(Json(app.inspect_invite(request.token.expose(), address).await?))
 }
 
 /// `POST /users/accept-invite`: a caller with the invite token.
 pub(super) async fn accept(
     State(app): State<App>,
     ClientAddress(address): ClientAddress,
-    LimitedJson(request): LimitedJson<AcceptInvite>,
+    JsonBody(request): JsonBody<AcceptInvite>,
 ) -> Result<(StatusCode, Json<AcceptedInvite>), Problem> {
     let (token, password) = (request.token.expose(), request.password.expose());
     let accepted = app.accept_invite(token, password, address).await?;

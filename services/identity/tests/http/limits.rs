@@ -1,6 +1,8 @@
 //! Rate limits per source address.
 
-use contract::Role;
+use contract::identity::{Delivery, Invite, InviteUser};
+use contract::{Role, Secret};
+use hashing::{RawToken, SystemEntropy, TokenKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Client, LIMITS_OFF, PASSWORD, TestResponse};
@@ -103,6 +105,94 @@ async fn credential_routes_have_their_own_limits() {
         // Other routes are not affected.
         client.get("/version").await.expect::<Value>(200);
     }
+}
+
+/// The limits of an installation without settings.
+const DEFAULTS: [(&str, &str); 4] = [
+    ("SVC_LIMIT_TOKEN", "10/min"),
+    ("SVC_LIMIT_DEFAULT", "120/min"),
+    ("SVC_LIMIT_LOGIN", "30/min"),
+    ("SVC_LIMIT_RESET", "5/h"),
+];
+
+async fn invite(system: &TestSystem, email: &str) -> String {
+    let invite = InviteUser { email: email.to_owned(), role: Role::Member, delivery: Delivery::Response };
+    let admin = system.platform_admin().header("X-Tenant-ID", "acme");
+    let invite: Invite = admin.post("/users/invite", &invite).await.expect(201);
+    invite.token.as_ref().map(Secret::expose).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn people_behind_one_address_accept_thirty_invites_in_a_minute() {
+    let system = behind_a_proxy(&DEFAULTS).await;
+    let _admin = system.create_tenant("acme").await;
+    let client = &from(&system.client(), "192.0.2.1");
+    let mut tokens = Vec::new();
+    for n in 0..30 {
+        tokens.push(invite(&system, &format!("user-{n}@acme.example")).await);
+    }
+    // All open the page at the same time.
+    let open = tokens.iter().map(async |token| {
+        let page = client.get("/pages/accept-invite").await;
+        assert_eq!(page.status, 200, "{page}");
+        client.post("/users/accept-invite/inspect", &json!({ "token": token })).await.expect::<Value>(200);
+    });
+    testkit::join_all(open).await;
+    for token in &tokens {
+        let accept = json!({ "token": token, "password": PASSWORD });
+        client.post("/users/accept-invite", &accept).await.expect::<Value>(201);
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_tokens_is_limited_also_between_valid_ones() {
+    let system = behind_a_proxy(&[("SVC_LIMIT_TOKEN", "10/h")]).await;
+    let _admin = system.create_tenant("acme").await;
+    let attacker = &from(&system.client(), "192.0.2.1");
+    // The routes with a token, each with the field of a password.
+    let routes = [
+        (TokenKind::Invite, "/users/accept-invite", Some("password")),
+        (TokenKind::Invite, "/users/accept-invite/inspect", None),
+        (TokenKind::PasswordReset, "/auth/password/reset/confirm", Some("new_password")),
+        (TokenKind::PasswordReset, "/auth/password/reset/inspect", None),
+    ];
+    let guess = async |(kind, path, field): (TokenKind, &str, Option<&str>)| {
+        let mut body = json!({ "token": RawToken::generate(kind, &SystemEntropy).expose() });
+        if let Some(field) = field {
+            body[field] = json!(PASSWORD);
+        }
+        attacker.post(path, &body).await
+    };
+    for (n, route) in routes.into_iter().cycle().take(10).enumerate() {
+        let token = invite(&system, &format!("user-{n}@acme.example")).await;
+        attacker.post("/users/accept-invite/inspect", &json!({ "token": token })).await.expect::<Value>(200);
+        guess(route).await.expect_problem(400, "token_invalid");
+    }
+    for route in routes {
+        guess(route).await.expect_problem(429, "rate_limited");
+    }
+    // Otherwise the attacker could continue to guess and ignore 429.
+    let token = json!({ "token": invite(&system, "ada@acme.example").await });
+    attacker.post("/users/accept-invite/inspect", &token).await.expect_problem(429, "rate_limited");
+    let other = from(&system.client(), "192.0.2.2");
+    other.post("/users/accept-invite/inspect", &token).await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn requests_with_one_valid_token_are_limited_and_do_not_limit_other_tokens() {
+    let system = behind_a_proxy(&[("SVC_LIMIT_TOKEN", "3/h")]).await;
+    let _admin = system.create_tenant("acme").await;
+    let [first, second] =
+        [invite(&system, "ada@acme.example").await, invite(&system, "bob@acme.example").await];
+    let inspect = async |address: &str, token: &str| {
+        let client = from(&system.client(), address);
+        client.post("/users/accept-invite/inspect", &json!({ "token": token })).await
+    };
+    for n in 0..3 {
+        inspect(&format!("192.0.2.{n}"), &first).await.expect::<Value>(200);
+    }
+    inspect("192.0.2.9", &first).await.expect_problem(429, "rate_limited");
+    inspect("192.0.2.9", &second).await.expect::<Value>(200);
 }
 
 #[tokio::test]

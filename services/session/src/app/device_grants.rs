@@ -203,26 +203,15 @@ impl App {
         self.limit_wrong_codes(address, decide).await
     }
 
-    /// Counts wrong codes against the limit of an address. Counts before the lookup, so that concurrent guesses cannot exceed
-    /// the limit, and refunds the count unless the code was wrong.
+    /// Counts a wrong code against the limit of an address.
     async fn limit_wrong_codes<T>(
         &self,
         address: IpAddr,
         lookup: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
         let (limit, source) = (&self.rate_limits.user_code(), source(address));
-        self.limiter.count(limit, &source).await?;
-        let result = lookup.await;
-        if result.as_ref().err().map(Problem::kind) != Some(ProblemKind::NotFound) {
-            // The decision is committed, so a failed refund does not change the result.
-            if let Err(error) = self.limiter.refund(limit, &source).await {
-                tracing::warn!(
-                    error = service::chain(&error),
-                    "failed to refund rate limit for a correct user code"
-                );
-            }
-        }
-        result
+        let is_wrong = |problem: &Problem| problem.kind() == ProblemKind::NotFound;
+        self.limiter.count_wrong(limit, source, lookup, is_wrong).await
     }
 
     /// Returns the pending grant with a user code that the caller entered. An unknown code, a code of another tenant and the
