@@ -119,7 +119,7 @@ routes! {
         .access(&[Access::Public])
         .responses(&[RouteResponse::page("Cause and remedy of the problem.")]);
 
-    /// Open a page, or load one of its style sheets and scripts
+    /// Open a page
     ///
     /// The pages `accept-invite`, `reset-password`, `request-reset`, `device` and `sessions` read a token, a code or an account
     /// from the fragment of the URL. They are in the language of `lang`, of the cookie that a request with `lang` sets, or of
@@ -128,6 +128,15 @@ routes! {
         .access(&[Access::Public])
         .query(&[SchemaRef::of::<PageLanguage>()])
         .responses(&[RouteResponse::page("The page.")]);
+
+    /// Load a style sheet, a script or the logo of the pages
+    ///
+    /// `version` is a digest of all files. The response to the current one is immutable; another one gets the current file. The
+    /// files have no rate limit: a page needs several of them, and many people can open pages from one address.
+    LOAD_PAGE_FILE = Operation::get("/pages/files/{version}/{file}")
+        .access(&[Access::Public])
+        .rate_limit(RateLimit::Unlimited)
+        .responses(&[RouteResponse::file("The file.")]);
 }
 
 #[cfg(test)]

@@ -171,6 +171,7 @@ fn success(response: &RouteResponse, components: &mut Components) -> Value {
             value["content"]["application/json"]["schema"] = json!({ "type": "object" });
         }
         ResponseBody::Page => value["content"]["text/html"]["schema"] = json!({ "type": "string" }),
+        ResponseBody::File => value["content"]["*/*"] = json!({}),
     }
     value
 }

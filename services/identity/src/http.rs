@@ -54,6 +54,7 @@ pub(crate) fn public(app: App, pages: Pages) -> Router {
         .on(&routes::GET_OPENAPI, pages::openapi)
         .on(&routes::READ_DOCS, pages::docs)
         .on(&routes::OPEN_PAGE, pages::page)
+        .on(&routes::LOAD_PAGE_FILE, pages::file)
         .on(&routes::READ_PROBLEM, pages::problem)
         .on(&routes::GET_VERSION, pages::version)
         .with_state(app)

@@ -166,7 +166,7 @@ pub fn build(mut config: Config, parts: Parts) -> Result<Routers, Box<dyn Error 
             Relay { queue: database, name, kinds, retry_policy, timeout, concurrency, deliver, clock };
         tasks.spawn(name, relay.run(tasks.clone()));
     }
-    let pages = Pages::new(config.branding, config.min_length, &config.public_url)?;
+    let pages = Pages::new(&config.branding, config.min_length, &config.public_url)?;
     let internal = Some(edge.wrap_internal(http::internal(app.clone(), operator)));
     let public = limiter.wrap(config.rate_limits.other, http::public(app, pages), &tasks);
     Ok(Routers { public: edge.wrap(public), internal, connections: config.connections })

@@ -67,7 +67,7 @@ pub(super) fn of(route: &Route) -> Option<Case> {
         | "list_consumers" | "list_audit" | "delete_consumer" | "list_dead_letters" | "revoke_invite"
         | "export_user" | "delete_user" | "delete_tenant" | "list_api_keys" | "revoke_api_key"
         | "list_tenants" | "get_tenant" | "get_openapi" | "read_docs" | "get_event_schema" | "get_health"
-        | "get_version" | "read_problem" | "open_page" => plain(),
+        | "get_version" | "read_problem" | "open_page" | "load_page_file" => plain(),
         _ => return None,
     })
 }
@@ -107,6 +107,8 @@ impl Case {
         let segments = route.path.split('/').map(|segment| match segment {
             // Pages and problems are public.
             "{name}" => "accept-invite",
+            "{version}" => "any",
+            "{file}" => "page.js",
             "{code}" => "not_found",
             _ if segment.starts_with('{') => id,
             _ => segment,

@@ -43,7 +43,7 @@ impl Kind {
             "invite_id" => Some(Self::Invite),
             "key_id" => Some(Self::Key),
             "consumer_name" => Some(Self::Consumer),
-            "name" | "code" => None,
+            "name" | "code" | "version" => None,
             other => panic!("add the path parameter {other} to the kinds of objects"),
         }
     }

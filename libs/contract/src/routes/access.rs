@@ -70,7 +70,7 @@ pub enum Header {
 /// The rate limit that counts the requests of a route per client address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateLimit {
-    /// No limit per address. The routes of ingest have memory budgets instead.
+    /// No limit per address: files of pages, which cost no lookup, and routes of ingest, which have memory budgets instead.
     Unlimited,
     /// Requests without a valid credential are counted in memory. Others have no limit per address.
     Credential,

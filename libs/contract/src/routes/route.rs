@@ -386,8 +386,10 @@ pub enum ResponseBody {
     EventStream(SchemaRef),
     /// A JSON document that is its own description, such as a JSON Schema.
     Document,
-    /// HTML, or a style sheet or script of a page.
+    /// HTML.
     Page,
+    /// A style sheet, a script or an image.
+    File,
 }
 
 /// A response that is not a problem document.
@@ -425,5 +427,10 @@ impl RouteResponse {
     /// 200 with a page.
     pub const fn page(description: &'static str) -> Self {
         Self { status: 200, body: ResponseBody::Page, description }
+    }
+
+    /// 200 with a file of a page.
+    pub const fn file(description: &'static str) -> Self {
+        Self { status: 200, body: ResponseBody::File, description }
     }
 }

@@ -1,6 +1,8 @@
 //! `/pages`, `/docs`, `/problems` and `/`: pages for browsers, rendered once per language at startup. Tokens are in the
 //! fragment of the URL, which browsers do not send, so they reach neither servers nor logs. Also `/openapi.json` and `/version`.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, LazyLock};
@@ -13,8 +15,8 @@ use contract::ProblemKind;
 use contract::identity::{PageLanguage, Version};
 use data_encoding::HEXLOWER;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH, REFERRER_POLICY, SET_COOKIE, VARY,
+    CACHE_CONTROL, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    REFERRER_POLICY, SET_COOKIE, VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use service::Problem;
@@ -22,17 +24,14 @@ use service::http::QueryParameters;
 use sha1::{Digest as _, Sha1};
 use url::Url;
 
-use crate::branding::{Branding, Logo, Support};
+use self::files::Files;
+use crate::branding::{Branding, Support};
 use crate::texts::{Language, Texts};
 
 /// Pages load scripts, styles and images from this service only. `data:` images are the icons of Swagger UI.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// A logo that is opened as a document runs no scripts and loads nothing.
-const LOGO_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
 const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Written by `make gen`; the crate `openapi` tests that it matches the route table.
 const DOCUMENT: &str = include_str!("../../../../catalog/openapi.json");
@@ -42,6 +41,8 @@ static TAG: LazyLock<String> =
 
 /// What every page shows.
 struct PageContext {
+    /// Path of the files.
+    files: String,
     texts: Texts,
     product: String,
     support: Option<Support>,
@@ -52,15 +53,29 @@ struct PageContext {
 }
 
 /// Prefixes of the keys of texts that scripts use.
-const SCRIPT_TEXTS: &[&str] =
-    &["device.unknown", "error.", "password.", "problem.", "sessions.", "token.", "unknown", "wait"];
+const SCRIPT_TEXTS: &[&str] = &[
+    "device.unknown",
+    "error.",
+    "password.",
+    "problem.",
+    "sessions.",
+    "token.",
+    "unknown",
+    "wait",
+];
 
 impl PageContext {
-    fn new(language: Language, branding: &Branding, min_length: usize) -> Result<Self, serde_json::Error> {
+    fn new(
+        language: Language,
+        branding: &Branding,
+        min_length: usize,
+        files: &Files,
+    ) -> Result<Self, serde_json::Error> {
         let values = [("product", branding.product.as_str()), ("min_length", &min_length.to_string())];
         let texts = Texts::load(language, &values)?;
         let script_texts = serde_json::to_string(&texts.with_prefixes(SCRIPT_TEXTS))?;
         Ok(Self {
+            files: files.path(),
             texts,
             product: branding.product.clone(),
             support: branding.support.clone(),
@@ -117,8 +132,7 @@ pub(crate) struct Pages {
     languages: BTreeMap<Language, PageContext>,
     default_language: Language,
     rendered: BTreeMap<(&'static str, Language), String>,
-    style: String,
-    logo: Option<Logo>,
+    files: Files,
     /// Whether browsers use https.
     is_secure: bool,
 }
@@ -129,13 +143,14 @@ impl Pages {
     /// # Errors
     /// A template or a file of texts is damaged.
     pub(crate) fn new(
-        branding: Branding,
+        branding: &Branding,
         min_length: usize,
         public_url: &Url,
     ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let files = Files::new(branding);
         let (mut languages, mut rendered) = (BTreeMap::new(), BTreeMap::new());
         for language in Language::ALL.iter().copied() {
-            let context = PageContext::new(language, &branding, min_length)?;
+            let context = PageContext::new(language, branding, min_length, &files)?;
             let page = &context;
             for (name, html) in [
                 ("accept-invite", AcceptInvite { page }.render()?),
@@ -150,13 +165,8 @@ impl Pages {
             }
             languages.insert(language, context);
         }
-        let (light, dark) = (branding.accent.light, branding.accent.dark);
-        let style = format!(
-            ":root {{ --accent: {light}; }}\n@media (prefers-color-scheme: dark) {{ :root {{ --accent: {dark}; }} }}\n{}",
-            include_str!("pages/style.css")
-        );
         let (default_language, is_secure) = (branding.language, public_url.scheme() == "https");
-        Ok(Self { languages, default_language, rendered, style, logo: branding.logo, is_secure })
+        Ok(Self { languages, default_language, rendered, files, is_secure })
     }
 
     /// Returns a rendered page in the language of the request. A chosen language is kept in a cookie.
@@ -170,14 +180,7 @@ impl Pages {
             (CONTENT_LANGUAGE, HeaderValue::from_static(language.tag())),
         ];
         let cookie = chosen.map(|language| [(SET_COOKIE, language.cookie(self.is_secure))]);
-        Ok((negotiated, cookie, file(HTML, html.clone())).into_response())
-    }
-
-    fn logo(&self) -> Result<Response, Problem> {
-        let logo = self.logo.as_ref().ok_or(ProblemKind::NotFound)?;
-        let mut response = file(logo.media_type, logo.content.clone());
-        response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(LOGO_POLICY));
-        Ok(response)
+        Ok((negotiated, cookie, document(HTML, html.clone())).into_response())
     }
 }
 
@@ -192,20 +195,18 @@ pub(super) async fn page(
     QueryParameters(query): QueryParameters<PageLanguage>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Ok(match name.as_str() {
-        "style.css" => file(CSS, pages.style.clone()),
-        "logo" => pages.logo()?,
-        "page.js" => file(SCRIPT, include_str!("pages/page.js")),
-        "token-form.js" => file(SCRIPT, include_str!("pages/token-form.js")),
-        "request-reset.js" => file(SCRIPT, include_str!("pages/request-reset.js")),
-        "device.js" => file(SCRIPT, include_str!("pages/device.js")),
-        "sessions.js" => file(SCRIPT, include_str!("pages/sessions.js")),
-        "docs.js" => file(SCRIPT, include_str!("pages/docs.js")),
-        "swagger-ui.css" => gzip(CSS, include_bytes!("../../swagger-ui/swagger-ui.css.gz")),
-        "swagger-ui.js" => gzip(SCRIPT, include_bytes!("../../swagger-ui/swagger-ui.js.gz")),
-        HOME | DOCS => return Err(ProblemKind::NotFound.into()),
-        name => pages.page(name, &query, &headers)?,
-    })
+    match name.as_str() {
+        HOME | DOCS => Err(ProblemKind::NotFound.into()),
+        name => pages.page(name, &query, &headers),
+    }
+}
+
+/// `GET /pages/files/{version}/{file}`: public.
+pub(super) async fn file(
+    Path((version, name)): Path<(String, String)>,
+    Extension(pages): Extension<Arc<Pages>>,
+) -> Result<Response, Problem> {
+    Ok(pages.files.get(&version, &name).ok_or(ProblemKind::NotFound)?)
 }
 
 /// `GET /`: links to the other pages.
@@ -239,10 +240,10 @@ pub(super) async fn problem(
     let page = pages.languages.get(&Language::English).ok_or(ProblemKind::NotFound)?;
     let remedy = kind.remedy().split('`').enumerate().map(|(part, text)| (part % 2 == 1, text)).collect();
     let html = ProblemPage { page, kind, remedy }.render();
-    Ok(file(HTML, html.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?))
+    Ok(document(HTML, html.map_err(|error| Problem::new(ProblemKind::Internal).caused_by(error))?))
 }
 
-fn file(content_type: &'static str, content: impl IntoResponse) -> Response {
+fn document(content_type: &'static str, content: impl IntoResponse) -> Response {
     let headers = [
         (CONTENT_TYPE, content_type),
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -250,13 +251,6 @@ fn file(content_type: &'static str, content: impl IntoResponse) -> Response {
         (CACHE_CONTROL, "no-cache"),
     ];
     (headers, content).into_response()
-}
-
-/// Serves a compressed file as it is: every browser accepts gzip.
-fn gzip(content_type: &'static str, content: &'static [u8]) -> Response {
-    let mut response = file(content_type, content);
-    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    response
 }
 
 /// `GET /openapi.json`: public.

@@ -122,6 +122,12 @@ async fn invite(system: &TestSystem, email: &str) -> String {
     invite.token.as_ref().map(Secret::expose).unwrap().to_owned()
 }
 
+/// The addresses of the files that a page loads.
+fn files(page: &TestResponse) -> Vec<&str> {
+    let paths = page.body.split('"').filter_map(|text| text.strip_prefix("/api/v1"));
+    paths.filter(|path| path.starts_with("/pages/files/")).collect()
+}
+
 #[tokio::test]
 async fn people_behind_one_address_accept_thirty_invites_in_a_minute() {
     let system = behind_a_proxy(&DEFAULTS).await;
@@ -135,6 +141,9 @@ async fn people_behind_one_address_accept_thirty_invites_in_a_minute() {
     let open = tokens.iter().map(async |token| {
         let page = client.get("/pages/accept-invite").await;
         assert_eq!(page.status, 200, "{page}");
+        for file in files(&page) {
+            assert_eq!(client.get(file).await.status, 200, "{file}");
+        }
         client.post("/users/accept-invite/inspect", &json!({ "token": token })).await.expect::<Value>(200);
     });
     testkit::join_all(open).await;
@@ -193,6 +202,18 @@ async fn requests_with_one_valid_token_are_limited_and_do_not_limit_other_tokens
     }
     inspect("192.0.2.9", &first).await.expect_problem(429, "rate_limited");
     inspect("192.0.2.9", &second).await.expect::<Value>(200);
+}
+
+#[tokio::test]
+async fn files_of_pages_have_no_limit() {
+    let system = behind_a_proxy(&[("SVC_LIMIT_DEFAULT", "1/h")]).await;
+    let client = from(&system.client(), "192.0.2.1");
+    let page = client.get("/pages/sessions").await;
+    client.get("/pages/sessions").await.expect_problem(429, "rate_limited");
+    assert_eq!(files(&page).len(), 2, "{page}");
+    for file in files(&page) {
+        assert_eq!(client.get(file).await.status, 200, "{file}");
+    }
 }
 
 #[tokio::test]

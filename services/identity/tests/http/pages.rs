@@ -12,13 +12,13 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         ("request-reset", "text/html; charset=utf-8"),
         ("sessions", "text/html; charset=utf-8"),
         ("device", "text/html; charset=utf-8"),
-        ("style.css", "text/css; charset=utf-8"),
-        ("page.js", "text/javascript; charset=utf-8"),
-        ("device.js", "text/javascript; charset=utf-8"),
-        ("token-form.js", "text/javascript; charset=utf-8"),
-        ("request-reset.js", "text/javascript; charset=utf-8"),
-        ("sessions.js", "text/javascript; charset=utf-8"),
-        ("docs.js", "text/javascript; charset=utf-8"),
+        ("files/any/style.css", "text/css; charset=utf-8"),
+        ("files/any/page.js", "text/javascript; charset=utf-8"),
+        ("files/any/device.js", "text/javascript; charset=utf-8"),
+        ("files/any/token-form.js", "text/javascript; charset=utf-8"),
+        ("files/any/request-reset.js", "text/javascript; charset=utf-8"),
+        ("files/any/sessions.js", "text/javascript; charset=utf-8"),
+        ("files/any/docs.js", "text/javascript; charset=utf-8"),
     ] {
         let page = system.client().get(&format!("/pages/{name}")).await;
         assert_eq!(
@@ -33,7 +33,7 @@ async fn pages_load_only_own_resources_and_send_no_referrer() {
         assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{name}");
         assert!(!page.body.contains("<script>") && !page.body.contains("style=\""), "{name}");
     }
-    for missing in ["nowhere", "logo", "%2F"] {
+    for missing in ["nowhere", "files/any/logo", "files/any/nowhere", "%2F"] {
         system.client().get(&format!("/pages/{missing}")).await.expect_problem(404, "not_found");
     }
 }
@@ -93,15 +93,16 @@ async fn pages_show_the_configured_branding() {
     let page = system.client().get("/pages/accept-invite").await.body;
     for part in [
         "<title>Accept your invite · Acme &#60;Cloud&#62;</title>",
-        "<img src=\"/api/v1/pages/logo\"",
         "<a href=\"mailto:help@acme.example\">help@acme.example</a>",
         "At least 15 characters.",
         "minlength=\"15\"",
     ] {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
-    assert!(system.client().get("/pages/style.css").await.body.starts_with(":root { --accent: #7a1f5c; }"));
-    let logo = system.client().get("/pages/logo").await;
+    let logo = page.split("<img src=\"/api/v1").nth(1).unwrap().split('"').next().unwrap();
+    let style = system.client().get(&logo.replace("/logo", "/style.css")).await;
+    assert!(style.body.starts_with(":root { --accent: #7a1f5c; }"));
+    let logo = system.client().get(logo).await;
     assert_eq!(logo.headers["content-type"], "image/svg+xml");
     assert_eq!(
         logo.headers["content-security-policy"],
@@ -134,13 +135,35 @@ async fn paths_outside_the_api_lead_to_the_pages() {
     assert_eq!(get("/other").await.status(), 404);
 }
 
+/// The address of the style sheet of a system.
+async fn style_sheet(system: &TestSystem) -> String {
+    let page = system.client().get("/pages/sessions").await.body;
+    let address = page.split('"').find(|text| text.ends_with("/style.css")).unwrap();
+    address.trim_start_matches("/api/v1").to_owned()
+}
+
+#[tokio::test]
+async fn browsers_keep_files_until_one_changes() {
+    let system = TestSystem::start().await.unwrap();
+    let current = style_sheet(&system).await;
+    let file = system.client().get(&current).await;
+    assert_eq!(file.headers["cache-control"], "public, max-age=31536000, immutable");
+    assert_eq!(system.client().get("/pages/sessions").await.headers["cache-control"], "no-cache");
+    let other = TestSystem::start_with(&[("SVC_ACCENT_COLOR", "#7a1f5c")]).await.unwrap();
+    let changed = style_sheet(&other).await;
+    assert_ne!(current, changed);
+    // During an update, a page of one replica loads its files from another one, which the browser must not keep.
+    let file = other.client().get(&current).await;
+    assert_eq!((file.status, &file.headers["cache-control"]), (200, &"no-cache".parse().unwrap()));
+}
+
 #[tokio::test]
 async fn swagger_ui_is_served_compressed() {
     let system = TestSystem::start().await.unwrap();
     for (name, content_type) in
         [("swagger-ui.js", "text/javascript; charset=utf-8"), ("swagger-ui.css", "text/css; charset=utf-8")]
     {
-        let file = system.client().get(&format!("/pages/{name}")).await;
+        let file = system.client().get(&format!("/pages/files/any/{name}")).await;
         assert_eq!(file.status, 200, "{name}");
         assert_eq!(file.headers["content-encoding"], "gzip");
         assert_eq!(file.headers["content-type"], content_type);

@@ -1,6 +1,6 @@
 // Shared by the pages: texts, parameters of the URL fragment, requests to the API, forms with errors at their fields.
 
-const api = new URL("..", import.meta.url);
+const api = new URL("../../..", import.meta.url);
 const texts = JSON.parse(document.body.dataset.texts);
 const status = document.getElementById("status");
 
