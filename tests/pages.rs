@@ -5,6 +5,7 @@
 mod pages {
     mod accept_invite;
     mod appearance;
+    mod baseline;
     mod browser;
     mod device;
     mod docs;

@@ -139,7 +139,7 @@ async fn the_form_shows_passwords_on_request_and_the_configured_minimum_length()
     let types = "return ['password', 'again'].map((id) => document.getElementById(id).type).join()";
     assert_eq!(browser.execute(types).await, "text,text");
     browser.wait_for_text("Hide").await;
-    let name = "return document.querySelector('.reveal').ariaLabel";
+    let name = "return document.querySelector('.reveal').getAttribute('aria-label')";
     assert_eq!(browser.execute(name).await, "Hide password");
     browser.press(&format!("{TAB}fourteen-chars{ENTER}")).await;
     browser.expect_field_error("password", "Use at least 15 characters").await;

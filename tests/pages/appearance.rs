@@ -20,7 +20,7 @@ const behind = (element) => {
     return /, 0\)$/.test(color) ? behind(element.parentElement) : color;
 };
 const ratios = [...document.querySelectorAll("h1, h2, p, a, label, input, button, dt, dd, code, span")]
-    .filter((element) => element.checkVisibility() && (element.textContent.trim() || element.value))
+    .filter((element) => element.getClientRects().length > 0 && (element.textContent.trim() || element.value))
     .map((element) => [getComputedStyle(element).color, behind(element)].map(luminance).sort((a, b) => b - a))
     .map(([lighter, darker]) => (lighter + 0.05) / (darker + 0.05));
 return Math.min(...ratios);
@@ -53,9 +53,7 @@ impl Look<'_> {
         let contrast = self.browser.execute(CONTRAST).await.as_f64().unwrap();
         assert!(contrast >= 4.5, "{name}: a text has a contrast of {contrast}");
         self.browser.expect_accessible(&name).await;
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages");
-        std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join(format!("{name}.png")), self.browser.screenshot().await).unwrap();
+        self.browser.keep_screenshot(&name).await;
     }
 
     async fn open(&self, address: &str) {
@@ -64,7 +62,7 @@ impl Look<'_> {
 
     /// Waits until an element of the current section is visible.
     async fn wait_for(&self, selector: &str) {
-        let visible = format!("return document.querySelector('{selector}')?.checkVisibility() ?? false");
+        let visible = format!("return document.querySelector('{selector}')?.getClientRects().length > 0");
         testkit::wait_until(selector, async || (self.browser.execute(&visible).await == true).then_some(()))
             .await;
     }

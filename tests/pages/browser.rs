@@ -6,7 +6,7 @@ use std::process::Command;
 
 use e2e::Process;
 use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
-use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::wd::{WebDriverCompatibleCommand, WindowHandle};
 use fantoccini::{Client, ClientBuilder};
 use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,6 +23,8 @@ pub(crate) const ENTER: &str = "\u{e007}";
 /// A running system and a browser.
 pub(crate) struct Browser {
     pub(crate) system: TestSystem,
+    /// The origin at which the browser opens pages.
+    origin: String,
     client: Client,
     _driver: Process,
     _home: TempDir,
@@ -34,8 +36,15 @@ impl Browser {
         Self::start_with(&[]).await
     }
 
-    /// Starts both, the system with additional variables.
+    /// Starts both, the system with additional variables. The browser lacks what the oldest supported browsers lack.
     pub(crate) async fn start_with(variables: &[(&str, &str)]) -> Option<Self> {
+        let browser = Self::start_current(variables).await?;
+        browser.be_old().await;
+        Some(browser)
+    }
+
+    /// Starts both with the browser as it is.
+    pub(crate) async fn start_current(variables: &[(&str, &str)]) -> Option<Self> {
         let (chromium, driver) = programs()?;
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(driver);
@@ -52,12 +61,45 @@ impl Browser {
         let client = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
         let client = client.unwrap_or_else(|error| panic!("{error}: {}", driver.output()));
         let system = TestSystem::start_with(variables).await.unwrap();
-        Some(Self { system, client, _driver: driver, _home: home })
+        let origin = system.base_url.clone();
+        Some(Self { system, origin, client, _driver: driver, _home: home })
+    }
+
+    /// Opens pages at another origin: a reverse proxy of the system.
+    pub(crate) fn through(self, origin: &str) -> Self {
+        Self { origin: origin.to_owned(), ..self }
+    }
+
+    /// Opens another tab. Returns the first one.
+    pub(crate) async fn open_tab(&self) -> WindowHandle {
+        let first = self.client.window().await.unwrap();
+        let tab = self.client.new_window(true).await.unwrap();
+        self.client.switch_to_window(tab.handle).await.unwrap();
+        self.be_old().await;
+        first
+    }
+
+    /// Closes the current tab and continues in another one.
+    pub(crate) async fn close_tab(&self, other: WindowHandle) {
+        self.client.close_window().await.unwrap();
+        self.client.switch_to_window(other).await.unwrap();
+    }
+
+    /// Removes what the oldest supported browsers lack, in all pages that are opened from now on.
+    async fn be_old(&self) {
+        self.run_before_load(&super::baseline::removal()).await;
+    }
+
+    /// Runs a script in each page before its own scripts. Returns the id of the script.
+    pub(crate) async fn run_before_load(&self, script: &str) -> String {
+        let added =
+            self.dev_tools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
+        added["identifier"].as_str().unwrap().to_owned()
     }
 
     /// The address of a page.
     pub(crate) fn page(&self, name: &str) -> String {
-        format!("{}/api/v1/pages/{name}", self.system.base_url)
+        format!("{}/api/v1/pages/{name}", self.origin)
     }
 
     /// Opens an address.
@@ -83,15 +125,25 @@ impl Browser {
         self.client.execute(script, Vec::new()).await.unwrap()
     }
 
+    /// Runs a script with arguments, the last of which is a function that takes the result.
+    pub(crate) async fn execute_async(&self, script: &str, arguments: Vec<Value>) -> Value {
+        self.client.execute_async(script, arguments).await.unwrap()
+    }
+
     /// The id of the focused element.
     pub(crate) async fn focus(&self) -> String {
         self.execute("return document.activeElement.id").await.as_str().unwrap().to_owned()
     }
 
+    /// All visible text of the page.
+    pub(crate) async fn text(&self) -> String {
+        self.execute("return document.body.innerText").await.as_str().unwrap().to_owned()
+    }
+
     /// Waits until the page contains the text. Returns all text of the page.
     pub(crate) async fn wait_for_text(&self, text: &str) -> String {
         wait_until(&format!("the page contains {text:?}"), async || {
-            let page = self.execute("return document.body.innerText").await.as_str().unwrap().to_owned();
+            let page = self.text().await;
             page.contains(text).then_some(page)
         })
         .await
@@ -106,7 +158,7 @@ impl Browser {
     /// The text of the first link in the content to a page.
     pub(crate) async fn link_to(&self, page: &str) -> String {
         let link = format!(
-            "return [...document.querySelectorAll('main a[href$=\"/{page}\"]')].find((a) => a.checkVisibility())?.innerText ?? ''"
+            "return [...document.querySelectorAll('main a[href$=\"/{page}\"]')].find((a) => a.getClientRects().length > 0)?.innerText ?? ''"
         );
         self.execute(&link).await.as_str().unwrap().to_owned()
     }
@@ -164,18 +216,22 @@ impl Browser {
                 .map(({{ id, impact, nodes }}) => [id, impact, nodes.filter(isOutside).map(({{ html }}) => html)])
                 .filter(([, , nodes]) => nodes.length > 0)));"
         );
-        let findings = self.client.execute_async(&run, Vec::new()).await.unwrap();
+        let findings = self.execute_async(&run, Vec::new()).await;
         assert_eq!(findings, json!([]), "{name}");
     }
 
-    /// A screenshot of the page in PNG.
-    pub(crate) async fn screenshot(&self) -> Vec<u8> {
-        self.client.screenshot().await.unwrap()
+    /// Keeps a screenshot of the page in `target/pages`.
+    pub(crate) async fn keep_screenshot(&self, name: &str) {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("pages");
+        std::fs::create_dir_all(&directory).unwrap();
+        let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        std::fs::write(directory.join(format!("{name}.png")), self.client.screenshot().await.unwrap())
+            .unwrap();
     }
 
-    /// Runs a command of the `DevTools` protocol.
-    pub(crate) async fn dev_tools(&self, command: &str, parameters: Value) {
-        self.client.issue_cmd(Extension::dev_tools(command, &parameters)).await.unwrap();
+    /// Runs a command of the `DevTools` protocol. Returns its result.
+    pub(crate) async fn dev_tools(&self, command: &str, parameters: Value) -> Value {
+        self.client.issue_cmd(Extension::dev_tools(command, &parameters)).await.unwrap()
     }
 
     /// Closes the browser. Expects no console errors and no requests except to the system.
@@ -184,13 +240,20 @@ impl Browser {
         // `network` reports expected 4xx responses.
         errors.retain(|entry| entry["source"] != "network");
         assert!(errors.is_empty(), "{errors:#?}");
+        self.close_after_errors().await;
+    }
+
+    /// Closes the browser after a test that caused console errors. Expects no requests except to the system.
+    pub(crate) async fn close_after_errors(self) {
         for entry in self.log("performance").await {
             let message: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
             if message["message"]["method"] == "Network.requestWillBeSent" {
                 let url = message["message"]["params"]["request"]["url"].as_str().unwrap();
                 // The start page of the browser uses `chrome:` and `data:`.
                 let is_remote = url.starts_with("http") || url.starts_with("ws");
-                assert!(!is_remote || url.starts_with(&self.system.base_url), "{url}");
+                let is_own =
+                    [&self.system.base_url, &self.origin].into_iter().any(|own| url.starts_with(own));
+                assert!(!is_remote || is_own, "{url}");
             }
         }
         self.client.close().await.unwrap();

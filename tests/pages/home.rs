@@ -23,7 +23,7 @@ async fn the_start_page_links_to_the_other_pages_in_the_language_of_the_browser(
 
 #[tokio::test]
 async fn docs_and_the_base_path_redirect_to_the_documentation() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start_current(&[]).await else { return };
     let docs = format!("{}/api/v1/docs", browser.system.base_url);
     for path in ["/docs", "/api/v1"] {
         browser.open(&format!("{}{path}", browser.system.base_url)).await;

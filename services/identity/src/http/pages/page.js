@@ -93,7 +93,7 @@ function validate(form) {
 // Runs an action with all visible buttons disabled, so that a section that the action shows can be used at once. Rethrows its
 // error.
 export async function busy(action) {
-  const buttons = [...document.querySelectorAll("button:enabled")].filter((button) => button.checkVisibility());
+  const buttons = [...document.querySelectorAll("button:enabled")].filter((button) => button.getClientRects().length > 0);
   buttons.forEach((button) => (button.disabled = true));
   status.textContent = text("wait");
   try {

@@ -28,7 +28,7 @@ function clientName({ client_name: approved, user_agent: agent }) {
   if (approved) return approved;
   if (!agent) return page.text("unknown");
   if (!agent.startsWith("Mozilla/")) return agent;
-  const first = (names) => names.find(([part]) => agent.includes(part))?.at(-1);
+  const first = (names) => names.find(([part]) => agent.includes(part))?.slice(-1)[0];
   const browser = first([["Edg", "Edge"], ["OPR", "Opera"], ["Firefox"], ["Chrome"], ["Safari"]]);
   const system = first([["Windows"], ["Android"], ["iPhone"], ["iPad"], ["Mac OS X", "macOS"], ["Linux"]]);
   return [browser, system].filter(Boolean).join(", ") || agent;
