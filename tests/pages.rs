@@ -4,6 +4,7 @@
 
 mod pages {
     mod accept_invite;
+    mod addresses;
     mod appearance;
     mod baseline;
     mod browser;

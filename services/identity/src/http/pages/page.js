@@ -84,7 +84,8 @@ function clearErrors(form) {
 
 function validate(form) {
   for (const input of form.querySelectorAll("input:not([readonly])")) {
-    if (input.id === "tenant") input.value = input.value.trim().toLowerCase();
+    if (["tenant", "email"].includes(input.id)) input.value = input.value.trim();
+    if (input.id === "tenant") input.value = input.value.toLowerCase();
     if (input.validity.valid) continue;
     showError(input, text(input.validity.valueMissing ? "error.required" : input.dataset.invalid));
   }

@@ -7,8 +7,8 @@ const { tenant, email } = form.elements;
 
 page.onSubmit(form, {
   action: async () => {
-    await page.post("auth/password/reset", { email: email.value.trim() }, { "x-tenant-id": tenant.value.trim() });
-    page.fill({ tenant: tenant.value.trim(), email: email.value.trim() });
+    await page.post("auth/password/reset", { email: email.value }, { "x-tenant-id": tenant.value });
+    page.fill({ tenant: tenant.value, email: email.value });
     page.forget();
     page.showSection("done");
   },
