@@ -10,7 +10,9 @@ mod pages {
     mod browser;
     mod device;
     mod docs;
+    mod failures;
     mod home;
+    mod proxy;
     mod reset_password;
     mod sessions;
 }

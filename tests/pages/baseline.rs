@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testsystem::TestSystem;
 
 /// Features that older browsers ignore, and what a person sees then.
-const ENHANCEMENTS: [(&str, &str); 11] = [
+const ENHANCEMENTS: [(&str, &str); 12] = [
     ("cursor: pointer", "a telephone has no pointer"),
     ("cursor: progress", "a telephone has no pointer"),
     ("outline", "the outline of the focus has no round corners"),
@@ -16,6 +16,7 @@ const ENHANCEMENTS: [(&str, &str); 11] = [
     ("accent-color", "check boxes have the color of the browser"),
     (":focus-visible", "the focus has the outline of the browser"),
     ("overflow-wrap: anywhere", "`word-break: break-word` does the same"),
+    ("(scripting", "without scripts, two notices instead of one"),
     ("inputmode=", "another keyboard on a telephone"),
     ("autocapitalize=", "a capital letter that the person or the page corrects"),
     ("keepalive", "a page that is closed possibly leaves its session to the idle timeout"),

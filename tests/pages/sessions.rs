@@ -1,8 +1,8 @@
 //! `/pages/sessions`
 
-use contract::Page;
 use contract::device::{DeviceCodes, DeviceSession, GRANT_TYPE};
 use contract::session::{Session, SessionMethod};
+use contract::{Page, Role};
 use serde_json::json;
 use testkit::{PASSWORD, wait_until};
 use testsystem::TestUser;
@@ -13,7 +13,11 @@ const EMAIL: &str = "admin@acme.example";
 
 /// Opens the page and logs in.
 async fn log_in(browser: &Browser) {
-    browser.open(&format!("{}#tenant=acme&email={EMAIL}", browser.page("sessions"))).await;
+    log_in_as(browser, "acme", EMAIL).await;
+}
+
+async fn log_in_as(browser: &Browser, tenant: &str, email: &str) {
+    browser.open(&format!("{}#tenant={tenant}&email={email}", browser.page("sessions"))).await;
     wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
     browser.press(&format!("{PASSWORD}{ENTER}")).await;
     browser.wait_for_text("Log out on this page").await;
@@ -89,5 +93,41 @@ async fn an_expired_page_session_shows_the_login_again() {
     browser.press(&format!("{TAB}{ENTER}")).await;
     browser.wait_for_text("Your login on this page has expired. Log in again.").await;
     assert_eq!(methods(&user).await, [SessionMethod::Password]);
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn after_another_account_logged_in_a_tab_reports_it_and_continues_to_work() {
+    let Some(browser) = Browser::start().await else { return };
+    let admin = browser.system.create_tenant("acme").await;
+    browser.system.create_tenant("globex").await;
+    browser.system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let replaced = "Another account has logged in in this browser.";
+    // Of another tenant, an administrator of the same tenant, and a member of it.
+    for (mine, theirs) in [
+        (("acme", EMAIL), ("globex", "admin@globex.example")),
+        (("acme", "ada@acme.example"), ("acme", EMAIL)),
+        (("acme", EMAIL), ("acme", "ada@acme.example")),
+    ] {
+        for action in [
+            "location.reload()",
+            "document.getElementById('log-out').click()",
+            "document.querySelector('.revoke').click()",
+        ] {
+            log_in_as(&browser, mine.0, mine.1).await;
+            let tab = browser.open_tab().await;
+            log_in_as(&browser, theirs.0, theirs.1).await;
+            browser.close_tab(tab).await;
+            browser.execute(action).await;
+            let shown = browser.wait_for_text(replaced).await;
+            assert!(!shown.contains("Log out on this page"), "{shown}");
+            assert_eq!((&*browser.value("tenant").await, &*browser.value("email").await), mine);
+            browser.press(&format!("{PASSWORD}{ENTER}")).await;
+            let shown = browser.wait_for_text("Log out on this page").await;
+            assert!(shown.contains(mine.1), "{shown}");
+            browser.execute("document.getElementById('log-out').click()").await;
+            browser.wait_for_text("You are logged out on this page").await;
+        }
+    }
     browser.close().await;
 }

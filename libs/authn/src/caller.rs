@@ -180,9 +180,11 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller is an administrator of the tenant.
+    /// Returns whether the caller is an administrator of the tenant. The session of the page of own sessions has no rights of an
+    /// administrator.
     pub fn is_admin(&self) -> bool {
         matches!(self.subject.credential, Credential::Session { role: Role::Admin, .. })
+            && !self.is_page_session()
     }
 
     /// The scopes of the credential. Users need none for their own account.

@@ -56,6 +56,7 @@ struct PageContext {
 const SCRIPT_TEXTS: &[&str] = &[
     "device.unknown",
     "error.",
+    "failed.",
     "password.",
     "problem.",
     "sessions.",

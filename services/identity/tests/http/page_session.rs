@@ -1,7 +1,7 @@
 //! The session of the page of own sessions: a cookie that is valid for requests of that page only.
 
-use contract::Page;
 use contract::session::{PageSession, Session};
+use contract::{Page, Role};
 use serde_json::json;
 use testkit::{Client, PASSWORD, TestResponse};
 use testsystem::{TestSystem, TestUser};
@@ -65,6 +65,21 @@ async fn the_cookie_is_not_valid_in_requests_of_other_sites() {
     for (name, value) in [("Sec-Fetch-Site", "same-origin"), ("Origin", system.base_url.as_str())] {
         client.clone().header(name, value).delete(&path).await.expect_problem(404, "not_found");
     }
+}
+
+#[tokio::test]
+async fn the_cookie_of_an_administrator_is_valid_for_own_sessions_only() {
+    let system = TestSystem::start().await.unwrap();
+    let admin = system.create_tenant("acme").await;
+    let ada = system.add_user(&admin, "ada@acme.example", Role::Member).await;
+    let session = ada.client.clone().header("X-User-ID", &ada.user.user_id.to_string());
+    let sessions: Page<Session> = session.get("/auth/sessions").await.expect(200);
+    let cookie = cookie(&log_in(&system, PASSWORD).await);
+    // As in a second tab, in which the page still shows another account.
+    let page = of_page(&system, &ada, &cookie).header("Sec-Fetch-Site", "same-origin");
+    page.get("/auth/sessions").await.expect_problem(404, "not_found");
+    page.delete(&format!("/auth/sessions/{}", sessions.items[0].id)).await.expect_problem(404, "not_found");
+    ada.client.get("/auth/session").await.expect::<serde_json::Value>(200);
 }
 
 #[tokio::test]

@@ -9,12 +9,13 @@ let session = null;
 
 const bearer = () => ({ authorization: `Bearer ${session}` });
 
+// Returns whether the page is logged out. Otherwise the idle timeout ends its session.
 async function logOut() {
-  if (!session) return;
+  if (!session) return true;
   const headers = { "x-session-id": session };
   session = null;
-  // If this fails, the idle timeout ends the session.
-  await page.send("POST", "auth/sessions/logout", { headers, keepalive: true }).catch(() => {});
+  const request = page.send("POST", "auth/sessions/logout", { headers, keepalive: true });
+  return request.then(() => true, () => false);
 }
 
 function showRequest(device) {
@@ -46,11 +47,23 @@ async function inspect() {
   }
 }
 
+function showDecision(decision, isLoggedOut) {
+  page.forget();
+  for (const item of document.querySelectorAll(".logged-out")) item.hidden = !isLoggedOut;
+  for (const item of document.querySelectorAll(".still-logged-in")) item.hidden = isLoggedOut;
+  page.showSection(decision === "approve" ? "approved" : "denied");
+}
+
 async function decide(decision) {
   try {
-    await page.busy(() => device("decide", { decision }).finally(logOut));
-    page.forget();
-    page.showSection(decision === "approve" ? "approved" : "denied");
+    const isLoggedOut = await page.busy(async () => {
+      await device("decide", { decision }).catch(async (error) => {
+        await logOut();
+        throw error;
+      });
+      return logOut();
+    });
+    showDecision(decision, isLoggedOut);
   } catch (error) {
     page.showSection("task");
     page.showError(fieldOf(error.code), page.message(error));

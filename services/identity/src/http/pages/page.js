@@ -1,5 +1,14 @@
 // Shared by the pages: texts, parameters of the URL fragment, requests to the API, forms with errors at their fields.
 
+// First: hides the notice of a page without running scripts. An error of these scripts that no code expects shows it again.
+const incomplete = document.getElementById("incomplete");
+incomplete.hidden = true;
+incomplete.classList.remove("delayed");
+const scripts = new URL(".", import.meta.url).href;
+const showIncomplete = (source) => (incomplete.hidden &&= !String(source).includes(scripts));
+addEventListener("error", ({ filename }) => showIncomplete(filename));
+addEventListener("unhandledrejection", ({ reason }) => showIncomplete(reason?.stack));
+
 const api = new URL("../../..", import.meta.url);
 const texts = JSON.parse(document.body.dataset.texts);
 const status = document.getElementById("status");
@@ -45,26 +54,63 @@ export function showSection(id) {
   element(id).querySelector("h1[tabindex]")?.focus();
 }
 
-// A problem document of the service. Other errors mean that the service was not reached.
+// Shows what failed instead of the current section. If the person can retry, a reload can succeed.
+export function showFailure(content, canRetry) {
+  element("failed").firstElementChild.textContent = text(canRetry ? "failed.later" : "failed.link");
+  element("failure").textContent = content;
+  element("retry").hidden = !canRetry;
+  element("remedy").hidden = canRetry;
+  showSection("failed");
+}
+element("retry").addEventListener("click", () => location.reload());
+
+// An error that the page expects. Its message is for the person, in the language of the page.
 export class Problem extends Error {
-  constructor({ code, title }) {
-    super(texts[`problem.${code}`] ?? title);
+  constructor(code, content = text("error.other")) {
+    super(texts[`problem.${code}`] ?? content);
     this.code = code;
   }
 }
 
-export const message = (error) => (error instanceof Problem ? error.message : text("error.unreachable"));
+// Any other error is a fault of the page, and is not presented as one of the network or the service.
+export function message(error) {
+  if (error instanceof Problem) return error.message;
+  console.error(error);
+  return text("error.page");
+}
+
+function parsed(content) {
+  try {
+    return JSON.parse(content);
+  } catch {
+    return null;
+  }
+}
+
+// The problem of a response that is not the expected one. Only the service sends problem documents, proxies do not.
+function problemOf(status, document) {
+  if (document?.code) return new Problem(document.code);
+  if (status === 429) return new Problem("rate_limited");
+  return status >= 500 ? new Problem("dependency_unavailable") : new Problem(null, text("error.unexpected"));
+}
 
 export async function send(method, path, { body, headers, keepalive } = {}) {
   const json = body && { "content-type": "application/json" };
-  const response = await fetch(new URL(path, api), {
+  // Throws if the request is invalid, which is a fault of the page.
+  const request = new Request(new URL(path, api), {
     method,
     keepalive,
     headers: { ...json, ...headers },
     body: body && JSON.stringify(body),
   });
-  if (!response.ok) throw new Problem(await response.json());
-  return response.status === 204 ? null : response.json();
+  const unreachable = () => {
+    throw new Problem(null, text("error.unreachable"));
+  };
+  const response = await fetch(request).catch(unreachable);
+  if (response.status === 204) return null;
+  const document = parsed(await response.text().catch(unreachable));
+  if (response.ok && document) return document;
+  throw problemOf(response.status, document);
 }
 
 export const post = (path, body, headers) => send("POST", path, { body, headers });
@@ -110,8 +156,9 @@ export function focusError(form) {
   form.querySelector("[aria-invalid], #form-error:not([hidden])")?.focus();
 }
 
-// Validates a form when it is submitted and runs the action. `fieldOf` returns the field of a problem code, if it has one.
+// Shows a form, validates it when it is submitted, and runs the action. `fieldOf` returns the field of a problem code, if it has one.
 export function onSubmit(form, { check = () => {}, action, fieldOf = () => undefined }) {
+  form.hidden = false;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     clearErrors(form);

@@ -16,6 +16,7 @@ const headers = () => ({ "x-user-id": account().user_id });
 const isExpired = (error) => ["unauthenticated", "credential_invalid"].includes(error.code);
 
 function showLogin(notice) {
+  if (account()) [tenant.value, email.value] = [account().tenant, account().email];
   sessionStorage.removeItem(STORAGE);
   page.element("notice").textContent = notice ?? "";
   page.element("notice").hidden = !notice;
@@ -51,26 +52,39 @@ function row(session) {
 
 async function list() {
   const { items } = await page.send("GET", "auth/sessions", { headers: headers() });
-  current = items.find((session) => session.current).id;
+  current = items.find((session) => session.current)?.id;
+  if (!current) throw new page.Problem("not_found");
   const others = items.filter((session) => !session.current);
   rows.replaceChildren(...others.map(row));
   page.element("only").hidden = others.length > 0;
 }
 
+// Revokes a session. If it is not found, it is deleted, or another account has logged in: its cookie replaces the one of this page.
+// The list fails in the second case.
+async function remove(id) {
+  try {
+    await page.send("DELETE", `auth/sessions/${id}`);
+  } catch (error) {
+    if (error.code !== "not_found") throw error;
+    await list();
+  }
+}
+
 async function revoke(session, item) {
-  await page.send("DELETE", `auth/sessions/${session.id}`);
+  await remove(session.id);
   item.remove();
   page.element("only").hidden = rows.children.length > 0;
   page.showSection("list");
 }
 
 async function logOut() {
-  await page.send("DELETE", `auth/sessions/${current}`);
+  await remove(current);
   sessionStorage.removeItem(STORAGE);
   page.showSection("done");
 }
 
-// Runs an action of the list and announces its result. An expired page session shows the login again.
+// Runs an action of the list and announces its result. If the session of the page is expired or of another account, shows the
+// login again.
 async function run(action, result = "") {
   page.element("list-error").hidden = true;
   try {
@@ -78,6 +92,8 @@ async function run(action, result = "") {
     page.element("status").textContent = result;
   } catch (error) {
     if (isExpired(error)) return showLogin(page.text("sessions.expired"));
+    if (error.code === "not_found") return showLogin(page.text("sessions.other_account"));
+    if (page.element("list").hidden) return page.showFailure(page.message(error), true);
     page.element("list-error").textContent = page.message(error);
     page.element("list-error").hidden = false;
     page.element("list-error").focus();

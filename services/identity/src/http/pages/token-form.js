@@ -8,17 +8,9 @@ const password = page.element("password");
 const again = page.element("again");
 const token = page.parameters.get("token");
 
-function fail(content, canRetry) {
-  page.element("failed").firstElementChild.textContent = page.text(canRetry ? "token.later.title" : "token.failed.title");
-  page.element("failure").textContent = content;
-  page.element("retry").hidden = !canRetry;
-  page.element("remedy").hidden = canRetry;
-  page.showSection("failed");
-}
-
 function rejectToken(error) {
   page.forget();
-  fail(page.message(error), false);
+  page.showFailure(page.message(error), false);
 }
 
 // Quotes a word for a POSIX shell.
@@ -45,12 +37,12 @@ function showAccount(account) {
 }
 
 async function checkLink() {
-  if (!token) return fail(page.text("token.incomplete"), false);
+  if (!token) return page.showFailure(page.text("token.incomplete"), false);
   let account;
   try {
     account = await page.busy(() => page.post(inspect, { token }));
   } catch (error) {
-    return error.code === "token_invalid" ? rejectToken(error) : fail(page.message(error), true);
+    return error.code === "token_invalid" ? rejectToken(error) : page.showFailure(page.message(error), true);
   }
   showAccount(account);
   page.onSubmit(form, {
@@ -69,9 +61,7 @@ async function checkLink() {
     },
     fieldOf: (code) => (code?.startsWith("password_") ? password : undefined),
   });
-  form.hidden = false;
   password.focus();
 }
 
-page.element("retry").addEventListener("click", () => location.reload());
 checkLink();

@@ -1,0 +1,282 @@
+//! Every request of every page fails once, in every way. The page then shows what failed, and a way to continue.
+
+use contract::ProblemKind;
+use contract::device::DeviceCodes;
+use contract::identity::{Delivery, Invite, InviteUser};
+use contract::{Role, Secret};
+use e2e::token_in;
+use http::StatusCode;
+use serde_json::json;
+use testkit::{PASSWORD, wait_until};
+use testsystem::TestUser;
+
+use super::browser::{Browser, ENTER, TAB};
+use super::proxy::{FailingProxy, Failure, Target};
+
+const EMAIL: &str = "admin@acme.example";
+const UNAVAILABLE: &str = "svc is not available at the moment.";
+const UNREACHABLE: &str = "svc is not reachable.";
+const UNEXPECTED: &str = "The response was not from svc.";
+const INCOMPLETE: &str = "This page could not be loaded completely. Reload it.";
+
+/// Each failure with the text that a person reads.
+const FAILURES: [(Failure, &str); 7] = [
+    (Failure::Problem(ProblemKind::DependencyUnavailable), UNAVAILABLE),
+    (Failure::Problem(ProblemKind::RateLimited), "Too many requests."),
+    // Pages have no own text for this one.
+    (Failure::Problem(ProblemKind::BodyTooLarge), "svc could not process the request."),
+    (Failure::Html(StatusCode::BAD_GATEWAY), UNAVAILABLE),
+    (Failure::Html(StatusCode::OK), UNEXPECTED),
+    (Failure::Connection, UNREACHABLE),
+    (Failure::Truncated, UNREACHABLE),
+];
+
+/// A person who uses a page through a proxy.
+struct Visit {
+    browser: Browser,
+    proxy: FailingProxy,
+    admin: TestUser,
+    /// The text that ends the visit early.
+    failure: Option<&'static str>,
+}
+
+impl Visit {
+    async fn start() -> Option<Self> {
+        let browser = Browser::start().await?;
+        let proxy = FailingProxy::start(&browser.system.base_url).await;
+        let browser = browser.through(&proxy.base_url);
+        let admin = browser.system.create_tenant("acme").await;
+        Some(Self { browser, proxy, admin, failure: None })
+    }
+
+    /// Waits for the text of a successful step or of the failure. Returns whether the step failed.
+    async fn fails_before(&self, success: &str) -> bool {
+        wait_until(&format!("the page shows {success:?} or a failure"), async || {
+            let shown = self.browser.text().await;
+            let failed = self.failure.is_some_and(|failure| shown.contains(failure));
+            (failed || shown.contains(success)).then_some(failed)
+        })
+        .await
+    }
+
+    /// Opens a page with a fragment that is different for each visit.
+    async fn open(&self, page: &str, fragment: &str) {
+        // Another document of the same origin, so that each visit starts without the state of the last one.
+        self.browser.open(&self.browser.page("nowhere")).await;
+        self.browser.execute("sessionStorage.clear()").await;
+        self.browser.open(&format!("{}#{fragment}", self.browser.page(page))).await;
+    }
+
+    /// Expects that the current page offers to continue: a control that is visible and enabled.
+    async fn expect_a_way_to_continue(&self, name: &str) {
+        let controls = "return [...document.querySelectorAll('main a, main button:enabled:not(.reveal)')]
+            .filter((control) => control.getClientRects().length > 0).length";
+        assert_ne!(self.browser.execute(controls).await, 0, "{name}: {}", self.browser.text().await);
+    }
+
+    /// Fails each request of a visit in each way. `visit` ends with the first failure.
+    async fn fail_each_request(mut self, requests: usize, visit: impl AsyncFn(&Self)) {
+        self.proxy.pass();
+        visit(&self).await;
+        let sent = self.proxy.requests();
+        assert_eq!(sent.len(), requests, "{sent:?}");
+        for (number, (method, path)) in sent.iter().enumerate() {
+            for (failure, text) in FAILURES {
+                let name = format!("{method} {path} with {failure:?}");
+                // The device is approved or denied then, so the page says only that its logout failed.
+                let text = if path.ends_with("/logout") { "The logout on this page failed." } else { text };
+                self.failure = Some(text);
+                self.proxy.fail(Target::Api(number), failure);
+                visit(&self).await;
+                let shown = self.browser.text().await;
+                assert!(shown.contains(text), "{name}: {shown}");
+                assert!(!shown.contains(INCOMPLETE), "{name}: {shown}");
+                self.expect_a_way_to_continue(&name).await;
+                self.browser.keep_screenshot(&format!("failure-{number}-{path}-{failure:?}")).await;
+            }
+        }
+        self.browser.close().await;
+    }
+
+    async fn invite(&self, email: &str) -> String {
+        let invite = InviteUser { email: email.to_owned(), role: Role::Member, delivery: Delivery::Response };
+        let admin = self.browser.system.platform_admin().header("X-Tenant-ID", "acme");
+        let invite: Invite = admin.post("/users/invite", &invite).await.expect(201);
+        invite.token.as_ref().map(Secret::expose).unwrap().to_owned()
+    }
+}
+
+async fn set_password(visit: &Visit, page: &str, token: &str, done: &str) {
+    visit.open(page, &format!("token={token}")).await;
+    if visit.fails_before("Link valid until").await {
+        return;
+    }
+    visit.browser.press(&format!("{PASSWORD}{TAB}{TAB}{PASSWORD}{ENTER}")).await;
+    visit.fails_before(done).await;
+}
+
+#[tokio::test]
+async fn accept_invite_shows_each_failed_request() {
+    let Some(visit) = Visit::start().await else { return };
+    let number = std::cell::Cell::new(0);
+    let accept = async |visit: &Visit| {
+        number.set(number.get() + 1);
+        let token = visit.invite(&format!("user-{}@acme.example", number.get())).await;
+        set_password(visit, "accept-invite", &token, "Your account is ready").await;
+    };
+    visit.fail_each_request(2, accept).await;
+}
+
+#[tokio::test]
+async fn reset_password_shows_each_failed_request() {
+    let Some(visit) = Visit::start().await else { return };
+    let reset = async |visit: &Visit| {
+        for mail in std::fs::read_dir(visit.browser.system.mails.path()).unwrap() {
+            std::fs::remove_file(mail.unwrap().path()).unwrap();
+        }
+        visit.browser.system.run_sql("delete from identity.recipients").await;
+        let client = visit.browser.system.client().header("X-Tenant-ID", "acme");
+        client.post("/auth/password/reset", &json!({ "email": EMAIL })).await.expect_empty(204);
+        let mail = visit.browser.system.wait_for_mail(EMAIL).await;
+        set_password(visit, "reset-password", token_in(&mail), "Your password was changed").await;
+    };
+    visit.fail_each_request(2, reset).await;
+}
+
+#[tokio::test]
+async fn request_reset_shows_each_failed_request() {
+    let Some(visit) = Visit::start().await else { return };
+    let request = async |visit: &Visit| {
+        visit.open("request-reset", "tenant=acme").await;
+        visit.browser.press(&format!("{EMAIL}{ENTER}")).await;
+        visit.fails_before("Check your e-mail").await;
+    };
+    visit.fail_each_request(1, request).await;
+}
+
+#[tokio::test]
+async fn device_shows_each_failed_request() {
+    let Some(visit) = Visit::start().await else { return };
+    let approve = async |visit: &Visit| {
+        let device = visit.browser.system.client().header("X-Tenant-ID", "acme");
+        let codes: DeviceCodes = device.post("/auth/device/code", &json!({})).await.expect(200);
+        visit.open("device", &format!("tenant=acme&email={EMAIL}&user_code={}", codes.user_code)).await;
+        visit.browser.press(&format!("{PASSWORD}{ENTER}")).await;
+        if visit.fails_before("Allow this device?").await {
+            return;
+        }
+        visit.browser.press(&format!("{TAB}{ENTER}")).await;
+        visit.fails_before("You are logged out on this page").await;
+    };
+    visit.fail_each_request(4, approve).await;
+}
+
+#[tokio::test]
+async fn sessions_shows_each_failed_request() {
+    let Some(visit) = Visit::start().await else { return };
+    let revoke_and_log_out = async |visit: &Visit| {
+        let account = &visit.admin.user.user_id;
+        let others = format!(
+            "update session.sessions set revoked_at = created_at where user_id = '{account}' and revoked_at is null"
+        );
+        visit.browser.system.run_sql(&others).await;
+        visit.browser.system.log_in("acme", EMAIL).await;
+        visit.open("sessions", &format!("tenant=acme&email={EMAIL}")).await;
+        wait_until("the form is shown", async || (visit.browser.focus().await == "password").then_some(()))
+            .await;
+        visit.browser.press(&format!("{PASSWORD}{ENTER}")).await;
+        if visit.fails_before("Log out on this page").await {
+            return;
+        }
+        visit.browser.execute("document.querySelector('.revoke').click()").await;
+        if visit.fails_before("Your account has no other sessions.").await {
+            return;
+        }
+        visit.browser.execute("document.getElementById('log-out').click()").await;
+        visit.fails_before("You are logged out on this page").await;
+    };
+    visit.fail_each_request(4, revoke_and_log_out).await;
+}
+
+#[tokio::test]
+async fn the_list_of_sessions_can_be_loaded_again() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    visit.open("sessions", &format!("tenant=acme&email={EMAIL}")).await;
+    wait_until("the form is shown", async || (browser.focus().await == "password").then_some(())).await;
+    visit.proxy.fail(Target::Path("/auth/sessions"), Failure::Connection);
+    browser.press(&format!("{PASSWORD}{ENTER}")).await;
+    browser.wait_for_text(UNREACHABLE).await;
+    browser.execute("location.reload()").await;
+    browser.wait_for_text(UNREACHABLE).await;
+    visit.proxy.pass();
+    browser.press(&format!("{TAB}{ENTER}")).await;
+    browser.wait_for_text("Log out on this page").await;
+    visit.browser.close().await;
+}
+
+#[tokio::test]
+async fn a_page_without_running_scripts_is_not_blank() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    browser.dev_tools("Network.enable", json!({})).await;
+    browser.dev_tools("Network.setCacheDisabled", json!({ "cacheDisabled": true })).await;
+    let pages = ["accept-invite", "reset-password", "request-reset", "device", "sessions"];
+    let failures =
+        [Failure::Connection, Failure::Html(StatusCode::OK), Failure::Problem(ProblemKind::RateLimited)];
+    for (language, text) in
+        [("en", INCOMPLETE), ("de", "Diese Seite konnte nicht vollständig geladen werden.")]
+    {
+        browser.set_language(language).await;
+        for (page, failure) in pages.into_iter().zip(failures.into_iter().cycle()) {
+            for script in ["/page.js", ".js"] {
+                visit.proxy.fail(Target::Path(script), failure);
+                visit.open(page, "tenant=acme").await;
+                browser.wait_for_text(text).await;
+                let forms =
+                    "return [...document.forms].filter((form) => form.getClientRects().length > 0).length";
+                assert_eq!(browser.execute(forms).await, 0, "{page}: a form that does nothing");
+                browser.keep_screenshot(&format!("incomplete-{page}-{language}")).await;
+            }
+            visit.proxy.pass();
+            browser.execute("location.reload()").await;
+            wait_until("the page works", async || {
+                let hidden = "return document.getElementById('incomplete')?.hidden ?? false";
+                (browser.execute(hidden).await == true).then_some(())
+            })
+            .await;
+        }
+    }
+    visit.proxy.fail(Target::Path("swagger-ui.js"), Failure::Connection);
+    browser.open(&format!("{}/api/v1/docs", visit.proxy.base_url)).await;
+    browser.wait_for_text("If it does not appear, reload this page.").await;
+    visit.browser.close_after_errors().await;
+}
+
+#[tokio::test]
+async fn a_page_without_its_style_sheet_works() {
+    let Some(visit) = Visit::start().await else { return };
+    visit.proxy.fail(Target::Path("/style.css"), Failure::Connection);
+    let token = visit.invite("ada@acme.example").await;
+    set_password(&visit, "accept-invite", &token, "Your account is ready").await;
+    visit.browser.close().await;
+}
+
+#[tokio::test]
+async fn a_fault_of_the_page_is_not_presented_as_one_of_the_network() {
+    let Some(visit) = Visit::start().await else { return };
+    let browser = &visit.browser;
+    // As in a browser that lacks a feature. The first is used during a request, the second when the result is shown.
+    for (feature, text) in [
+        ("delete Element.prototype.getClientRects", "This page has a fault."),
+        ("Date.prototype.toLocaleString = () => undefined.missing", INCOMPLETE),
+    ] {
+        let script = browser.run_before_load(feature).await;
+        let token = visit.invite(&format!("user-{}@acme.example", text.len())).await;
+        visit.open("accept-invite", &format!("token={token}")).await;
+        let shown = browser.wait_for_text(text).await;
+        assert!(!shown.contains("not reachable") && !shown.contains("not available"), "{shown}");
+        browser.dev_tools("Page.removeScriptToEvaluateOnNewDocument", json!({ "identifier": script })).await;
+    }
+    visit.browser.close_after_errors().await;
+}
