@@ -121,6 +121,10 @@ fn features_of_script(script: &str) -> BTreeSet<String> {
     features
 }
 
+fn extension(file: &str) -> &str {
+    file.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
 /// The elements and attributes of a document.
 fn features_of_markup(document: &str) -> BTreeSet<String> {
     let mut features = BTreeSet::new();
@@ -152,12 +156,12 @@ async fn pages_use_no_feature_that_the_oldest_supported_browsers_lack() {
         files.extend(addresses.map(|address| address.trim_start_matches("/api/v1").to_owned()));
     }
     // The other scripts import it.
-    let script = files.iter().find(|file| file.ends_with(".js")).unwrap();
+    let script = files.iter().find(|file| extension(file) == "js").unwrap();
     files.insert(format!("{}/page.js", script.rsplit_once('/').unwrap().0));
     assert_eq!(files.len(), 6, "{files:?}");
     for file in &files {
         let content = system.client().get(file).await.body;
-        if file.ends_with(".css") {
+        if extension(file) == "css" {
             used.extend(features_of_style(&content).into_iter().filter(|feature| styles.contains(feature)));
         } else {
             used.extend(features_of_script(&content).into_iter().filter(|feature| names.contains(feature)));

@@ -69,6 +69,7 @@ impl FailingProxy {
             plan: Arc::clone(&plan),
         };
         let router = Router::new().fallback(forward).with_state(shared);
+        #[expect(clippy::disallowed_methods, reason = "the proxy stops when it is dropped")]
         let server = tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
         Self { base_url, plan, server }
     }
