@@ -164,12 +164,22 @@ exits! {
     Configuration = 11, "invalid configuration or stored credentials";
     InputNeeded = 12, "input required, but prompting is not possible";
     Defect = 70, "internal error of svc";
-    Interrupted = 130, "interrupted";
+    HungUp = 129, "ended by the signal SIGHUP, which a shell reports as 129";
+    Interrupted = 130, "ended by the signal SIGINT, which a shell reports as 130";
+    Quit = 131, "ended by the signal SIGQUIT, which a shell reports as 131";
     BrokenPipe = 141, "broken pipe";
-    Terminated = 143, "terminated";
+    Terminated = 143, "ended by the signal SIGTERM, which a shell reports as 143";
 }
 
 impl Exit {
+    /// Number of the signal that ends the process instead of this status; `None` if the process exits.
+    pub(crate) const fn signal(self) -> Option<u8> {
+        match self {
+            Self::HungUp | Self::Interrupted | Self::Quit | Self::Terminated => Some(self.code() - 128),
+            _ => None,
+        }
+    }
+
     /// Status for a problem of the API.
     pub(crate) const fn from_problem(kind: ProblemKind) -> Self {
         match kind {

@@ -23,6 +23,7 @@ mod run;
 mod settings;
 mod signals;
 mod since;
+mod terminal;
 mod token;
 
 #[cfg(fuzzing)]

@@ -1,12 +1,10 @@
 //! Prompts on the terminal. Secrets are never echoed.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
 use contract::Secret;
-#[cfg(unix)]
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::environment;
 use crate::error::{CliError, ErrorKind, Result};
@@ -14,6 +12,9 @@ use crate::error::{CliError, ErrorKind, Result};
 use crate::input::run_blocking;
 use crate::input::{file_secrets, stdin_line, stdin_secret};
 use crate::output::escape;
+#[cfg(unix)]
+use crate::terminal::HiddenInput;
+use crate::terminal::{OpenQuestion, print_line};
 
 /// Prompts, if the session is interactive.
 #[derive(Clone, Copy, Debug)]
@@ -201,8 +202,7 @@ impl PasswordSource {
     }
 }
 
-/// Prompts for a line without echo. Restores the echo when it returns, and also when the command is stopped by a signal, which
-/// drops the future.
+/// Prompts for a line without echo.
 #[cfg(unix)]
 async fn hidden_line(question: &str, what: &'static str) -> Result<Option<String>> {
     // Before the question, so that nothing that is typed after it is echoed.
@@ -223,67 +223,6 @@ async fn hidden_line(question: &str, _: &'static str) -> Result<Option<String>> 
 
 fn unreadable(error: &io::Error) -> CliError {
     ErrorKind::InputUnreadable.with_message(format!("terminal: {error}"))
-}
-
-/// The terminal does not echo its input until this is dropped.
-#[cfg(unix)]
-struct HiddenInput(Termios);
-
-#[cfg(unix)]
-impl HiddenInput {
-    fn start() -> io::Result<Self> {
-        let echoing = tcgetattr(io::stdin())?;
-        let mut hidden = echoing.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        // The end of the line is echoed, so that later output starts on a new line.
-        hidden.local_modes.insert(LocalModes::ECHONL);
-        tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
-        Ok(Self(echoing))
-    }
-}
-
-#[cfg(unix)]
-impl Drop for HiddenInput {
-    fn drop(&mut self) {
-        // A failure cannot be handled: the terminal does not exist any more.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
-    }
-}
-
-/// A printed question without an answer. Ends its line when dropped, so that later output starts on a new line.
-struct OpenQuestion {
-    answered: bool,
-}
-
-impl OpenQuestion {
-    fn print(question: &str) -> Result<Self> {
-        let mut err = io::stderr().lock();
-        let printed = write!(err, "{question}: ").and_then(|()| err.flush());
-        printed.map_err(|error| CliError::write_failed(&error, "standard error"))?;
-        Ok(Self { answered: false })
-    }
-
-    /// The terminal has echoed the line ending of the answer.
-    fn answered(mut self) {
-        self.answered = true;
-    }
-}
-
-impl Drop for OpenQuestion {
-    fn drop(&mut self) {
-        if !self.answered {
-            end_line();
-        }
-    }
-}
-
-fn end_line() {
-    print_line("");
-}
-
-/// Prints to standard error. A failure cannot be reported anywhere else.
-fn print_line(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn no_input(what: &str, option: &str) -> CliError {

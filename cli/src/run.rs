@@ -48,13 +48,21 @@ pub fn run() -> ExitCode {
 
 fn run_command(line: CommandLine) -> Exit {
     let context = Context::new(line.globals, TREE);
-    let out = context.out().clone();
-    match catch_panic(|| block_on_command(line.command, &context)) {
+    context.signals().handle();
+    let exit = exit_of(catch_panic(|| block_on_command(line.command, &context)), context.out());
+    context.signals().release();
+    exit
+}
+
+/// Prints the error of a command, if any.
+fn exit_of(result: Result<()>, out: &Output) -> Exit {
+    match result {
         Ok(()) => Exit::Success,
         Err(error) => {
             match error.exit {
                 // The person or program that closed the pipe or sent the signal expects no error.
-                Exit::BrokenPipe | Exit::Interrupted | Exit::Terminated => {}
+                Exit::BrokenPipe => {}
+                exit if exit.signal().is_some() => {}
                 // The person decided it.
                 _ if error.code == ErrorKind::Declined.code() && !out.is_json() => out.notice(&error.message),
                 _ => out.error(&error),
@@ -71,13 +79,7 @@ fn block_on_command(command: impl Node, context: &Context) -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(
             |error| ErrorKind::Defect.with_message(format!("failed to start the async runtime: {error}")),
         )?;
-    let result = runtime.block_on(async {
-        tokio::select! {
-            biased;
-            signal = context.signals().next_untaken() => Err(signal.into()),
-            result = command.run(context) => result,
-        }
-    });
+    let result = runtime.block_on(command.run(context));
     // A thread that is blocked on standard input must not delay the exit.
     runtime.shutdown_background();
     result

@@ -1,77 +1,154 @@
-//! Signals that end a command: SIGINT, SIGQUIT and SIGTERM. A command that must finish its work first can take the first one. SIGQUIT,
-//! too, must not leave a terminal without echo.
+//! Signals that end a command: SIGHUP, SIGINT, SIGQUIT and SIGTERM. The process ends by the signal itself, so that a shell ends its
+//! loop and a supervisor sees the signal. A command that must finish its work first can take the first one.
+//!
+//! A separate thread handles them, so that they also end a command that is blocked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Exit};
+use crate::terminal;
 
-/// Delivers the first signal to the command if it takes it.
+/// Signals that are handled.
+#[cfg(unix)]
+const HANDLED: [ErrorKind; 4] =
+    [ErrorKind::HungUp, ErrorKind::Interrupted, ErrorKind::Quit, ErrorKind::Terminated];
+
+/// Ends the process by the first signal, or delivers it to the command that takes it.
+#[derive(Clone, Default)]
 pub(crate) struct Signals {
-    is_taken: AtomicBool,
-    first: watch::Sender<Option<ErrorKind>>,
-}
-
-impl Default for Signals {
-    fn default() -> Self {
-        Self { is_taken: AtomicBool::new(false), first: watch::Sender::new(None) }
-    }
+    /// Where the command receives the first signal.
+    taker: Arc<Mutex<Option<oneshot::Sender<ErrorKind>>>>,
+    /// Number of the last signal; zero before the first one.
+    received: Arc<AtomicUsize>,
+    /// Whether signals have their default action.
+    released: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Waits for the first signal. From now on, only the second one ends the process.
+    /// Waits for the first signal. While this future exists, only the second one ends the process.
     pub(crate) fn take_first(&self) -> impl Future<Output = ErrorKind> + use<> {
-        self.is_taken.store(true, Ordering::Relaxed);
-        let mut first = self.first.subscribe();
+        let (taker, first) = oneshot::channel();
+        *self.taker.lock().unwrap_or_else(PoisonError::into_inner) = Some(taker);
         async move {
-            let signal = first.wait_for(Option::is_some).await.ok().and_then(|signal| *signal);
-            match signal {
-                Some(signal) => signal,
+            match first.await {
+                Ok(signal) => signal,
                 // The sender exists as long as the command.
-                None => std::future::pending().await,
+                Err(_) => std::future::pending().await,
             }
         }
     }
 
-    /// Waits for a signal that the command does not take.
-    pub(crate) async fn next_untaken(&self) -> ErrorKind {
+    /// Starts to handle signals. Before, they have their default action. Signals that the calling program ignores, as `nohup` does,
+    /// stay ignored.
+    #[cfg(unix)]
+    pub(crate) fn handle(&self) {
+        use signal_hook::flag::{register_conditional_default, register_usize};
+        use signal_hook::iterator::Signals as Iterator;
+
+        let ignored = ignored_signals();
+        let numbers: Vec<_> =
+            HANDLED.into_iter().map(number).filter(|number| ignored >> (number - 1) & 1 == 0).collect();
+        let registered = numbers.iter().try_for_each(|&number| {
+            // In this order: `release` relies on it.
+            register_usize(number, Arc::clone(&self.received), number.unsigned_abs() as usize)?;
+            register_conditional_default(number, Arc::clone(&self.released)).map(drop)
+        });
+        let iterator = registered.and_then(|()| Iterator::new(&numbers));
+        // A signal that arrived before the iterator existed.
+        self.end_by_received();
+        let signals = self.clone();
+        let handled = iterator.and_then(|mut iterator| {
+            let receive = move || iterator.forever().for_each(|number| signals.receive(number));
+            std::thread::Builder::new().name("signals".to_owned()).spawn(receive)
+        });
+        if handled.is_err() {
+            self.released.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[cfg(unix)]
+    fn receive(&self, received: i32) {
+        if let Some(signal) = HANDLED.into_iter().find(|signal| number(*signal) == received) {
+            self.deliver(signal);
+        }
+    }
+
+    /// As on Unix, for Ctrl-C.
+    #[cfg(not(unix))]
+    pub(crate) fn handle(&self) {
+        let signals = self.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            while let Ok(runtime) = &runtime
+                && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
+            {
+                signals.deliver(ErrorKind::Interrupted);
+            }
+        });
+    }
+
+    /// Delivers a signal to the command if it takes the signal, else ends the process.
+    fn deliver(&self, signal: ErrorKind) {
+        let taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if !taker.is_some_and(|taker| taker.send(signal).is_ok()) {
+            terminal::restore();
+            end_by(signal.exit());
+        }
+    }
+
+    /// Restores the default action, after the end of the command. Ends the process by a signal that arrived before.
+    pub(crate) fn release(&self) {
+        // The handler stores the signal before it reads this. So either the signal is found here, or it has its default action.
+        self.released.store(true, Ordering::SeqCst);
         #[cfg(unix)]
+        self.end_by_received();
+    }
+
+    #[cfg(unix)]
+    fn end_by_received(&self) {
+        let received = self.received.load(Ordering::SeqCst);
+        if let Some(signal) =
+            HANDLED.into_iter().find(|signal| number(*signal).unsigned_abs() as usize == received)
         {
-            use tokio::signal::unix::{SignalKind, signal};
-
-            let signals = (
-                signal(SignalKind::interrupt()),
-                signal(SignalKind::quit()),
-                signal(SignalKind::terminate()),
-            );
-            let (Ok(mut interrupt), Ok(mut quit), Ok(mut terminate)) = signals else {
-                // Without handlers, the default action of the signals ends the process.
-                return std::future::pending().await;
-            };
-            loop {
-                let signal = tokio::select! {
-                    _ = interrupt.recv() => ErrorKind::Interrupted,
-                    _ = quit.recv() => ErrorKind::Interrupted,
-                    _ = terminate.recv() => ErrorKind::Terminated,
-                };
-                if !self.is_for_the_command(signal) {
-                    return signal;
-                }
-            }
-        }
-        #[cfg(not(unix))]
-        loop {
-            if tokio::signal::ctrl_c().await.is_err() {
-                return std::future::pending().await;
-            }
-            if !self.is_for_the_command(ErrorKind::Interrupted) {
-                return ErrorKind::Interrupted;
-            }
+            end_by(signal.exit());
         }
     }
+}
 
-    fn is_for_the_command(&self, signal: ErrorKind) -> bool {
-        self.is_taken.load(Ordering::Relaxed) && self.first.send_replace(Some(signal)).is_none()
+/// Number of a signal, which is the same on all Unix systems.
+#[cfg(unix)]
+fn number(signal: ErrorKind) -> i32 {
+    signal.exit().signal().map_or(0, i32::from)
+}
+
+/// Ends the process by the signal of an exit status.
+fn end_by(exit: Exit) -> ! {
+    #[cfg(unix)]
+    if let Some(number) = exit.signal() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+        // SIGQUIT would write a core file, with the passwords and tokens in memory. A failure does not matter to the signal.
+        let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
+        let _ = setrlimit(Resource::Core, limit);
+        // Restores the default action and raises the signal. Returns only for a signal that does not end a process.
+        let _ = signal_hook::low_level::emulate_default_handler(i32::from(number));
     }
+    std::process::exit(i32::from(exit.code()))
+}
+
+/// Signals that the process ignores since its start; signal 1 is bit 0.
+#[cfg(target_os = "linux")]
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
+
+/// Not known here. SIGHUP keeps its action, so that `nohup` has an effect.
+#[cfg(all(unix, not(target_os = "linux")))]
+fn ignored_signals() -> u64 {
+    1
 }

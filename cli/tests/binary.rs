@@ -59,6 +59,9 @@ mod remediations;
 #[path = "binary/sessions.rs"]
 mod sessions;
 #[cfg(target_os = "linux")]
+#[path = "binary/signals.rs"]
+mod signals;
+#[cfg(target_os = "linux")]
 #[path = "binary/snapshots.rs"]
 mod snapshots;
 #[path = "binary/stub.rs"]

@@ -234,7 +234,9 @@ const ANY_COMMAND: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::Usage),
     PossibleError::Local(ErrorKind::OutputFailed),
     PossibleError::Local(ErrorKind::BrokenPipe),
+    PossibleError::Local(ErrorKind::HungUp),
     PossibleError::Local(ErrorKind::Interrupted),
+    PossibleError::Local(ErrorKind::Quit),
     PossibleError::Local(ErrorKind::Terminated),
     PossibleError::Local(ErrorKind::Defect),
 ];
@@ -286,7 +288,9 @@ pub(super) const COMMON_ERRORS: &[PossibleError] = &[
     PossibleError::Local(ErrorKind::CredentialsUnusable),
     PossibleError::Local(ErrorKind::OutputFailed),
     PossibleError::Local(ErrorKind::BrokenPipe),
+    PossibleError::Local(ErrorKind::HungUp),
     PossibleError::Local(ErrorKind::Interrupted),
+    PossibleError::Local(ErrorKind::Quit),
     PossibleError::Local(ErrorKind::Terminated),
     PossibleError::Local(ErrorKind::Defect),
 ];

@@ -57,9 +57,11 @@ error_kinds! {
     PartialSuccess = "partial_success", Partial, "Some events were rejected", "Do not send the input again. Correct the events in the rejects file that the summary names, and send only this file.";
     OutputFailed = "output_failed", Failed, "Cannot write the output", "Check free space and permissions of the destination.";
     Defect = "defect", Defect, "Internal error of svc", "Report the message and the command that you ran.";
-    Interrupted = "interrupted", Interrupted, "Interrupted", "Run the command again.";
+    HungUp = "hung_up", HungUp, "The terminal was closed", "Run the command again. If it is not read-only, first check whether it had its effect.";
+    Interrupted = "interrupted", Interrupted, "Interrupted", "Run the command again. If it is not read-only, first check whether it had its effect.";
+    Quit = "quit", Quit, "Quit", "Run the command again. If it is not read-only, first check whether it had its effect.";
     BrokenPipe = "broken_pipe", BrokenPipe, "The reader closed the output", "No action is needed.";
-    Terminated = "terminated", Terminated, "Terminated", "Run the command again.";
+    Terminated = "terminated", Terminated, "Terminated", "Run the command again. If it is not read-only, first check whether it had its effect.";
 }
 
 impl ErrorKind {

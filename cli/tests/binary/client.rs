@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
@@ -19,6 +20,8 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
+    /// Signal that ended the command, instead of an exit status.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     arguments: Vec<String>,
@@ -75,6 +78,7 @@ impl CommandResult {
     pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),
+            signal: output.status.signal(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
             arguments: Vec::new(),

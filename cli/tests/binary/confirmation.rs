@@ -128,6 +128,8 @@ mod at_a_terminal {
 
     #[test]
     fn unanswered_question_ends_its_line() {
+        use std::os::unix::process::ExitStatusExt as _;
+
         use rustix::process::{Pid, Signal, kill_process};
 
         let stub = Stub::new(service);
@@ -148,7 +150,7 @@ mod at_a_terminal {
             output.push(byte[0]);
         }
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
         let _ = keyboard.read_to_end(&mut output);
         let output = String::from_utf8(output).unwrap();
         assert!(output.ends_with("[y/N]: \r\n"), "{output:?}");

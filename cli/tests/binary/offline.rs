@@ -1,9 +1,7 @@
 //! Behavior without a service: help, usage errors, invalid configuration, and an unreachable service.
 
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
-use std::time::Duration;
+use std::net::TcpListener;
 
 use crate::client::{Client, assert_valid_output};
 
@@ -11,13 +9,6 @@ use crate::client::{Client, assert_valid_output};
 fn unused_url() -> String {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     format!("http://127.0.0.1:{port}")
-}
-
-/// Waits for the next connection.
-fn connection_to(listener: TcpListener) -> TcpStream {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(listener.accept().unwrap().0));
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
 #[test]
@@ -228,21 +219,4 @@ fn a_pipe_that_closes_during_the_output_is_exit_status_141_without_an_error() {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(141), ""));
-}
-
-#[cfg(unix)]
-#[test]
-fn signals_are_exit_status_130_and_143() {
-    use rustix::process::{Pid, Signal, kill_process};
-
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Client::for_url(&format!("http://{}", silent.local_addr().unwrap()))
-            .with_variable("SVC_TOKEN", "svc_st_x");
-        let mut child = client.command(&["auth", "whoami"]).stderr(Stdio::null()).spawn().unwrap();
-        // The signal handlers are installed before the client connects.
-        let _connection = connection_to(silent);
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(code));
-    }
 }

@@ -1,0 +1,112 @@
+//! The terminal while a question is open. What the question changed is undone when it is answered, and before a signal ends the
+//! process.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(unix)]
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::error::{CliError, Result};
+
+/// What the open question changed.
+struct Changed {
+    /// Modes to restore, if the terminal does not echo.
+    #[cfg(unix)]
+    echoing: Option<Termios>,
+    /// Whether the line of the question has no end.
+    has_open_line: bool,
+}
+
+static CHANGED: Mutex<Changed> = Mutex::new(Changed {
+    #[cfg(unix)]
+    echoing: None,
+    has_open_line: false,
+});
+
+/// Never held while the terminal can block the process.
+fn changed() -> MutexGuard<'static, Changed> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Restores the terminal for good: another question blocks.
+pub(crate) fn restore() {
+    let mut changed = changed();
+    #[cfg(unix)]
+    changed.echo();
+    changed.end_line();
+    std::mem::forget(changed);
+}
+
+impl Changed {
+    #[cfg(unix)]
+    fn echo(&mut self) {
+        if let Some(echoing) = self.echoing.take() {
+            // A failure cannot be handled: the terminal does not exist any more.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &echoing);
+        }
+    }
+
+    fn end_line(&mut self) {
+        if std::mem::take(&mut self.has_open_line) {
+            print_line("");
+        }
+    }
+}
+
+/// The terminal does not echo its input until this is dropped.
+#[cfg(unix)]
+pub(crate) struct HiddenInput;
+
+#[cfg(unix)]
+impl HiddenInput {
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut changed = changed();
+        let echoing = tcgetattr(io::stdin())?;
+        let mut hidden = echoing.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // The end of the line is echoed, so that later output starts on a new line.
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        changed.echoing = Some(echoing);
+        tcsetattr(io::stdin(), OptionalActions::Now, &hidden)?;
+        Ok(Self)
+    }
+}
+
+#[cfg(unix)]
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        changed().echo();
+    }
+}
+
+/// A printed question without an answer. Ends its line when dropped, so that later output starts on a new line.
+pub(crate) struct OpenQuestion(());
+
+impl OpenQuestion {
+    pub(crate) fn print(question: &str) -> Result<Self> {
+        // Before the question is shown, because a key can end the command at once.
+        changed().has_open_line = true;
+        let open = Self(());
+        let mut err = io::stderr().lock();
+        let printed = write!(err, "{question}: ").and_then(|()| err.flush());
+        printed.map_err(|error| CliError::write_failed(&error, "standard error"))?;
+        Ok(open)
+    }
+
+    /// The terminal has echoed the line ending of the answer.
+    pub(crate) fn answered(self) {
+        changed().has_open_line = false;
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        changed().end_line();
+    }
+}
+
+/// Prints to standard error. A failure cannot be reported anywhere else.
+pub(crate) fn print_line(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
