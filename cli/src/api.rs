@@ -32,6 +32,10 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Pause before a retry if the response has no `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// The part of the time limit in which the connection must exist. It is not the whole, so that a request without a response at the
+/// end of the time limit was certainly sent, and one that was certainly not sent has another error.
+const CONNECT_SHARE: (u32, u32) = (3, 4);
+
 /// Longest wait for the answer to a handshake that a server without TLS may not answer.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -56,7 +60,7 @@ impl Api {
         let mut builder = Client::builder()
             .user_agent(concat!("svc/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
-            .connect_timeout(timeout)
+            .connect_timeout(timeout * CONNECT_SHARE.0 / CONNECT_SHARE.1)
             .default_headers(traceparent(trace));
         if base.is_loopback() {
             builder = builder.no_proxy();
@@ -101,7 +105,10 @@ impl Api {
     /// Prepares a request to a path below `/api/v1`, which starts with a slash.
     pub(crate) fn call_path(&self, method: Method, path: &str) -> Call<'_> {
         let url = self.base.api(path);
-        Call { api: self, method, url, headers: Vec::new(), credential: None, body: None }
+        // A path that the table does not have gets a response of the service or of something else.
+        let route = routes::of_request(method.as_str(), path);
+        let idempotent = route.map_or_else(|| method.is_idempotent(), Route::is_idempotent);
+        Call { api: self, method, url, idempotent, headers: Vec::new(), credential: None, body: None }
     }
 }
 
@@ -110,6 +117,8 @@ pub(crate) struct Call<'a> {
     api: &'a Api,
     method: Method,
     url: String,
+    /// Whether the request can be repeated after a lost response.
+    idempotent: bool,
     headers: Vec<(HeaderName, HeaderValue)>,
     credential: Option<CredentialSource>,
     body: Option<Vec<u8>>,
@@ -233,7 +242,7 @@ impl Call<'_> {
         let started = Instant::now();
         let result = tokio::time::timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
             let message = format!("no response from {} within {:?}", self.url, self.api.timeout);
-            Err(ErrorKind::TimedOut.with_message(message))
+            Err(self.lost(ErrorKind::TimedOut).with_message(message))
         });
         let (outcome, response_id) = match &result {
             Ok((status, id, _)) => (status.to_string(), id.as_str()),
@@ -260,29 +269,57 @@ impl Call<'_> {
         if let Some(body) = &self.body {
             request = request.body(body.clone());
         }
-        request.send().await.map_err(|error| request_error(&error, &self.api.base))
+        request.send().await.map_err(|error| self.request_error(&error))
     }
 
     async fn read(&self, response: Response, request_id: &str) -> Result<ApiResponse> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(|error| request_error(&error, &self.api.base))?;
+        let body = response.bytes().await.map_err(|error| self.request_error(&error))?;
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let retry_after = text(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
         let response = ApiResponse::new(status, text(X_REQUEST_ID).unwrap_or(request_id), retry_after, &body);
-        Ok(response.sent_with(self.credential.clone()).with_headers(headers))
+        Ok(response.sent_with(self.credential.clone(), self.idempotent).with_headers(headers))
     }
 
     /// Returns whether the request may be sent again. The service does not process a request that it rejects with 429. After
     /// 502 to 504, only idempotent requests are safe to repeat.
     fn may_retry(&self, status: StatusCode) -> bool {
-        let idempotent = matches!(self.method, Method::GET | Method::HEAD | Method::DELETE);
         match status {
             StatusCode::TOO_MANY_REQUESTS => true,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                idempotent
+                self.idempotent
             }
             _ => false,
         }
+    }
+
+    /// Kind of the error if the response is lost: this one, unless the request must not be repeated.
+    fn lost(&self, kind: ErrorKind) -> ErrorKind {
+        if self.idempotent { kind } else { ErrorKind::ResponseLost }
+    }
+
+    /// Error for a request without a complete response.
+    fn request_error(&self, error: &reqwest::Error) -> CliError {
+        let (base, cause) = (&self.api.base, root_cause(error));
+        if error.is_builder() {
+            return ErrorKind::Usage.with_message(format!("invalid request: {cause}"));
+        }
+        if base.as_str().starts_with("https:") && transport::tls_errors(error).any(is_not_tls) {
+            let error = ErrorKind::Unreachable
+                .with_message(format!("{base} does not answer with TLS"))
+                .with_remediation(
+                    "If the service has no TLS on this port, use http:// in --base-url (SVC_BASE_URL). Otherwise correct the \
+                     port.",
+                );
+            return CliError { retryable: false, ..error };
+        }
+        let kind = if error.is_timeout() { ErrorKind::TimedOut } else { ErrorKind::Unreachable };
+        // Before the connection exists, nothing of the request is sent.
+        if error.is_connect() {
+            return kind.with_message(format!("cannot connect to {base}: {cause}"));
+        }
+        self.lost(kind)
+            .with_message(format!("the connection to {base} broke before the response was complete: {cause}"))
     }
 
     fn secret_header(self, name: HeaderName, value: String) -> Result<Self> {
@@ -303,26 +340,6 @@ impl Call<'_> {
 fn traceparent(trace: Option<TraceContext>) -> HeaderMap {
     let header = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
     header.map(|header| (TRACEPARENT, header)).into_iter().collect()
-}
-
-/// Error for a request without a response.
-fn request_error(error: &reqwest::Error, base: &BaseUrl) -> CliError {
-    if error.is_timeout() {
-        return ErrorKind::TimedOut.with_message(format!("{base}: {}", root_cause(error)));
-    }
-    if error.is_builder() {
-        return ErrorKind::Usage.with_message(format!("invalid request: {}", root_cause(error)));
-    }
-    if base.as_str().starts_with("https:") && transport::tls_errors(error).any(is_not_tls) {
-        let error = ErrorKind::Unreachable
-            .with_message(format!("{base} does not answer with TLS"))
-            .with_remediation(
-                "If the service has no TLS on this port, use http:// in --base-url (SVC_BASE_URL). Otherwise correct the \
-                 port.",
-            );
-        return CliError { retryable: false, ..error };
-    }
-    ErrorKind::Unreachable.with_message(format!("cannot connect to {base}: {}", root_cause(error)))
 }
 
 /// Whether the server sent something else than TLS records, such as plain HTTP.

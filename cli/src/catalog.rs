@@ -167,7 +167,7 @@ struct CatalogError {
     remediation: &'static str,
     /// Exit status.
     exit_code: u8,
-    /// Whether the same command can succeed later, unchanged.
+    /// Whether the same command can succeed later, unchanged, and cannot create a second object.
     retryable: bool,
 }
 
@@ -252,7 +252,10 @@ fn root_descriptor(root: &Command) -> CommandDescriptor {
         }],
         agent_notes: "Pass --output json: data are then one JSON document on stdout, and an error is one line \
             {\"error\": {code, message, remediation, exit_code, retryable, request_id}} on stderr. Follow the remediation; \
-            repeat the unchanged command only if retryable is true. Without a terminal, no command prompts: pass \
+            repeat the unchanged command only if retryable is true: it then cannot create anything twice. After \
+            response_lost (exit status 13), the command may have had its effect: follow the remediation to check. A command \
+            that a signal ends prints no error; its exit status is the number of the signal plus 128 in a shell, and minus the \
+            number in Python. Without a terminal, no command prompts: pass \
             --yes only if the user asked for the change. `svc catalog show <command>` prints one \
             command with all options and exactly the errors that it can give.",
         see_also: vec!["catalog show", "doctor"],

@@ -52,6 +52,9 @@ pub(crate) trait Command: clap::Args {
     const INPUT_SCHEMA: Option<SchemaOf> = None;
     /// JSON Schemas of the files that options name.
     const OPTION_SCHEMAS: OptionSchemas = &[];
+    /// How to find out whether the command had its effect after a lost response. For a command with a request that is not
+    /// idempotent.
+    const AFTER_LOST_RESPONSE: Option<&'static str> = None;
     /// Whether a command that calls no route changes nothing either.
     const READ_ONLY: bool = false;
 
@@ -73,7 +76,7 @@ impl<C: Command> Node for C {
     }
 
     async fn run(self, context: &Context) -> Result<()> {
-        Command::run(self, context).await
+        Command::run(self, context).await.map_err(|error| CatalogEntry::of::<C>().explain(error))
     }
 }
 

@@ -10,7 +10,7 @@ use contract::{API_PREFIX, Problem, ProblemKind};
 use problem::option_of;
 
 pub(crate) use kind::ErrorKind;
-pub(crate) use problem::{ProblemText, remediation_for};
+pub(crate) use problem::{ProblemText, may_have_effect, remediation_for};
 
 pub(crate) type Result<T> = std::result::Result<T, CliError>;
 
@@ -24,7 +24,7 @@ pub(crate) struct CliError {
     /// What the user can do about it. Names options, variables and commands, never HTTP headers.
     pub(crate) remediation: String,
     pub(crate) exit: Exit,
-    /// Whether the same command can succeed later, unchanged.
+    /// Whether the same command can succeed later, unchanged, and cannot create a second object.
     pub(crate) retryable: bool,
     /// Id of the request in the service's logs.
     pub(crate) request_id: Option<String>,
@@ -163,6 +163,7 @@ exits! {
     Partial = 10, "partial success";
     Configuration = 11, "invalid configuration or stored credentials";
     InputNeeded = 12, "input required, but prompting is not possible";
+    Uncertain = 13, "no response to a request that is not idempotent: the command may have had its effect";
     Defect = 70, "internal error of svc";
     HungUp = 129, "ended by the signal SIGHUP, which a shell reports as 129";
     Interrupted = 130, "ended by the signal SIGINT, which a shell reports as 130";

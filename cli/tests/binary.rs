@@ -47,6 +47,9 @@ mod invites;
 #[cfg(target_os = "linux")]
 #[path = "binary/keyring.rs"]
 mod keyring;
+#[cfg(target_os = "linux")]
+#[path = "binary/lost_responses.rs"]
+mod lost_responses;
 #[path = "binary/offline.rs"]
 mod offline;
 #[path = "binary/passwords.rs"]

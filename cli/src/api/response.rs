@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use contract::Problem;
+use contract::{Problem, ProblemKind};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use crate::credential::CredentialSource;
-use crate::error::{CliError, ErrorKind, Exit, Result};
+use crate::error::{CliError, ErrorKind, Exit, Result, may_have_effect};
 
 /// A response of the service or of a proxy in front of it.
 pub(crate) struct ApiResponse {
@@ -16,6 +16,8 @@ pub(crate) struct ApiResponse {
     request_id: String,
     retry_after: Option<Duration>,
     credential: Option<CredentialSource>,
+    /// Whether the request can be repeated after a lost response.
+    idempotent: bool,
     headers: HeaderMap,
     body: Vec<u8>,
 }
@@ -29,12 +31,12 @@ impl ApiResponse {
     ) -> Self {
         let request_id = request_id.to_owned();
         let (credential, headers) = Default::default();
-        Self { status, request_id, retry_after, credential, headers, body: body.to_vec() }
+        Self { status, request_id, retry_after, credential, idempotent: false, headers, body: body.to_vec() }
     }
 
-    /// Sets the credential of the request, which errors name.
-    pub(super) fn sent_with(self, credential: Option<CredentialSource>) -> Self {
-        Self { credential, ..self }
+    /// Sets the credential of the request, which errors name, and whether the request is idempotent.
+    pub(super) fn sent_with(self, credential: Option<CredentialSource>, idempotent: bool) -> Self {
+        Self { credential, idempotent, ..self }
     }
 
     pub(super) fn with_headers(self, headers: HeaderMap) -> Self {
@@ -79,7 +81,12 @@ impl ApiResponse {
             return Ok(self);
         }
         let error = match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(problem) => convert(problem),
+            Ok(problem) => {
+                let is_uncertain =
+                    !self.idempotent && ProblemKind::from_code(&problem.code).is_some_and(may_have_effect);
+                let error = convert(problem);
+                CliError { retryable: error.retryable && !is_uncertain, ..error }
+            }
             Err(_) => self.unknown_error(),
         };
         let error = match &self.credential {
@@ -102,13 +109,16 @@ impl ApiResponse {
 
     /// Error without a problem document: from a proxy, or from another service.
     fn unknown_error(&self) -> CliError {
-        let mut error = ErrorKind::UnexpectedResponse
-            .with_message(format!("HTTP {} without an error document of the API", self.status));
-        if Exit::from_status(self.status.as_u16()) == Exit::Unavailable {
-            error.exit = Exit::Unavailable;
-            error.retryable = true;
-        }
-        error
+        let is_unavailable = Exit::from_status(self.status.as_u16()) == Exit::Unavailable;
+        let kind = match (is_unavailable, self.status) {
+            (false, _) => ErrorKind::UnexpectedResponse,
+            // A proxy that limits requests does not forward them.
+            (true, StatusCode::TOO_MANY_REQUESTS) => ErrorKind::Unreachable,
+            (true, _) if self.idempotent => ErrorKind::Unreachable,
+            // The service may have processed what a proxy forwarded.
+            (true, _) => ErrorKind::ResponseLost,
+        };
+        kind.with_message(format!("HTTP {} without an error document of the API", self.status))
     }
 }
 
@@ -116,9 +126,13 @@ impl ApiResponse {
 mod tests {
     use super::*;
 
-    fn error_of(status: u16, body: &str) -> CliError {
+    fn response(status: u16, body: &str, idempotent: bool) -> ApiResponse {
         let status = StatusCode::from_u16(status).unwrap();
-        ApiResponse::new(status, "r-1", None, body.as_bytes()).error_for_status().err().unwrap()
+        ApiResponse::new(status, "r-1", None, body.as_bytes()).sent_with(None, idempotent)
+    }
+
+    fn error_of(status: u16, body: &str) -> CliError {
+        response(status, body, true).error_for_status().err().unwrap()
     }
 
     #[test]
@@ -130,12 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn error_of_a_proxy_is_retryable_if_its_status_is() {
-        let error = error_of(502, "<html>Bad gateway</html>");
-        assert_eq!(
-            (error.code.as_str(), error.exit, error.retryable),
-            ("unexpected_response", Exit::Unavailable, true)
-        );
+    fn error_of_a_proxy_is_retryable_if_its_status_and_the_request_are() {
+        let body = "<html>Bad gateway</html>";
+        for (status, idempotent, code, exit, retryable) in [
+            (502, true, "unreachable", Exit::Unavailable, true),
+            (502, false, "response_lost", Exit::Uncertain, false),
+            (504, false, "response_lost", Exit::Uncertain, false),
+            (429, false, "unreachable", Exit::Unavailable, true),
+        ] {
+            let error = response(status, body, idempotent).error_for_status().err().unwrap();
+            assert_eq!(
+                (error.code.as_str(), error.exit, error.retryable),
+                (code, exit, retryable),
+                "{status}"
+            );
+        }
         let error = error_of(404, "<html>Not here</html>");
         assert_eq!((error.exit, error.retryable), (Exit::Failed, false));
         assert_eq!(error.request_id.as_deref(), Some("r-1"));

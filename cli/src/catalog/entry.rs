@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::schema::schema_of;
 use crate::commands::Command;
 use crate::environment;
-use crate::error::{ErrorKind, Exit, ProblemText};
+use crate::error::{CliError, ErrorKind, Exit, ProblemText, may_have_effect};
 
 /// Local errors.
 pub(crate) type Errors = &'static [ErrorKind];
@@ -33,6 +33,7 @@ pub(crate) struct CatalogEntry {
     pub(super) input_schema: Option<SchemaOf>,
     pub(super) output_schema: SchemaOf,
     pub(super) option_schemas: OptionSchemas,
+    pub(super) after_lost_response: Option<&'static str>,
     changes_nothing: bool,
 }
 
@@ -48,6 +49,7 @@ impl CatalogEntry {
             input_schema: C::INPUT_SCHEMA,
             output_schema: schema_of::<C::Output>,
             option_schemas: C::OPTION_SCHEMAS,
+            after_lost_response: C::AFTER_LOST_RESPONSE,
             changes_nothing: C::READ_ONLY,
         }
     }
@@ -69,10 +71,32 @@ impl CatalogEntry {
         self.requires.variables()
     }
 
+    /// Adds to an error after which the command must not be repeated without a check how to check.
+    pub(crate) fn explain(&self, error: CliError) -> CliError {
+        let Some(check) = self.after_lost_response else { return error };
+        let may_have_effect = ProblemKind::from_code(&error.code).is_some_and(may_have_effect);
+        let is_uncertain = match self.routes {
+            // The catalog has one value for all requests of a command.
+            Routes::Only(_) => may_have_effect,
+            Routes::Any => may_have_effect && !error.retryable,
+        };
+        if is_uncertain || error.code == ErrorKind::ResponseLost.code() {
+            return CliError { retryable: false, ..error }.with_remediation(check);
+        }
+        error
+    }
+
     /// Errors of the command, each once: local errors, problems of the routes, errors of the prerequisites.
     pub(super) fn possible_errors(&self) -> Vec<PossibleError> {
         let own = self.errors.iter().copied().map(PossibleError::Local);
-        let all = own.chain(self.routes.problems()).chain(self.requires.errors());
+        let lost = self.after_lost_response.map(PossibleError::ResponseLost);
+        let all = own.chain(self.routes.problems()).chain(lost).chain(self.requires.errors());
+        let all = all.map(|error| match (error, self.after_lost_response) {
+            (PossibleError::Api(kind, _), Some(check)) if may_have_effect(kind) => {
+                PossibleError::Uncertain(kind, check)
+            }
+            _ => error,
+        });
         all.fold(Vec::new(), |mut errors, error| {
             if errors.iter().all(|other: &PossibleError| other.code() != error.code()) {
                 errors.push(error);
@@ -163,6 +187,10 @@ pub(super) enum PossibleError {
     Local(ErrorKind),
     /// Returned by the API for a route with this path template, or for any route.
     Api(ProblemKind, &'static str),
+    /// The response to a request that is not idempotent was lost. The text describes how to check what happened.
+    ResponseLost(&'static str),
+    /// As the last one, but the API reports the problem.
+    Uncertain(ProblemKind, &'static str),
 }
 
 impl PossibleError {
@@ -173,7 +201,8 @@ impl PossibleError {
     pub(super) const fn code(self) -> &'static str {
         match self {
             Self::Local(kind) => kind.code(),
-            Self::Api(kind, _) => kind.code(),
+            Self::ResponseLost(_) => ErrorKind::ResponseLost.code(),
+            Self::Api(kind, _) | Self::Uncertain(kind, _) => kind.code(),
         }
     }
 
@@ -181,6 +210,10 @@ impl PossibleError {
         match self {
             Self::Local(kind) => ProblemText { title: kind.title(), remediation: kind.remediation() },
             Self::Api(kind, path) => ProblemText::of(kind, path),
+            Self::ResponseLost(remediation) => {
+                ProblemText { title: ErrorKind::ResponseLost.title(), remediation }
+            }
+            Self::Uncertain(kind, remediation) => ProblemText { title: kind.title(), remediation },
         }
     }
 
@@ -193,7 +226,8 @@ impl PossibleError {
     pub(super) const fn exit(self) -> Exit {
         match self {
             Self::Local(kind) => kind.exit(),
-            Self::Api(kind, _) => Exit::from_problem(kind),
+            Self::ResponseLost(_) => ErrorKind::ResponseLost.exit(),
+            Self::Api(kind, _) | Self::Uncertain(kind, _) => Exit::from_problem(kind),
         }
     }
 
@@ -201,6 +235,7 @@ impl PossibleError {
         match self {
             Self::Local(kind) => kind.is_retryable(),
             Self::Api(kind, _) => kind.is_retryable(),
+            Self::ResponseLost(_) | Self::Uncertain(..) => false,
         }
     }
 }

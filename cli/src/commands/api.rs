@@ -100,6 +100,8 @@ impl Command for Api {
         ("List tenants as the platform administrator", "svc api GET /tenants --platform-admin"),
         ("Read the body from standard input", "svc api POST /events --data - < event.json"),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> =
+        Some("Check with a GET request whether the request had its effect, before you send it again.");
     const AGENT_NOTES: &'static str = "For routes that no other command covers. May change data, depending \
         on method and path. The client does not validate path and body.";
     const SEE_ALSO: Names = &["auth whoami", "events send"];

@@ -103,6 +103,10 @@ impl Command for Create {
             "svc api-keys create --name onboarding --scope users:read --scope users:write",
         ),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc api-keys list`. If the key is listed, it exists, and its secret is lost: run `svc \
+        api-keys revoke`, then run the command again.",
+    );
     const AGENT_NOTES: &'static str = "The output contains a credential that is shown only once: store it \
         in a secret store, never in a log. An API key cannot create API keys; SVC_API_KEY is ignored. Not \
         idempotent: each run creates another key.";

@@ -95,7 +95,7 @@ impl Command for Show {
     ];
     const READ_ONLY: bool = true;
     const AGENT_NOTES: &'static str = "Works offline. Start with --summary (9 KB), then print the commands \
-        that you need; the whole catalog has 180 KB.";
+        that you need; the whole catalog has 200 KB.";
     const SEE_ALSO: Names = &["catalog validate", "version"];
 
     async fn run(self, context: &Context) -> Result<()> {

@@ -91,6 +91,10 @@ impl Command for InviteCommand {
             "svc users invite --email bob@acme.example --tenant acme --role admin --delivery response",
         ),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc invites list --status pending`. If the address is listed, the invite exists: `svc \
+        invites resend` issues a new token.",
+    );
     const AGENT_NOTES: &'static str = "Not idempotent: a second invite while one is pending fails with \
         invite_pending. The fourth mail to one address within an hour fails with rate_limited. With --delivery response, the output contains a credential that is shown only once. \
         Uses SVC_PLATFORM_TOKEN only if neither SVC_TOKEN nor SVC_API_KEY is set.";
@@ -147,6 +151,10 @@ impl Command for AcceptInviteCommand {
             "svc users accept-invite - --password-stdin < token-and-password.txt",
         ),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc auth login` with the new password. If it is rejected, the invite is still valid: run \
+        the command again.",
+    );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
         token as an argument: it is rejected. A password needs \
         at least 12 characters; common and breached passwords are rejected. An invite works once. Does not \
@@ -241,6 +249,10 @@ impl Command for Resend {
         ("Send the mail again", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057"),
         ("Print a new token", "svc invites resend 01890a5d-ac96-774b-bcce-b302099a8057 --delivery response"),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc invites list`. A later expiry means that a new token was issued. To replace this one \
+        too, run the command again.",
+    );
     const AGENT_NOTES: &'static str = "Each run invalidates the previous token. Exit status 3 means that \
         the invite has expired or was revoked: invite the user again. With --delivery response, the output \
         contains a credential that is shown only once.";

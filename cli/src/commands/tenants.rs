@@ -87,6 +87,10 @@ impl Command for Create {
         "Create a tenant and print the administrator's invite token",
         "svc tenants create acme --display-name \"Acme Ltd\" --admin-email ada@acme.example --delivery response",
     )];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc tenants get` with the id. If the tenant exists, it was created: `svc invites list \
+        --tenant` shows the invite of the administrator, and `svc invites resend` issues a new token.",
+    );
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE; sessions are \
         not accepted. With --delivery response, the output contains a credential that is shown only once.";
     const SEE_ALSO: Names = &["tenants get", "tenants update", "users accept-invite", "users invite"];

@@ -42,8 +42,9 @@ error_kinds! {
     DevicePending = "device_pending", Pending, "Device authorization was not approved before the code expired", "Run the command again and approve the new code before it expires.";
     DeviceDenied = "device_denied", Permission, "Device authorization was denied", "Run the command again and approve the new code.";
     ScopeMissing = "scope_missing", Permission, "The credential lacks a scope", "Set SVC_API_KEY to a key with the scope. An administrator creates it: `svc api-keys create --scope`.";
-    Unreachable = "unreachable", Unavailable, "Cannot connect to the service", "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
-    TimedOut = "timed_out", Unavailable, "Request timed out", "Set a longer --timeout, or try again. A command that is not read-only may have had its effect: check first.";
+    Unreachable = "unreachable", Unavailable, "Cannot connect to the service, or the connection broke", "Check --base-url (SVC_BASE_URL) and the network, and that the service is running.";
+    TimedOut = "timed_out", Unavailable, "Request timed out", "Set a longer --timeout, or try again.";
+    ResponseLost = "response_lost", Uncertain, "The response was lost; the request may have had its effect", "Check whether the command had its effect before you run it again.";
     UnexpectedResponse = "unexpected_response", Failed, "Unexpected response", "Check that --base-url (SVC_BASE_URL) is the address of the service and that no proxy responds in its place.";
     ConfigurationInvalid = "configuration_invalid", Configuration, "Invalid configuration", "Correct the setting that the message names.";
     CredentialsExposed = "credentials_exposed", Configuration, "Stored credentials are accessible to other users", "Set the mode of the credentials file to 600. If another user may have read it, log out and log in again.";
@@ -77,7 +78,7 @@ impl ErrorKind {
     pub(crate) const CONFIRMATION: &[Self] =
         &[Self::InputNeeded, Self::InputInvalid, Self::InputUnreadable, Self::Declined];
 
-    /// Returns whether the same command can succeed later, unchanged.
+    /// Returns whether the same command can succeed later, unchanged. It never creates a second object.
     pub(crate) const fn is_retryable(self) -> bool {
         matches!(self.exit(), Exit::Unavailable)
     }

@@ -51,6 +51,12 @@ impl ProblemText {
     }
 }
 
+/// Returns whether a request with this problem may have had its effect: the service can lose a dependency after a commit. All
+/// other problems that are retryable reject a request before it is processed.
+pub(crate) const fn may_have_effect(kind: P) -> bool {
+    matches!(kind, P::DependencyUnavailable)
+}
+
 /// Texts for an object that does not exist.
 fn not_found(path: &str) -> (&'static str, &'static str) {
     let tenant = ("Tenant not found", "Check the tenant id, or --tenant (SVC_TENANT): `svc tenants list`.");

@@ -139,7 +139,7 @@ fn signals_that_the_calling_program_ignores_stay_ignored() {
     assert_eq!(end_of(child).signal(), Some(Signal::TERM.as_raw()));
 }
 
-/// A shell that runs a script with `svc` as its first argument, on a terminal of its own. bash, if there is one: others do not wait
+/// A shell that runs a script with `svc` as its first argument, on a separate terminal. bash, if there is one: others do not wait
 /// for the end of the command.
 fn shell(client: &Client, script: &str, terminal: File) -> Child {
     let svc = client.command(&[]);

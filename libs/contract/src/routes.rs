@@ -76,6 +76,15 @@ pub fn find(method: &str, path_template: &str) -> Option<&'static Route> {
     all().find(|route| route.path == path && route.method.as_str() == method)
 }
 
+/// Finds the route of a request by HTTP method and path below [`API_PREFIX`], with or without a query.
+pub fn of_request(method: &str, path: &str) -> Option<&'static Route> {
+    let path = path.split('?').next()?;
+    // A fixed segment has precedence over a parameter.
+    all()
+        .filter(|route| route.method.as_str() == method && route.matches(path))
+        .min_by_key(|route| route.path_parameters().count())
+}
+
 /// Defines the routes of one group, and the group itself as a constant.
 macro_rules! routes {
     ($group:ident = $title:literal, $description:literal: $($(#[doc = $doc:literal])+ $name:ident = $operation:expr;)+) => {

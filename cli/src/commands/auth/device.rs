@@ -65,6 +65,10 @@ impl Command for Approve {
         ("Show a device login and approve it after confirmation", "svc auth device approve BCDF-GHJK"),
         ("Approve a device login in a script", "svc auth device approve BCDF-GHJK --yes"),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Check whether the device is logged in: `svc auth sessions list`. If it is not, run the command \
+        again: the code of a decided login is not found.",
+    );
     const AGENT_NOTES: &'static str = "Grants another machine the full permissions of the user. Approve \
         only a code that the user just read from their own device, and pass --yes only if the user asked \
         for it. reauthentication_required (exit status 4) means that the login is older than ten minutes or \
@@ -95,6 +99,10 @@ impl Command for Deny {
     const ERRORS: Errors = ErrorKind::CONFIRMATION;
     const EXAMPLES: Examples =
         &[("Deny a device login that you did not start", "svc auth device deny BCDF-GHJK")];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run the command again: the code of a decided login is not found. `svc auth sessions list` shows \
+        a login that was approved instead.",
+    );
     const AGENT_NOTES: &'static str = "Requires --yes without a terminal. A code without a decision expires \
         after ten minutes. After ten wrong codes within an hour, codes are rejected for the rest of the \
         hour.";

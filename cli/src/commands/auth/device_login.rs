@@ -86,17 +86,26 @@ async fn poll_until_decided<T>(
 ) -> Result<T> {
     let expiry = Instant::now() + lifetime;
     let mut interval = interval.max(MIN_INTERVAL);
+    // A lost response may have been the session. Then the code is used up, and the next answer is an error.
+    let mut lost = None;
     loop {
         let next = Instant::now() + interval;
         sleep_until(next.min(expiry)).await;
         if next >= expiry {
-            return Err(ErrorKind::DevicePending.into());
+            return Err(lost.unwrap_or_else(|| ErrorKind::DevicePending.into()));
         }
         match poll().await {
             Ok(Poll::Approved(session)) => return Ok(session),
-            Ok(Poll::Error(DeviceError::AuthorizationPending)) => {}
-            Ok(Poll::Error(DeviceError::SlowDown)) => interval += SLOW_DOWN_INCREMENT,
-            Ok(Poll::Error(error)) => return Err(device_error(error)),
+            Ok(Poll::Error(DeviceError::AuthorizationPending)) => lost = None,
+            Ok(Poll::Error(DeviceError::SlowDown)) => {
+                lost = None;
+                interval += SLOW_DOWN_INCREMENT;
+            }
+            Ok(Poll::Error(error)) => return Err(lost.unwrap_or_else(|| device_error(error))),
+            Err(error) if error.exit == Exit::Uncertain => {
+                lost = Some(error);
+                interval *= 2;
+            }
             Err(error) if error.exit == Exit::Unavailable => interval *= 2,
             Err(error) => return Err(error),
         }

@@ -97,6 +97,10 @@ impl Command for Login {
         ),
         ("Log in on a machine without a browser", "svc auth login --device --tenant acme"),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "The service may have created a session. Log in again: `svc auth sessions list` then shows it, \
+        and `svc auth sessions revoke` revokes it.",
+    );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin, --password-file or \
         --device is set. With --device, a person must open the URL and approve the code within ten minutes; \
         both are printed to stderr, with --output json as {\"device\": …} on one line. Never pass a \

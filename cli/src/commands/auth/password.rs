@@ -64,6 +64,10 @@ impl Command for Change {
             "svc auth password change --password-stdin < passwords.txt",
         ),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc auth login` with the new password. If it is rejected, the password is unchanged: run \
+        the command again.",
+    );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set: \
         the current password is the first line, the new one the second. Never pass a \
         password as an argument. A wrong current password is login_failed and counts as a failed login: \
@@ -128,6 +132,8 @@ impl Command for Reset {
     const ERRORS: Errors = ErrorKind::PROMPT;
     const EXAMPLES: Examples =
         &[("Request a password reset", "svc auth password reset --email ada@acme.example --tenant acme")];
+    const AFTER_LOST_RESPONSE: Option<&'static str> =
+        Some("Wait for the mail. If none arrives within a few minutes, run the command again.");
     const AGENT_NOTES: &'static str = "Succeeds for any address, so success does not mean that the account \
         exists. Only the token of the latest mail is valid. If no mail arrives, check --email and --tenant.";
     const SEE_ALSO: Names = &["auth password confirm-reset", "auth password change", "auth login"];
@@ -173,6 +179,10 @@ impl Command for ConfirmResetCommand {
             "svc auth password confirm-reset - --password-stdin < token-and-password.txt",
         ),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc auth login` with the new password. If it is rejected, the token is still valid: run the \
+        command again.",
+    );
     const AGENT_NOTES: &'static str = "Requires a terminal unless --password-stdin or --password-file is set. Never pass the \
         token as an argument: it is rejected. A token works once, until the time in the mail or until a newer one is sent. Pass --revoke-api-keys only if the user \
         asked for it: programs that use the keys stop working. Does not log in: run `svc auth login` next.";

@@ -205,6 +205,10 @@ impl Command for Replay {
         ("Replay two dead letters", "svc events dlq replay archive 17 18"),
         ("Replay all dead letters in a script", "svc events dlq replay archive --all --yes"),
     ];
+    const AFTER_LOST_RESPONSE: Option<&'static str> = Some(
+        "Run `svc events dlq list` with the consumer. A dead letter that is not listed was sent: replay \
+        only the numbers that are listed.",
+    );
     const AGENT_NOTES: &'static str = "Requires SVC_PLATFORM_TOKEN or SVC_PLATFORM_TOKEN_FILE. --all requires --yes without \
         a terminal. A repeated command skips replayed numbers. An event that fails again becomes a new dead letter.";
     const SEE_ALSO: Names = &["events dlq list", "events dlq delete", "consumers list"];

@@ -148,6 +148,7 @@ impl Command for Send {
         let rejects = RejectLog::open(self.rejects_path(checkpoint.as_ref()), &self.file, context.out())?;
         let settled = checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default();
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
+        let has_stable_ids = source.has_stable_ids();
         let progress = Progress::new(context.out(), source.bytes(), before);
         let limits = BatchLimits { batch_size: self.batch_size, concurrency: self.concurrency };
         let items = source.read(settled.clone(), progress.bytes_read());
@@ -168,7 +169,11 @@ impl Command for Send {
         if summary.total > 0 || result.request_error.is_some() || result.signal.is_some() {
             context.out().print(&summary)?;
         }
-        self.exit_result(&result, &summary).map_err(|error| error.with_credential(&source_of_credential))
+        self.exit_result(&result, &summary).map_err(|error| {
+            // Another run with other ids stores the same events twice, unless nothing was stored.
+            let retryable = error.retryable && (has_stable_ids || summary.rejects_file.is_none());
+            CliError { retryable, ..error }.with_credential(&source_of_credential)
+        })
     }
 }
 

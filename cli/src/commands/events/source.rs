@@ -65,6 +65,11 @@ impl InputSource {
         self.bytes
     }
 
+    /// Whether another run sends the same ids.
+    pub(super) fn has_stable_ids(&self) -> bool {
+        matches!(self.ids, EventIds::OfFile { .. })
+    }
+
     /// Reader without ids.
     pub(super) fn into_reader(self) -> Box<dyn BufRead + Send> {
         Box::new(BufReader::with_capacity(READ_BYTES, self.reader))

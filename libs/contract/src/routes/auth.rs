@@ -70,6 +70,7 @@ routes! {
     ///
     /// Does not use up the token.
     INSPECT_PASSWORD_RESET = Operation::post("/auth/password/reset/inspect")
+        .idempotent()
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<InspectReset>()
@@ -122,6 +123,7 @@ routes! {
     ///
     /// Revokes the session of the raw token in `X-Session-ID`. Repeating the request has no effect.
     LOG_OUT = Operation::post("/auth/sessions/logout")
+        .idempotent()
         .access(&[Access::RequestSecret])
         .headers(&[Header::Session])
         .responses(&[RouteResponse::empty(204, "The session is revoked.")])
@@ -162,6 +164,7 @@ routes! {
     /// A user code of another tenant gets the same response as an unknown one. After ten unknown codes within an hour, every
     /// code is reported as not found.
     INSPECT_DEVICE = Operation::post("/auth/device/inspect")
+        .idempotent()
         .access(&[Access::Member])
         .json::<InspectDevice>()
         .responses(&[RouteResponse::json::<DeviceRequest>(200, "Name and address of the device.")])

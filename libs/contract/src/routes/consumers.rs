@@ -17,6 +17,7 @@ routes! {
     /// without an acknowledgement is delivered again after 30 s, without limit; at most 1,000 events can be unacknowledged.
     /// A consumer without `tenant_id` reads the events of all tenants. A repeated request with the same definition changes nothing.
     CREATE_CONSUMER = Operation::post("/consumers")
+        .idempotent()
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<CreateConsumer>()
@@ -67,6 +68,7 @@ routes! {
     ///
     /// The events themselves remain until their retention ends.
     DELETE_DEAD_LETTERS = Operation::post("/consumers/{consumer_name}/dead-letters/delete")
+        .idempotent()
         .access(PLATFORM_ADMIN)
         .rate_limit(RateLimit::Unlimited)
         .json::<DeadLetterSequences>()

@@ -71,6 +71,8 @@ pub struct Route {
     pub body: Option<RequestBody>,
     /// Whether the body contains a new password, which the password policy may reject.
     sets_password: bool,
+    /// Whether repeated requests lead to the state that one leads to, although the method does not imply it.
+    declared_idempotent: bool,
     /// Whether the response is the same for every request, so that it discloses nothing.
     uniform_response: bool,
     /// Problems that cannot be derived from the other fields.
@@ -104,6 +106,7 @@ impl Operation {
             has_query: false,
             body: None,
             sets_password: false,
+            declared_idempotent: false,
             uniform_response: false,
             own_problems: &[],
         };
@@ -175,6 +178,11 @@ impl Operation {
 
     pub(super) const fn sets_password(mut self) -> Self {
         self.route.sets_password = true;
+        self
+    }
+
+    pub(super) const fn idempotent(mut self) -> Self {
+        self.route.declared_idempotent = true;
         self
     }
 
@@ -260,6 +268,19 @@ impl Route {
     pub fn callers(&self) -> String {
         let callers: Vec<_> = self.access.iter().map(ToString::to_string).collect();
         callers.join("; ")
+    }
+
+    /// Returns whether repeated requests lead to the state that one leads to (RFC 9110, section 9.2.2). After a lost response, only
+    /// such a request can be repeated without a check.
+    pub const fn is_idempotent(&self) -> bool {
+        self.declared_idempotent || matches!(self.method, Method::Get | Method::Delete)
+    }
+
+    /// Returns whether a path below [`API_PREFIX`], without a query, is a path of this route.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let same = |(own, other): (&str, &str)| own == other || own.starts_with('{') && !other.is_empty();
+        self.path.split('/').count() == path.split('/').count()
+            && self.path.split('/').zip(path.split('/')).all(same)
     }
 
     /// Returns whether some caller sends a bearer credential.

@@ -39,6 +39,7 @@ routes! {
     /// of the role requires a session that was created with a password at most ten minutes ago. The platform administrator
     /// cannot change the role.
     UPDATE_USER = Operation::patch("/users/{user_id}")
+        .idempotent()
         .access(&[Access::Admin, Access::PlatformAdmin])
         .headers(&[Header::TenantOfPlatformAdmin])
         .json::<PatchUser>()
@@ -115,6 +116,7 @@ routes! {
     ///
     /// Does not use up the token.
     INSPECT_INVITE = Operation::post("/users/accept-invite/inspect")
+        .idempotent()
         .access(&[Access::RequestSecret])
         .rate_limit(RateLimit::Token)
         .json::<InspectInvite>()
@@ -162,6 +164,7 @@ routes! {
     /// Absent fields are unchanged. Suspending revokes the sessions of the tenant and rejects its API keys until it is
     /// resumed. A new quota applies within seconds.
     UPDATE_TENANT = Operation::patch("/tenants/{tenant_id}")
+        .idempotent()
         .access(&[Access::PlatformAdmin])
         .json::<PatchTenant>()
         .responses(&[RouteResponse::json::<Tenant>(200, "The updated tenant.")]);

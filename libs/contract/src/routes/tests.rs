@@ -49,6 +49,41 @@ fn finds_a_route_by_method_and_path_template() {
 }
 
 #[test]
+fn finds_the_route_of_a_request() {
+    for route in all() {
+        let parameters: Vec<_> = route.path_parameters().map(|_| &"x y" as &dyn std::fmt::Display).collect();
+        let found = of_request(route.method.as_str(), &route.path_with(&parameters)).unwrap();
+        assert_eq!(found.operation_id(), route.operation_id());
+    }
+    assert_eq!(of_request("GET", "/users?email=a/b").unwrap().path, "/users");
+    assert_eq!(of_request("GET", "/users/invites").unwrap().path, "/users/invites");
+    for (method, path) in [("GET", "/users/"), ("GET", "/users/1/2"), ("PUT", "/users"), ("GET", "users")] {
+        assert!(of_request(method, path).is_none(), "{method} {path}");
+    }
+}
+
+#[test]
+fn a_request_that_creates_something_is_not_idempotent() {
+    let repeatable: Vec<_> = all()
+        .filter(|route| route.is_idempotent() && !matches!(route.method, Method::Get | Method::Delete))
+        .map(Route::operation_id)
+        .collect();
+    assert_eq!(
+        repeatable,
+        [
+            "inspect_password_reset",
+            "log_out",
+            "inspect_device",
+            "update_user",
+            "inspect_invite",
+            "create_consumer",
+            "delete_dead_letters",
+            "update_tenant"
+        ]
+    );
+}
+
+#[test]
 fn every_scope_grants_a_route() {
     for scope in crate::Scope::ALL {
         assert!(all().any(|route| route.access.contains(&Access::Key(*scope))), "{scope}");
