@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contract::Secret;
 
 use crate::error::{ErrorKind, Result};
+use crate::input_file::{InputFile, require_separate_stdin};
 
 /// Longest accepted line: far above any token or password.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
@@ -37,7 +38,7 @@ pub(crate) async fn file_secrets<const N: usize>(
             let names = names.join(", ");
             ErrorKind::InputUnreadable.with_message(format!("{} ({names}): {error}", path.display()))
         };
-        let mut file = BufReader::new(File::open(&path).map_err(unreadable)?);
+        let mut file = BufReader::new(open(&path).map_err(unreadable)??);
         let mut secrets = names.map(|_| Secret::new(""));
         for (secret, name) in secrets.iter_mut().zip(names) {
             match read_line(&mut file).map_err(unreadable)? {
@@ -52,9 +53,17 @@ pub(crate) async fn file_secrets<const N: usize>(
     .await
 }
 
+/// Opens a file to read. The output must not go to it.
+pub(crate) fn open(path: &Path) -> io::Result<Result<File>> {
+    let file = File::open(path)?;
+    let separate = InputFile::of(&file).map_or(Ok(()), |input| input.require_not_printed_to());
+    Ok(separate.map(|()| file))
+}
+
 /// Reads the next line of standard input, without its line ending. Returns `None` at the end of the input.
 pub(crate) async fn stdin_line(what: &'static str) -> Result<Option<String>> {
     run_blocking(move || {
+        require_separate_stdin()?;
         read_line(&mut io::stdin().lock()).map_err(|error| {
             ErrorKind::InputUnreadable.with_message(format!("standard input ({what}): {error}"))
         })
@@ -65,6 +74,7 @@ pub(crate) async fn stdin_line(what: &'static str) -> Result<Option<String>> {
 /// Reads standard input to its end.
 pub(crate) async fn read_stdin() -> Result<Vec<u8>> {
     run_blocking(|| {
+        require_separate_stdin()?;
         let mut bytes = Vec::new();
         match io::stdin().lock().read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),

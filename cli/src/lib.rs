@@ -16,6 +16,7 @@ mod error;
 mod files;
 mod help;
 mod input;
+mod input_file;
 mod keyring;
 mod output;
 mod prompt;

@@ -37,6 +37,9 @@ mod events;
 #[path = "binary/help.rs"]
 mod help;
 #[cfg(target_os = "linux")]
+#[path = "binary/input_files.rs"]
+mod input_files;
+#[cfg(target_os = "linux")]
 #[path = "binary/interruptions.rs"]
 mod interruptions;
 #[cfg(target_os = "linux")]

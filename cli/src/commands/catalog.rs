@@ -1,6 +1,7 @@
 //! `svc catalog`: the description of all commands for programs.
 
 use std::borrow::Cow;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::catalog::{
 use crate::commands::{Command, group};
 use crate::context::Context;
 use crate::error::{CliError, ErrorKind, Result};
-use crate::input::{read_stdin, run_blocking};
+use crate::input::{open, read_stdin, run_blocking};
 use crate::output::{CommandOutput, Table};
 
 group!(
@@ -177,9 +178,12 @@ impl Command for Validate {
         } else {
             let name = self.file.display().to_string();
             let read = move || {
-                std::fs::read(&self.file).map_err(|error| {
+                let unreadable = |error: io::Error| {
                     ErrorKind::InputUnreadable.with_message(format!("{}: {error}", self.file.display()))
-                })
+                };
+                let mut text = Vec::new();
+                open(&self.file).map_err(unreadable)??.read_to_end(&mut text).map_err(unreadable)?;
+                Ok(text)
             };
             (run_blocking(read).await?, name)
         };

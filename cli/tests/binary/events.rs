@@ -460,17 +460,6 @@ fn invalid_credential_stops_sending() {
 }
 
 #[test]
-fn rejects_file_must_not_be_the_input() {
-    let stub = Stub::new(service);
-    let client = client(&stub);
-    let file = client.home().join("events.ndjson");
-    std::fs::write(&file, "{\"source_id\":\"fw\"}\n").unwrap();
-    let send = ["events", "send", "-f", "events.ndjson", "--rejects", "./events.ndjson"];
-    assert_eq!(client.run(&send).code, Some(2));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"source_id\":\"fw\"}\n");
-}
-
-#[test]
 fn validates_events_offline() {
     let client = Client::new();
     let good =

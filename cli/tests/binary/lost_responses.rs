@@ -1,4 +1,4 @@
-//! Lost responses: after a request that is not idempotent, no error says that the command can be repeated.
+//! Lost responses: after a request that is not idempotent, no error calls the command retryable.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -40,7 +40,7 @@ const COMMANDS: &[(&[&str], &str, &str)] = &[
     (&["api", "POST", "/no-such-route"], "", "GET request"),
 ];
 
-/// Commands whose requests can all be repeated.
+/// Commands with only requests that can be repeated.
 const REPEATABLE: &[&[&str]] = &[
     &["users", "list"],
     &["users", "enable", ID],
@@ -228,7 +228,7 @@ fn a_request_that_was_not_sent_is_retryable() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_not_sent(&format!("http://{address}"), "unreachable");
 
-    // A port whose queue is full drops further connections.
+    // A port with a full queue drops further connections.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(full.as_fd(), 0).unwrap();
     let address = full.local_addr().unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::lines::LineRanges;
 use crate::error::{CliError, ErrorKind, Result};
@@ -134,16 +135,18 @@ fn parse(text: &[u8]) -> io::Result<State> {
     if state.format == FORMAT { Ok(state) } else { Err(io::Error::other("it has an unknown format")) }
 }
 
-/// Replaces the file by a new one, so that it is complete at any time.
+/// Replaces the file by a new one, so that it is complete at any time. The temporary name is not that of another file.
 fn replace(path: &Path, state: &State, sync: bool) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(&serde_json::to_vec(state)?)?;
-    if sync {
-        file.sync_all()?;
-    }
-    fs::rename(&temporary, path)
+    temporary.push(format!(".{}.tmp", Uuid::now_v7()));
+    let mut file = File::create_new(&temporary)?;
+    let written = file
+        .write_all(&serde_json::to_vec(state)?)
+        .and_then(|()| if sync { file.sync_all() } else { Ok(()) });
+    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
+        // The first error is reported.
+        let _ = fs::remove_file(&temporary);
+    })
 }
 
 fn mismatch(path: &Path, stored: &Subject, current: &Subject) -> CliError {

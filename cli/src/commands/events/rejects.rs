@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use transport::{OutgoingEvent, TransportError, TransportErrorKind};
 
 use crate::error::{CliError, ErrorKind, Result};
+use crate::input_file::InputFile;
 use crate::output::Output;
 
 /// Maximum number of rejects printed to standard error.
@@ -110,7 +111,7 @@ impl From<&Reject> for RejectedLine {
 
 /// Where to keep rejects.
 pub(super) enum RejectsPath {
-    /// This file, created or truncated at the start.
+    /// This file, created or emptied at the start.
     Given(PathBuf),
     /// A new file in the working directory, created at the first reject. Its name starts with this text.
     New(String),
@@ -138,6 +139,8 @@ pub(super) struct RejectLog {
     out: Output,
     path: RejectsPath,
     file: Option<(PathBuf, BufWriter<File>)>,
+    /// Files that the command reads.
+    inputs: Vec<InputFile>,
     /// Size of the file.
     bytes: u64,
     /// Number of rejects of this run.
@@ -146,14 +149,23 @@ pub(super) struct RejectLog {
 }
 
 impl RejectLog {
-    /// Opens the file, unless it is a new one. It must not be the input.
-    pub(super) fn open(path: RejectsPath, input: &Path, out: &Output) -> Result<Self> {
-        let mut log = Self { out: out.clone(), path, file: None, bytes: 0, count: 0, first: Vec::new() };
-        if let RejectsPath::Given(path) | RejectsPath::Continued(path, 1..) = &log.path {
-            let same = |a: &Path, b: &Path| Some(a.canonicalize().ok()? == b.canonicalize().ok()?);
-            if same(path, input) == Some(true) {
-                return Err(ErrorKind::Usage.with_message("--rejects must not be the input file"));
-            }
+    /// Opens the file, unless it is a new one. It must be neither the checkpoint nor an input.
+    pub(super) fn open(
+        path: RejectsPath,
+        checkpoint: Option<&Path>,
+        mut inputs: Vec<InputFile>,
+        out: &Output,
+    ) -> Result<Self> {
+        inputs.extend(checkpoint.and_then(InputFile::at));
+        let mut log =
+            Self { out: out.clone(), path, file: None, inputs, bytes: 0, count: 0, first: Vec::new() };
+        let (RejectsPath::Given(path) | RejectsPath::Continued(path, _)) = &log.path else { return Ok(log) };
+        // The checkpoint may not exist yet.
+        let is_checkpoint = checkpoint.is_some_and(|checkpoint| has_same_name(path, checkpoint));
+        if is_checkpoint || log.inputs.iter().any(|input| input.is_at(path)) {
+            return Err(is_input(path));
+        }
+        if let RejectsPath::Given(_) | RejectsPath::Continued(_, 1..) = &log.path {
             log.create()?;
         }
         Ok(log)
@@ -213,12 +225,10 @@ impl RejectLog {
         }
         let failed = |error: io::Error, path: &Path| write_failed(&error, path);
         let (path, file) = match &self.path {
-            RejectsPath::Given(path) => {
-                (path.clone(), File::create(path).map_err(|error| failed(error, path))?)
-            }
+            RejectsPath::Given(path) => (path.clone(), self.open_at(path, 0)?),
             RejectsPath::Continued(path, bytes) => {
+                let file = self.open_at(path, *bytes)?;
                 self.bytes = *bytes;
-                let file = continue_file(path, *bytes).map_err(|error| failed(error, path))?;
                 (path.clone(), file)
             }
             RejectsPath::New(name) => {
@@ -228,12 +238,42 @@ impl RejectLog {
         self.file = Some((path, BufWriter::new(file)));
         Ok(())
     }
+
+    /// Opens a file at this position and removes what follows. An input is not changed, even if another program has linked it to the
+    /// path in the meantime.
+    fn open_at(&self, path: &Path, bytes: u64) -> Result<File> {
+        let failed = |error: io::Error| write_failed(&error, path);
+        let file = private().create(true).truncate(false).open(path).map_err(failed)?;
+        for input in &self.inputs {
+            if input.is(&file).map_err(failed)? {
+                return Err(is_input(path));
+            }
+        }
+        cut_at(file, bytes).map_err(failed)
+    }
 }
 
-/// Opens a file at this position and removes what follows.
-fn continue_file(path: &Path, bytes: u64) -> io::Result<File> {
-    let mut file = private().create(true).truncate(false).open(path)?;
-    if file.metadata()?.len() < bytes {
+fn is_input(path: &Path) -> CliError {
+    let message = format!("the command reads {}, so it must not be the rejects file", path.display());
+    ErrorKind::Usage.with_message(message).with_remediation("Pass another file as --rejects.")
+}
+
+/// Returns whether two paths name the same entry of a directory, even if it does not exist.
+fn has_same_name(a: &Path, b: &Path) -> bool {
+    let resolved = |path: &Path| {
+        let path = std::path::absolute(path).ok()?;
+        Some((path.parent()?.canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    resolved(a).is_some_and(|a| Some(a) == resolved(b))
+}
+
+/// Removes what follows a position. A pipe or a device has none.
+fn cut_at(mut file: File, bytes: u64) -> io::Result<File> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(file);
+    }
+    if metadata.len() < bytes {
         return Err(io::Error::other("the file is shorter than at the checkpoint"));
     }
     file.set_len(bytes)?;

@@ -20,8 +20,12 @@ use super::source::InputSource;
 use crate::catalog::{Errors, Examples, Names, OptionSchemas, Requirement, Routes, SchemaOf, schema_of};
 use crate::commands::Command;
 use crate::context::{ActiveCredential, Context};
+use crate::contexts::Configuration;
+use crate::credentials::Credentials;
 use crate::error::{CliError, ErrorKind, Exit, Result, remediation_for};
+use crate::files::Directory;
 use crate::input::run_blocking;
+use crate::input_file::InputFile;
 use crate::output::{CommandOutput, RequestLog, Table, text};
 
 /// Send events.
@@ -139,13 +143,16 @@ impl Command for Send {
     async fn run(self, context: &Context) -> Result<()> {
         let credential = context.credential()?;
         let source_of_credential = credential.bearer.source.clone();
+        let mut inputs = files_of_settings(context, &credential)?;
         let any_sent: Arc<AtomicBool> = Arc::default();
         let transport = transport(context, credential, Arc::clone(&any_sent))?;
         let (file, checkpoint) = (self.file.clone(), self.checkpoint.clone());
         let service = context.service()?.to_string();
         let opened = run_blocking(move || open(&file, checkpoint.as_deref(), service)).await?;
-        let (source, checkpoint) = opened;
-        let rejects = RejectLog::open(self.rejects_path(checkpoint.as_ref()), &self.file, context.out())?;
+        let (mut source, checkpoint) = opened;
+        inputs.extend(source.take_file());
+        let rejects_path = self.rejects_path(checkpoint.as_ref());
+        let rejects = RejectLog::open(rejects_path, self.checkpoint.as_deref(), inputs, context.out())?;
         let settled = checkpoint.as_ref().map(|checkpoint| checkpoint.settled().clone()).unwrap_or_default();
         let before = checkpoint.as_ref().map(Checkpoint::counts).unwrap_or_default();
         let has_stable_ids = source.has_stable_ids();
@@ -175,6 +182,17 @@ impl Command for Send {
             CliError { retryable, ..error }.with_credential(&source_of_credential)
         })
     }
+}
+
+/// Files with the credential and the settings of the command.
+fn files_of_settings(context: &Context, credential: &ActiveCredential) -> Result<Vec<InputFile>> {
+    let directory = Directory::for_current_user().ok();
+    let own =
+        directory.map(|directory| [directory.path_of::<Credentials>(), directory.path_of::<Configuration>()]);
+    let ca_file = context.ca_file_setting()?.map(|setting| setting.value);
+    let token_file = credential.bearer.source.file().map(Path::to_owned);
+    let paths = own.into_iter().flatten().chain(ca_file).chain(token_file);
+    Ok(paths.filter_map(|path| InputFile::at(&path)).collect())
 }
 
 /// Opens the input, and the checkpoint that belongs to it.

@@ -15,6 +15,7 @@ use super::input::{EventReader, InputItem};
 use super::lines::LineRanges;
 use super::rejects::{Reject, error_code};
 use crate::error::{CliError, ErrorKind, Result};
+use crate::input_file::InputFile;
 
 /// Bytes of one read. The items of a read are handed over together.
 const READ_BYTES: usize = 256 * 1024;
@@ -24,6 +25,8 @@ const READ_AHEAD: usize = 2;
 /// An opened file, or standard input.
 pub(super) struct InputSource {
     reader: Box<dyn Read + Send>,
+    /// The file, to compare it with those that the command writes.
+    file: Option<InputFile>,
     ids: EventIds,
     /// Size; `None` if it is unknown.
     bytes: Option<u64>,
@@ -37,12 +40,16 @@ pub(super) struct SourceItem {
 }
 
 impl InputSource {
-    /// Opens a file, or standard input for `-`.
+    /// Opens a file, or standard input for `-`. The output must not go to it.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
-            return Ok(Self { reader: Box::new(io::stdin()), ids: EventIds::Random, bytes: None });
-        }
-        Self::open_file(path).map_err(|error| unreadable(path, &error))
+        let source = if path == Path::new("-") {
+            let file = InputFile::of_stdin();
+            Self { reader: Box::new(io::stdin()), file, ids: EventIds::Random, bytes: None }
+        } else {
+            Self::open_file(path).map_err(|error| unreadable(path, &error))?
+        };
+        source.file.as_ref().map_or(Ok(()), InputFile::require_not_printed_to)?;
+        Ok(source)
     }
 
     fn open_file(path: &Path) -> io::Result<Self> {
@@ -57,12 +64,18 @@ impl InputSource {
         } else {
             (EventIds::Random, None)
         };
-        Ok(Self { reader: Box::new(file), ids, bytes })
+        let input = InputFile::of(&file);
+        Ok(Self { reader: Box::new(file), file: input, ids, bytes })
     }
 
     /// Size in bytes; `None` if it is unknown.
     pub(super) fn bytes(&self) -> Option<u64> {
         self.bytes
+    }
+
+    /// The file, unless it is a terminal or a device.
+    pub(super) fn take_file(&mut self) -> Option<InputFile> {
+        self.file.take()
     }
 
     /// Whether another run sends the same ids.
