@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 pub(crate) struct InputFile(Handle);
 
 impl InputFile {
-    /// Standard input. `None` if it is a terminal, a socket or a device: what is written there is not read again.
+    /// Standard input. `None` if it is a terminal, a socket or a device: a program does not read its own output there.
     pub(crate) fn of_stdin() -> Option<Self> {
         Self::new(Handle::stdin().ok()?)
     }
@@ -23,7 +23,7 @@ impl InputFile {
         Self::new(Handle::from_file(file.try_clone().ok()?).ok()?)
     }
 
-    /// The regular file at a path; `None` if there is none.
+    /// The regular file at a path; `None` if it does not exist.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         // Opening a named pipe would block.
         if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {

@@ -94,7 +94,12 @@ impl Signals {
     fn deliver(&self, signal: ErrorKind) {
         let taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if !taker.is_some_and(|taker| taker.send(signal).is_ok()) {
-            terminal::restore();
+            let has_open_line = terminal::restore();
+            // A second signal ends the process even if the terminal is stopped.
+            self.released.store(true, Ordering::SeqCst);
+            if has_open_line {
+                terminal::print_line("");
+            }
             end_by(signal.exit());
         }
     }

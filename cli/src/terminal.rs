@@ -24,32 +24,27 @@ static CHANGED: Mutex<Changed> = Mutex::new(Changed {
     has_open_line: false,
 });
 
-/// Never held while the terminal can block the process.
+/// Not held during output, which can block: the thread of the signals must get it.
 fn changed() -> MutexGuard<'static, Changed> {
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Restores the terminal for good: another question blocks.
-pub(crate) fn restore() {
+/// Restores the echo for good: another question blocks. Returns whether the line of a question has no end.
+pub(crate) fn restore() -> bool {
     let mut changed = changed();
     #[cfg(unix)]
     changed.echo();
-    changed.end_line();
+    let has_open_line = changed.has_open_line;
     std::mem::forget(changed);
+    has_open_line
 }
 
+#[cfg(unix)]
 impl Changed {
-    #[cfg(unix)]
     fn echo(&mut self) {
         if let Some(echoing) = self.echoing.take() {
             // A failure cannot be handled: the terminal does not exist any more.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &echoing);
-        }
-    }
-
-    fn end_line(&mut self) {
-        if std::mem::take(&mut self.has_open_line) {
-            print_line("");
         }
     }
 }
@@ -102,7 +97,10 @@ impl OpenQuestion {
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        changed().end_line();
+        let has_open_line = std::mem::take(&mut changed().has_open_line);
+        if has_open_line {
+            print_line("");
+        }
     }
 }
 
