@@ -50,7 +50,7 @@ impl Signals {
 
         let ignored = ignored_signals();
         let numbers: Vec<_> =
-            HANDLED.into_iter().map(number).filter(|number| ignored >> (number - 1) & 1 == 0).collect();
+            HANDLED.into_iter().map(number).filter(|number| (ignored >> (number - 1)) & 1 == 0).collect();
         let registered = numbers.iter().try_for_each(|&number| {
             // In this order: `release` relies on it.
             register_usize(number, Arc::clone(&self.received), number.unsigned_abs() as usize)?;
@@ -93,7 +93,7 @@ impl Signals {
     /// Delivers a signal to the command if it takes the signal, else ends the process.
     fn deliver(&self, signal: ErrorKind) {
         let taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if !taker.is_some_and(|taker| taker.send(signal).is_ok()) {
+        if taker.is_none_or(|taker| taker.send(signal).is_err()) {
             let has_open_line = terminal::restore();
             // A second signal ends the process even if the terminal is stopped.
             self.released.store(true, Ordering::SeqCst);

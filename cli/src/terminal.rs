@@ -90,6 +90,7 @@ impl OpenQuestion {
     }
 
     /// The terminal has echoed the line ending of the answer.
+    #[expect(clippy::unused_self, reason = "a question is answered once")]
     pub(crate) fn answered(self) {
         changed().has_open_line = false;
     }

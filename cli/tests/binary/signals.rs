@@ -59,7 +59,7 @@ fn handles_signals(child: &Child) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
     let caught = u64::from_str_radix(caught.trim(), 16).unwrap_or_default();
-    SIGNALS.iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
+    SIGNALS.iter().all(|signal| (caught >> (signal.as_raw() - 1)) & 1 == 1)
 }
 
 #[test]

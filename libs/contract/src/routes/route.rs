@@ -48,6 +48,7 @@ impl From<Method> for http::Method {
 ///
 /// It has no schemas, which are in its [`Operation`]: a program that only serves or calls routes does not contain them.
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of a route")]
 pub struct Route {
     /// Title of its group.
     pub group: &'static str,
