@@ -59,6 +59,9 @@ def send(events):
         if not failed or time.monotonic() - started + pause > RETRY_SECONDS:
             return rejected + failed
         time.sleep(pause)
+        if time.monotonic() - started > RETRY_SECONDS:
+            # The process was stopped meanwhile: the service could store the events twice.
+            return rejected + failed
         events, attempt = [event for event, _ in failed], attempt + 1
 
 

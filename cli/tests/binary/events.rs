@@ -393,8 +393,8 @@ fn broken_server() -> String {
 #[test]
 fn events_that_may_be_stored_are_kept_with_their_ids() {
     let client = Client::for_url(&broken_server()).with_variable("SVC_API_KEY", "svc_ak_x");
-    let result =
-        client.run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
+    let send = ["events", "send", "-f", "-", "--timeout", "2s", "--output", "json"];
+    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
     assert_eq!((result.code, result.error()["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
     let summary: Value = serde_json::from_str(&result.stdout).unwrap();
     assert_eq!((&summary["failed"], &summary["rejected"]), (&json!(1), &json!(0)));
@@ -407,8 +407,8 @@ fn events_that_may_be_stored_are_kept_with_their_ids() {
 #[test]
 fn without_a_connection_nothing_is_kept_and_the_command_can_be_repeated() {
     let client = Client::for_url("http://127.0.0.1:1").with_variable("SVC_API_KEY", "svc_ak_x");
-    let result =
-        client.run_with(&["events", "send", "-f", "-", "--output", "json"], "{\"source_id\":\"fw\"}\n");
+    let send = ["events", "send", "-f", "-", "--timeout", "2s", "--output", "json"];
+    let result = client.run_with(&send, "{\"source_id\":\"fw\"}\n");
     let error = result.error();
     assert_eq!((result.code, error["code"].as_str()), (Some(9), Some("unreachable")), "{result:?}");
     assert!(!error["remediation"].as_str().unwrap().contains("Do not send"), "{error}");

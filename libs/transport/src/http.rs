@@ -19,11 +19,13 @@ use contract::routes;
 use rand::rngs::StdRng;
 use reqwest::Certificate;
 use tenancy::TenantId;
+use tokio::sync::Semaphore;
 
 use self::batch::Event as _;
 use self::body::RequestBody;
 use self::client::{HttpClient, parse_root_certificates};
 use self::linger::Linger;
+use self::response::HttpResponse;
 use self::retry::{RetryState, SystemClock};
 use crate::{
     BatchProgress, BatchSendResult, OutgoingEvent, RequestLog, Secret, SendResult, TraceContext, Transport,
@@ -36,6 +38,10 @@ pub(crate) use retry::Clock;
 /// Valid delays of [`HttpTransport::with_linger`]. A longer delay adds latency and hardly reduces the number of requests.
 const LINGER: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 
+/// Default of [`HttpTransport::with_max_concurrent_requests`]. The service accepts 256 connections of an address, which several
+/// processes can share.
+const MAX_CONCURRENT_REQUESTS: usize = 64;
+
 /// Configuration of an [`HttpTransport`]. Names and defaults are specified. `Debug` redacts the key.
 #[derive(Clone, Debug)]
 pub struct HttpTransportConfig {
@@ -45,7 +51,8 @@ pub struct HttpTransportConfig {
     pub api_key: Option<Secret>,
     /// Time limit of one attempt in seconds. Default: 30.
     pub timeout_sec: f64,
-    /// Maximum number of retries after the last attempt that delivered an event. Default: 3.
+    /// Maximum number of retries after the last attempt that delivered an event. Default: 3, which survive an outage of 41 s: see
+    /// [`HttpTransport`].
     pub max_retries: u32,
 }
 
@@ -58,10 +65,19 @@ impl HttpTransportConfig {
 
 /// Sends events to the service over HTTP.
 ///
-/// Connection errors, timeouts and the statuses 408, 429, 502, 503 and 504 are retried up to `max_retries` times with full
-/// jitter. No attempt starts later than 100 s after the first, so that the service detects every repeated event. Of a batch,
-/// only events with a retryable error are sent again. An attempt that delivers a part of the batch does not count, for example
-/// above the quota of the tenant. A long batch is sent as several sequential requests.
+/// Connection errors, timeouts and the statuses 408, 429, 502, 503 and 504 are retried up to `max_retries` times:
+///
+/// - While the service does not answer (no connection, no response, or 502 to 504), the three default retries follow after pauses of
+///   1, 10 and 30 s, each up to 50 % longer. If each attempt fails at once, a send gives up after 41 to 62 s, so an outage of up to
+///   41 s loses no event. More retries add pauses of 2, 4, 8 and 16 s before the last two. A single one follows after 1 s.
+/// - After other errors, such as a rate limit, a retry follows after `Retry-After` and jitter: up to 0.25 s, doubled with each retry.
+/// - No attempt starts later than 100 s after the call, so that the service detects every repeated event. A process that is
+///   suspended together with its clock can exceed it.
+///
+/// Of a batch, only events with a retryable error are sent again. An attempt that delivers a part of the batch does not count, for
+/// example above the quota of the tenant. A long batch is sent as several sequential requests.
+///
+/// At most 64 requests are in flight ([`with_max_concurrent_requests`](Self::with_max_concurrent_requests)). Further sends wait.
 ///
 /// Memory: in addition to the events and one result for each, a batch of any length holds the JSON of one request (at most
 /// 10 MiB) and its compressed form.
@@ -88,6 +104,8 @@ struct Shared {
     /// `None` allows retries until the service no longer detects repeated events.
     total_timeout: Option<Duration>,
     on_request: Option<OnRequest>,
+    /// Each request in flight has a permit.
+    requests: Arc<Semaphore>,
 }
 
 /// Receives each request after its response.
@@ -111,6 +129,7 @@ impl HttpTransport {
             jitter: Arc::new(Mutex::new(jitter)),
             total_timeout: None,
             on_request: None,
+            requests: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
         };
         Self { shared, linger: None }
     }
@@ -159,12 +178,38 @@ impl HttpTransport {
         self
     }
 
-    /// Limits a request including its retries, counted from the last attempt that delivered an event. A pause that would end
-    /// later is an error at once, and a running attempt is ended.
+    /// Limits a request including its retries, counted from the last attempt that delivered an event. While the service does not
+    /// answer, a pause takes at most half of the time that is left. A `Retry-After` that ends later is an error at once. A running
+    /// attempt is ended.
     #[must_use]
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
         self.shared.total_timeout = Some(timeout);
         self
+    }
+
+    /// Limits the requests in flight, 64 by default. Further sends wait for their turn, up to the time limits of their retries. A
+    /// pause before a retry does not count.
+    ///
+    /// Each request in flight is a connection. The service closes new connections above 256 of one address, unless a reverse proxy is
+    /// in between. For more than 64 concurrent sends, [`with_linger`](Self::with_linger) is cheaper.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](TransportErrorKind::Configuration) if the number is 0 or above 1,000,000.
+    ///
+    /// ```
+    /// use transport::{HttpTransport, HttpTransportConfig};
+    ///
+    /// let transport = HttpTransport::new(HttpTransportConfig::new("https://svc.example.com"));
+    /// assert!(transport.with_max_concurrent_requests(16).is_ok());
+    /// ```
+    pub fn with_max_concurrent_requests(mut self, requests: usize) -> Result<Self, TransportError> {
+        if !(1..=1_000_000).contains(&requests) {
+            let message = "the number of concurrent requests must be 1 to 1,000,000";
+            return Err(TransportError::new(TransportErrorKind::Configuration, message));
+        }
+        self.shared.requests = Arc::new(Semaphore::new(requests));
+        Ok(self)
     }
 
     /// Calls a function after each request, for example to log it.
@@ -277,12 +322,30 @@ impl Shared {
         let body = RequestBody::event(event).await;
         let mut retries = self.retry_state();
         loop {
-            let response = client.post(routes::SEND_EVENT.path, &body, retries.time_left()).await;
+            let response = self.attempt(&client, routes::SEND_EVENT.path, &body, &retries, || ()).await;
             match response.and_then(|response| response.accepted_event()) {
                 Ok(accepted) => return Ok(accepted),
                 Err(error) => retries.pause_or_fail(error).await?,
             }
         }
+    }
+
+    /// Posts once, when a request is allowed. Calls `on_start` before.
+    async fn attempt(
+        &self,
+        client: &HttpClient,
+        path: &str,
+        body: &RequestBody,
+        retries: &RetryState<'_>,
+        on_start: impl FnOnce(),
+    ) -> Result<HttpResponse, TransportError> {
+        // An error means that the semaphore is closed, which never happens.
+        let _permit = retries.wait_for(self.requests.acquire()).await?;
+        let post = client.prepare(path, body).await?;
+        // The last check before the request: nothing is awaited in between.
+        retries.check_deadline()?;
+        on_start();
+        client.post(post, retries.attempt_limit()).await
     }
 }
 

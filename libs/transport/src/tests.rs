@@ -2,6 +2,7 @@
 
 mod batches;
 mod cancellation;
+mod concurrency;
 mod conformance;
 mod errors;
 mod linger;

@@ -162,9 +162,10 @@ impl Delivery<'_> {
     ) -> Result<(HttpResponse, BatchResponse), TransportError> {
         let body = RequestBody::list(chunk.events.iter().map(|(_, event)| *event)).await;
         loop {
-            chunk.retries.check_deadline()?;
-            self.progress.attempts += 1;
-            let response = client.post(routes::SEND_EVENTS.path, &body, chunk.retries.time_left()).await;
+            let attempts = &mut self.progress.attempts;
+            let on_start = || *attempts += 1;
+            let response =
+                self.shared.attempt(client, routes::SEND_EVENTS.path, &body, &chunk.retries, on_start).await;
             let parsed = response.and_then(|response| {
                 let results = response.batch_results(chunk.events.len())?;
                 Ok((response, results))
@@ -179,16 +180,16 @@ impl Delivery<'_> {
     /// Waits until the next attempt. Returns the error if no attempt is left.
     async fn pause(&mut self, chunk: &mut Chunk<'_>, error: TransportError) -> Result<(), TransportError> {
         let cause = error.code.as_deref().and_then(ProblemKind::from_code);
-        let pause = chunk.retries.next_pause(error)?;
+        let pause = chunk.retries.next_pause(error.clone())?;
         self.progress.retry_cause = cause;
         self.progress.waiting_for_retry = chunk.events.len();
         self.progress.retry_delay = Some(pause);
         self.report();
-        self.shared.clock.sleep(pause).await;
+        let slept = chunk.retries.sleep(pause, error).await;
         self.progress.waiting_for_retry = 0;
         self.progress.retry_delay = None;
         self.progress.retry_cause = None;
-        Ok(())
+        slept
     }
 
     /// Records final results. Returns the events with a retryable error.

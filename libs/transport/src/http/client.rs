@@ -38,6 +38,12 @@ pub(super) struct HttpClient {
     on_request: Option<OnRequest>,
 }
 
+/// A request that can be sent.
+pub(super) struct Post {
+    url: String,
+    request: RequestBuilder,
+}
+
 impl HttpClient {
     /// Validates the configuration. Does not connect.
     pub(super) fn new(
@@ -74,13 +80,8 @@ impl HttpClient {
         self.logged("GET", &url, self.client.get(&url)).await
     }
 
-    /// Posts JSON to an API path. `time_limit` can shorten the time limit of the attempt.
-    pub(super) async fn post(
-        &self,
-        path: &str,
-        body: &RequestBody,
-        time_limit: Option<Duration>,
-    ) -> Result<HttpResponse, TransportError> {
+    /// Prepares a post of JSON to an API path.
+    pub(super) async fn prepare(&self, path: &str, body: &RequestBody) -> Result<Post, TransportError> {
         let url = self.endpoint.url(path);
         let mut request =
             self.client.post(&url).header(CONTENT_TYPE, "application/json").body(body.bytes.clone());
@@ -93,10 +94,17 @@ impl HttpClient {
         if let Some(tenant) = &self.tenant {
             request = request.header(X_TENANT_ID, tenant);
         }
-        if let Some(limit) = time_limit {
-            request = request.timeout(limit.min(self.timeout));
-        }
-        self.logged("POST", &url, request).await
+        Ok(Post { url, request })
+    }
+
+    /// Sends a prepared request. `time_limit` can shorten the time limit of the attempt.
+    pub(super) async fn post(
+        &self,
+        post: Post,
+        time_limit: Option<Duration>,
+    ) -> Result<HttpResponse, TransportError> {
+        let limit = time_limit.unwrap_or(self.timeout).min(self.timeout);
+        self.logged("POST", &post.url, post.request.timeout(limit)).await
     }
 
     /// The credential of the next request. A file is read each time, because its token is replaced before it expires.
@@ -168,13 +176,19 @@ impl HttpClient {
         } else if tls_errors(error).any(is_not_tls) {
             let advice = "if it has no TLS on this port, use http://";
             (TransportErrorKind::Connection, format!("{endpoint} does not answer with TLS; {advice}"))
+        } else if tls_errors(error).any(is_untrusted) {
+            let advice = "check the address and the certificate authority";
+            (TransportErrorKind::Connection, format!("{endpoint} is not trusted: {cause}; {advice}"))
         } else if error.is_connect() {
             let advice = "check the address, and that the service is running";
             (TransportErrorKind::Connection, format!("cannot connect to {endpoint}: {cause}; {advice}"))
         } else {
             (TransportErrorKind::Connection, format!("connection to {endpoint} failed: {cause}"))
         };
-        TransportError::new(kind, message)
+        // A retry meets the same certificate or protocol.
+        let is_final = tls_errors(error).any(|error| is_not_tls(error) || is_untrusted(error));
+        let error = TransportError::new(kind, message);
+        TransportError { retryable: error.retryable && !is_final, ..error }
     }
 }
 
@@ -309,6 +323,11 @@ pub fn tls_errors(error: &reqwest::Error) -> impl Iterator<Item = &rustls::Error
 /// Whether the server sent something else than TLS records, such as plain HTTP.
 fn is_not_tls(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+}
+
+/// Whether the client rejected the certificate of the server.
+fn is_untrusted(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(_))
 }
 
 /// Innermost cause. The outer errors only repeat the URL.

@@ -1,9 +1,11 @@
-//! Retry policy: full jitter on top of `Retry-After`, and no attempt after the service's deduplication window.
+//! Retry policy: longer pauses while the service does not answer, jitter on top of `Retry-After`, and no attempt after the
+//! service's deduplication window.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use contract::ProblemKind;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -13,10 +15,19 @@ use crate::{TransportError, TransportErrorKind};
 const INITIAL_JITTER: Duration = Duration::from_millis(250);
 /// Upper limit of the jitter.
 const MAX_JITTER: Duration = Duration::from_secs(30);
+/// First pause while the service does not answer; doubles with each retry.
+const FIRST_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// Upper limit of the doubled pause.
+const MAX_OUTAGE_PAUSE: Duration = Duration::from_secs(30);
+/// Minimum of the last pauses, in reverse order, so that two or more retries last longer than a restart of the service.
+const LAST_OUTAGE_PAUSES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
 /// Upper limit of `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// Latest start of an attempt after the first. The service deduplicates events for 120 s.
 const RETRY_DEADLINE: Duration = Duration::from_secs(100);
+/// Latest end of a repeated attempt after the first. The service responds within 10 s after it has received a request, so a
+/// request that is received earlier is inside the 120 s.
+const LAST_RESPONSE: Duration = Duration::from_secs(110);
 
 /// Time source of retries, which tests replace by virtual time.
 #[async_trait]
@@ -50,13 +61,24 @@ pub(super) struct RetryState<'a> {
     retries: u32,
     max_retries: u32,
     total_timeout: Option<Duration>,
+    /// Whether the next attempt repeats events.
+    is_repeated: bool,
 }
 
 impl<'a> RetryState<'a> {
     /// Starts the deadline. Call before the first attempt.
     pub(super) fn new(clock: &'a dyn Clock, jitter: &'a Mutex<StdRng>, max_retries: u32) -> Self {
         let started = clock.now();
-        Self { clock, jitter, started, last_progress: started, retries: 0, max_retries, total_timeout: None }
+        Self {
+            clock,
+            jitter,
+            started,
+            last_progress: started,
+            retries: 0,
+            max_retries,
+            total_timeout: None,
+            is_repeated: false,
+        }
     }
 
     /// Limits the time from the start, or from the last attempt that delivered an event, to the end of the last attempt.
@@ -65,8 +87,19 @@ impl<'a> RetryState<'a> {
     }
 
     /// Time limit of the next attempt, if there is one in addition to that of every attempt.
-    pub(super) fn time_left(&self) -> Option<Duration> {
-        Some(self.total_timeout?.saturating_sub(self.clock.now() - self.last_progress))
+    pub(super) fn attempt_limit(&self) -> Option<Duration> {
+        let window = self.is_repeated.then(|| LAST_RESPONSE.saturating_sub(self.elapsed()));
+        [window, self.total_time_left()].into_iter().flatten().min()
+    }
+
+    /// Waits until the next attempt can start, inside the deadline.
+    pub(super) async fn wait_for<T>(&self, start: impl Future<Output = T>) -> Result<T, TransportError> {
+        let waited = tokio::time::timeout(self.time_to_start(), start).await;
+        waited.map_err(|_| {
+            let message = "earlier requests of this transport took too long; send the event again, or raise \
+                `with_max_concurrent_requests`";
+            TransportError::new(TransportErrorKind::Timeout, message)
+        })
     }
 
     /// Pause before the next attempt. Returns the error if no attempt is left.
@@ -74,20 +107,27 @@ impl<'a> RetryState<'a> {
         if !error.retryable || self.retries == self.max_retries {
             return Err(error);
         }
-        let pause = self.pause(error.retry_after);
-        if self.elapsed() + pause > RETRY_DEADLINE || self.time_left().is_some_and(|left| pause >= left) {
+        let pause = self.pause(&error);
+        if self.elapsed() + pause > RETRY_DEADLINE || self.total_time_left().is_some_and(|left| pause >= left)
+        {
             return Err(error);
         }
         self.retries += 1;
+        self.is_repeated = true;
         tracing::debug!(retry = self.retries, ?pause, %error, "request failed; retrying");
         Ok(pause)
     }
 
     /// Waits until the next attempt. Returns the error if no attempt is left.
     pub(super) async fn pause_or_fail(&mut self, error: TransportError) -> Result<(), TransportError> {
-        let pause = self.next_pause(error)?;
+        let pause = self.next_pause(error.clone())?;
+        self.sleep(pause, error).await
+    }
+
+    /// Waits for a pause. Returns the error if the deadline has passed meanwhile, for example because the process was stopped.
+    pub(super) async fn sleep(&self, pause: Duration, error: TransportError) -> Result<(), TransportError> {
         self.clock.sleep(pause).await;
-        Ok(())
+        if self.elapsed() > RETRY_DEADLINE { Err(error) } else { Ok(()) }
     }
 
     /// Counts the retries from here, because the last attempt delivered a part of the batch. A service sends such responses
@@ -97,14 +137,15 @@ impl<'a> RetryState<'a> {
         self.last_progress = self.clock.now();
     }
 
-    /// Returns an error after the deadline. Only chunks of a split request can miss it, because they are sent in turn.
+    /// Returns an error after the deadline. Call it immediately before each attempt: any earlier await can have taken longer than
+    /// it should.
     pub(super) fn check_deadline(&self) -> Result<(), TransportError> {
         if self.elapsed() <= RETRY_DEADLINE {
             return Ok(());
         }
         Err(TransportError::new(
             TransportErrorKind::Timeout,
-            "the batch took too long; send the failed events again",
+            "sending took too long; send the events without a result again",
         ))
     }
 
@@ -112,11 +153,47 @@ impl<'a> RetryState<'a> {
         self.clock.now() - self.started
     }
 
-    /// Pause before the next attempt: `Retry-After` plus jitter, so that clients do not retry at the same time.
-    fn pause(&self, retry_after: Option<Duration>) -> Duration {
-        let floor = retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+    fn total_time_left(&self) -> Option<Duration> {
+        Some(self.total_timeout?.saturating_sub(self.clock.now() - self.last_progress))
+    }
+
+    /// Time until the latest start of an attempt.
+    fn time_to_start(&self) -> Duration {
+        let left = RETRY_DEADLINE.saturating_sub(self.elapsed());
+        self.total_time_left().map_or(left, |total| total.min(left))
+    }
+
+    /// Pause before the next attempt: `Retry-After` plus jitter, so that clients do not retry at the same time. While the service
+    /// does not answer, at least the pause of an outage, but at most half of the time that is left.
+    fn pause(&self, error: &TransportError) -> Duration {
+        let floor = error.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         let mut jitter = self.jitter.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_outage(error) {
+            let outage = outage_pause(self.retries, self.max_retries);
+            let outage = outage + jitter.random_range(Duration::ZERO..=outage / 2);
+            let outage = outage.min(self.time_to_start() / 2);
+            if outage > floor {
+                return outage;
+            }
+        }
         floor + jitter.random_range(Duration::ZERO..=max_jitter(self.retries))
+    }
+}
+
+/// Returns whether the service, or something that it depends on, does not answer, which typically takes as long as a restart.
+fn is_outage(error: &TransportError) -> bool {
+    let overloaded = Some(ProblemKind::Overloaded.code());
+    matches!(error.status, None | Some(502..=504)) && error.code.as_deref() != overloaded
+}
+
+/// Minimum pause after this number of retries while the service does not answer: 1, 10 and 30 s for three retries.
+fn outage_pause(retries: u32, max_retries: u32) -> Duration {
+    let doubled = FIRST_OUTAGE_PAUSE.saturating_mul(2_u32.saturating_pow(retries)).min(MAX_OUTAGE_PAUSE);
+    let left = max_retries.saturating_sub(retries + 1) as usize;
+    match LAST_OUTAGE_PAUSES.get(left) {
+        // Most broken connections can be replaced at once.
+        Some(last) if retries > 0 => doubled.max(*last),
+        _ => doubled,
     }
 }
 
@@ -144,10 +221,50 @@ mod tests {
         assert_eq!(seconds, [0.25, 0.5, 1.0, 16.0, 30.0, 30.0, 30.0]);
     }
 
+    #[test]
+    fn pauses_of_an_outage_last_longer_than_a_restart_for_two_or_more_retries() {
+        let seconds = |max_retries| -> Vec<_> {
+            (0..max_retries).map(|retries| outage_pause(retries, max_retries).as_secs()).collect()
+        };
+        assert_eq!(seconds(3), [1, 10, 30]);
+        assert_eq!((seconds(1), seconds(2)), (vec![1], vec![1, 30]));
+        assert_eq!(seconds(5), [1, 2, 4, 10, 30]);
+        assert_eq!(seconds(8), [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(outage_pause(u32::MAX - 1, u32::MAX).as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_other_requests_ends_at_the_deadline_or_the_total_timeout() {
+        let (clock, jitter) = (VirtualClock::default(), Mutex::new(StdRng::seed_from_u64(1)));
+        for (total, expected) in [(None, 100), (Some(7), 7), (Some(200), 100)] {
+            let total = total.map(Duration::from_secs);
+            let retries = RetryState::new(&clock, &jitter, 3).with_total_timeout(total);
+            let started = tokio::time::Instant::now();
+            let error = retries.wait_for(std::future::pending::<()>()).await.unwrap_err();
+            assert_eq!((error.kind, error.retryable), (TransportErrorKind::Timeout, true));
+            assert_eq!(started.elapsed().as_secs(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_repeated_attempt_ends_before_the_service_could_store_its_events_twice() {
+        let (clock, jitter) = (VirtualClock::default(), Mutex::new(StdRng::seed_from_u64(1)));
+        let mut retries = RetryState::new(&clock, &jitter, 3);
+        assert_eq!(retries.attempt_limit(), None);
+        clock.advance(Duration::from_secs(95));
+        retries.pause_or_fail(retryable_error(None)).await.unwrap();
+        assert_eq!(retries.attempt_limit(), Some(LAST_RESPONSE - clock.elapsed()));
+        assert!(retries.attempt_limit() < Some(Duration::from_secs(16)));
+    }
+
+    /// An error of an overloaded service.
     fn retryable_error(retry_after: Option<Duration>) -> TransportError {
         TransportError {
+            status: Some(503),
+            code: Some("overloaded".to_owned()),
+            retryable: true,
             retry_after,
-            ..TransportError::new(TransportErrorKind::Connection, "connection closed")
+            ..TransportError::new(TransportErrorKind::Status, "overloaded")
         }
     }
 

@@ -1,13 +1,21 @@
 //! Which errors are retried, and the pauses between attempts in virtual time.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use futures::future::join_all;
 use proptest::prelude::*;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio::sync::Semaphore;
 
-use super::server::{Server, Step, problem};
-use crate::{Transport, UdmEvent};
+use super::cancellation::until;
+use super::server::{Server, Step, VirtualClock, problem};
+use crate::http::Clock;
+use crate::{HttpTransport, HttpTransportConfig, Transport, UdmEvent};
 
 fn event() -> UdmEvent {
     UdmEvent::new("fw").with_event_id("a")
@@ -56,14 +64,158 @@ async fn max_retries_does_not_count_the_first_attempt() {
 }
 
 #[tokio::test]
-async fn pauses_without_retry_after_are_limited_by_the_jitter() {
-    let server = Server::scripted(vec![Step::Respond(503, None, String::new()); 9]).await;
+async fn pauses_after_an_error_of_the_service_without_retry_after_are_limited_by_the_jitter() {
+    let server = Server::scripted(vec![problem(503, "overloaded", None); 9]).await;
     server.transport_with(|config| config.max_retries = 9).send(&event()).await;
     let pauses = server.clock.pauses();
     assert_eq!(pauses.len(), 9);
     for (pause, limit) in pauses.into_iter().zip([250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]) {
         assert!(pause <= Duration::from_millis(limit));
     }
+}
+
+/// How a send can be made.
+const KINDS: [&str; 3] = ["single", "batch", "linger"];
+
+/// Sends the events `a` and `b`. Returns whether each was accepted.
+async fn send(transport: HttpTransport, kind: &str) -> [bool; 2] {
+    let events = ["a", "b"].map(|id| UdmEvent::new("fw").with_event_id(id));
+    match kind {
+        "single" => {
+            let [first, second] = &events;
+            [transport.send(first).await.success, transport.send(second).await.success]
+        }
+        "batch" => {
+            let results = transport.send_batch(&events).await.results;
+            [results[0].success, results[1].success]
+        }
+        _ => {
+            let transport = transport.with_linger(Duration::from_millis(1)).unwrap();
+            let (a, b) = tokio::join!(transport.send(&events[0]), transport.send(&events[1]));
+            [a.success, b.success]
+        }
+    }
+}
+
+/// A clock that starts a server when a time has passed: the service restarts.
+struct RestartClock {
+    time: Arc<VirtualClock>,
+    address: SocketAddr,
+    restarted_at: Duration,
+    server: Mutex<Option<Server>>,
+}
+
+#[async_trait]
+impl Clock for RestartClock {
+    fn now(&self) -> Instant {
+        self.time.now()
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        self.time.sleep(pause).await;
+        if self.time.elapsed() >= self.restarted_at && self.server.lock().unwrap().is_none() {
+            let server = Server::at(self.address, Arc::clone(&self.time)).await;
+            *self.server.lock().unwrap() = Some(server);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_of_the_service_loses_nothing_with_the_default_options() {
+    for kind in KINDS {
+        for restarted_at in [1, 3, 12, 30, 40].map(seconds) {
+            for seed in 0..4 {
+                let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let address = listener.local_addr().unwrap();
+                drop(listener);
+                let time: Arc<VirtualClock> = Arc::default();
+                let server = Mutex::default();
+                let clock = RestartClock { time, address, restarted_at, server };
+                let config = HttpTransportConfig::new(format!("http://{address}"));
+                let jitter = StdRng::seed_from_u64(seed);
+                let transport = HttpTransport::with_clock(config, Arc::new(clock), jitter);
+                let sent = send(transport, kind).await;
+                assert!(sent.iter().all(|success| *success), "{kind}, {restarted_at:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_outage_behind_a_proxy_loses_nothing_with_the_default_options() {
+    for kind in KINDS {
+        let server = Server::scripted([Step::Away(seconds(40))]).await;
+        assert_eq!(send(server.transport(), kind).await, [true, true], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_send_gives_up_after_the_documented_time_while_nothing_listens() {
+    let server = Server::scripted([Step::Away(seconds(1000))]).await;
+    let result = server.transport().send(&event()).await;
+    assert_eq!((result.error.unwrap().status, server.requests().len()), (Some(502), 4));
+    let time = server.clock.elapsed();
+    assert!(time >= seconds(41) && time <= seconds(62), "{time:?}");
+}
+
+#[tokio::test]
+async fn any_number_of_retries_during_an_outage_ends_before_the_deadline() {
+    for (max_retries, at_least) in [(1, 1), (2, 31), (4, 43), (5, 47), (8, 90), (20, 90)] {
+        let server = Server::scripted([Step::Away(seconds(1000))]).await;
+        server.transport_with(|config| config.max_retries = max_retries).send(&event()).await;
+        let pauses = server.clock.pauses();
+        assert!(pauses[0] <= Duration::from_millis(1500), "{max_retries}: {pauses:?}");
+        let time = server.clock.elapsed();
+        assert!(time >= seconds(at_least) && time <= seconds(100), "{max_retries}: {pauses:?}");
+    }
+}
+
+#[tokio::test]
+async fn total_timeout_shortens_the_pauses_of_an_outage() {
+    let server = Server::scripted([Step::Away(seconds(20))]).await;
+    let sent = server.transport().with_total_timeout(seconds(30)).send(&event()).await;
+    assert!(sent.success, "{:?}", server.clock.pauses());
+    let server = Server::scripted([Step::Away(seconds(1000))]).await;
+    server.transport().with_total_timeout(seconds(2)).send(&event()).await;
+    assert_eq!(server.requests().len(), 4);
+    assert!(server.clock.elapsed() < seconds(2));
+}
+
+#[tokio::test]
+async fn an_event_is_not_sent_again_after_the_process_was_stopped_for_longer_than_the_duplicate_window() {
+    for kind in KINDS {
+        let lost = vec![Step::Disconnect; 2];
+        let server = Server::scripted(lost).await;
+        server.clock.set_overrun(seconds(130));
+        assert_eq!(send(server.transport(), kind).await, [false, false], "{kind}");
+        let requests = if kind == "single" { 2 } else { 1 };
+        assert_eq!(server.requests().len(), requests, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_not_sent_again_after_a_long_wait_for_other_requests() {
+    let permits = Arc::new(Semaphore::new(0));
+    let server = Server::scripted([
+        Step::Wait(Arc::clone(&permits)),
+        problem(503, "overloaded", None),
+        Step::Wait(Arc::clone(&permits)),
+    ])
+    .await;
+    let transport = server.transport().with_max_concurrent_requests(1).unwrap();
+    let events = ["a", "b"].map(|id| UdmEvent::new("fw").with_event_id(id));
+    let sends = async { tokio::join!(transport.send(&events[0]), transport.send(&events[1])) };
+    let stopped = async {
+        // The second send waits for the first, and then the repetition of the first for the second.
+        until(|| server.requests_in_progress() == 1).await;
+        permits.add_permits(1);
+        until(|| server.requests().len() == 2 && server.requests_in_progress() == 1).await;
+        server.clock.advance(seconds(130));
+        permits.add_permits(1);
+    };
+    let ((first, second), ()) = tokio::join!(sends, stopped);
+    assert!(!first.success && second.success);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]

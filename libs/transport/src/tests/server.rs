@@ -49,6 +49,8 @@ pub(super) enum Step {
     Disconnect,
     /// Advances the virtual time, then continues with the next step.
     Advance(Duration),
+    /// Responds like a proxy without a service, until this virtual time, then continues with the next step.
+    Away(Duration),
 }
 
 /// Responds with a problem document.
@@ -129,6 +131,13 @@ impl Server {
             clock: Arc::clone(&clock),
             ..Shared::default()
         };
+        Self::on(listener, "http", clock, shared)
+    }
+
+    /// Server at this address, which accepts everything.
+    pub(super) async fn at(address: SocketAddr, clock: Arc<VirtualClock>) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let shared = Shared { clock: Arc::clone(&clock), ..Shared::default() };
         Self::on(listener, "http", clock, shared)
     }
 
@@ -220,6 +229,11 @@ async fn post(shared: &Shared, request: &Request) -> Response {
                 shared.clock.advance(time);
                 continue;
             }
+            Some(Step::Away(until)) if shared.clock.elapsed() < until => {
+                shared.script.lock().unwrap().push_front(Step::Away(until));
+                StatusCode::BAD_GATEWAY.into_response()
+            }
+            Some(Step::Away(_)) => continue,
             Some(Step::Busy(retry_after, date)) => {
                 let mut response = StatusCode::SERVICE_UNAVAILABLE.into_response();
                 response.headers_mut().insert("retry-after", retry_after.parse().unwrap());
@@ -359,6 +373,8 @@ struct VirtualTime {
     pauses: Vec<Duration>,
     /// Pauses do not end.
     stopped: bool,
+    /// Time that each pause takes in addition, as in a process that is stopped meanwhile.
+    overrun: Duration,
 }
 
 impl Default for VirtualClock {
@@ -370,6 +386,15 @@ impl Default for VirtualClock {
 impl VirtualClock {
     pub(crate) fn advance(&self, time: Duration) {
         self.state.lock().unwrap().elapsed += time;
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.state.lock().unwrap().elapsed
+    }
+
+    /// Each pause takes this time in addition from now on.
+    pub(crate) fn set_overrun(&self, overrun: Duration) {
+        self.state.lock().unwrap().overrun = overrun;
     }
 
     /// Pauses do not end from now on.
@@ -392,7 +417,8 @@ impl Clock for VirtualClock {
         let stopped = {
             let mut state = self.state.lock().unwrap();
             state.pauses.push(pause);
-            state.elapsed += pause;
+            let overrun = state.overrun;
+            state.elapsed += pause + overrun;
             state.stopped
         };
         if stopped {

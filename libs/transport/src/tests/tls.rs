@@ -82,8 +82,9 @@ async fn sends_nothing_to_a_service_of_another_authority() {
     let server = Server::over_tls(&Authority::new()).await;
     let transport = server.transport().with_root_certificates(Authority::new().pem().as_bytes()).unwrap();
     let error = transport.send(&UdmEvent::new("fw")).await.error.unwrap();
-    assert_eq!(error.kind, TransportErrorKind::Connection);
-    assert!(error.message.contains("certificate"), "{}", error.message);
+    assert_eq!((error.kind, error.retryable), (TransportErrorKind::Connection, false));
+    assert!(error.message.contains("is not trusted: invalid peer certificate"), "{}", error.message);
+    assert!(server.clock.pauses().is_empty());
     assert!(!server.transport().health_check().await);
     assert!(server.requests().is_empty());
 }
