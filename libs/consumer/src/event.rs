@@ -29,7 +29,7 @@ pub struct Event {
     pub payload: Bytes,
     /// All headers of the message.
     pub headers: HeaderMap,
-    /// Number of this delivery, starting at 1.
+    /// Number of this delivery, starting at 1. After a crash of the process, each attempt can add 16.
     pub delivery: u64,
 }
 
@@ -61,6 +61,11 @@ impl Event {
             delivery,
             headers,
         })
+    }
+
+    /// Returns the key of its order: tenant and source.
+    pub(crate) fn source_key(&self) -> String {
+        format!("{} {}", self.tenant_id, self.source_id)
     }
 
     /// Returns the key that is unique among all events: tenant, event id (which contains no space) and source.

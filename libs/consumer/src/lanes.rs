@@ -16,8 +16,6 @@ pub(crate) struct Delivery {
     pub(crate) position: Position,
     /// Number of this delivery, starting at 1.
     pub(crate) number: u64,
-    /// The server will not deliver the message again.
-    pub(crate) is_last: bool,
     pub(crate) message: Arc<Message>,
 }
 

@@ -4,16 +4,38 @@
 //! - The events of one source are handled one after the other, in the order of the stream. Different sources are handled at the
 //!   same time. This requires one process per durable: with two, each restarts repeatedly with a warning. To divide
 //!   the work, create a durable per range of partitions.
-//! - An event is acknowledged after the handler has returned. A failed event is tried again with increasing delays, while later
-//!   events of its source wait. After [`Config::max_attempts`], or when the handler rejects it, it becomes a dead letter:
-//!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again. An event that was delivered 20 times without an
-//!   acknowledgement, for example because the process crashes, becomes a dead letter without another attempt.
+//! - An event is acknowledged after the handler has returned. It becomes a dead letter only after its own failures (see below):
+//!   `svc events dlq list` shows it, and `svc events dlq replay` sends it again.
 //! - Half of [`Config::max_in_flight`] waiting events of failing sources stop the reading of others until they are handled.
 //! - Delivery is at least once. Events that this process has handled are skipped when they are delivered again; a restarted process
 //!   can handle the events a second time that the previous one handled last.
 //! - After a crash or a lost connection, reading continues after the acknowledgement time of the durable (30 s), so that
 //!   unacknowledged events come first, in their order. After a stop it continues at once.
 //! - The span of the handler belongs to the trace of the request that sent the event.
+//!
+//! # Failures
+//!
+//! Later events of the same source wait while an event is tried again, after 0.5, 1, 2, 4, 8, 16 s and then every 30 s.
+//!
+//! | The handler | The event becomes a dead letter |
+//! | --- | --- |
+//! | returns [`Failure::Retry`] | after [`Config::retry_for`], 3,600 s from the first failure: an outage of half an hour costs no event |
+//! | returns [`Failure::Reject`] | at once |
+//! | panics | after 5 panics, typically 7.5 s |
+//! | ends the process (abort, memory limit, SIGKILL) | after 5 crashes in a row while it was the event that ran |
+//! | blocks, or does not return | never |
+//!
+//! The program must restart itself after a crash, as Kubernetes and systemd do. The events that were in flight are then handled one
+//! at a time before new ones are read. If one takes longer than 10 s, the next one starts too; for one that was running at the last
+//! crash, 5 minutes.
+//!
+//! # Threads
+//!
+//! Each attempt is a task of the Tokio runtime that calls [`run`]. The connection to NATS has its own thread, so handlers that block
+//! do not delay acknowledgements or break the session. They occupy a worker thread of the runtime: with as many blocked handlers as
+//! worker threads, other handlers and `stop` wait for them. Use `spawn_blocking` for code that blocks. A handler is dropped at its
+//! next await when [`Config::stop_timeout`] ends after a stop or a lost connection; one that blocks is finished, and the next event
+//! of its source waits for it.
 //!
 //! ```no_run
 //! use consumer::{Config, ConsumerError, Failure};
@@ -34,8 +56,12 @@
 
 mod dead_letter;
 mod event;
+mod handlers;
 mod lanes;
+mod reader;
+mod recovery;
 mod session;
+mod source;
 mod worker;
 
 use std::sync::Arc;
@@ -43,22 +69,10 @@ use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 
 pub use event::Event;
 
-use session::Session;
-use worker::Worker;
-
-/// Prefix of the JetStream API in the accounts of consumers.
-const API_PREFIX: &str = "JS.API";
-/// The client detects a broken connection after two unanswered pings.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// Delay before reading starts again after an error.
-const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Time to send the last acknowledgements.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+use handlers::Handlers;
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -76,9 +90,9 @@ pub struct Config {
     pub streams: Vec<String>,
     /// Largest number of events that are delivered and not handled yet, 256 by default. Each has up to 256 KiB.
     pub max_in_flight: usize,
-    /// Number of attempts before a failing event becomes a dead letter, 5 by default. The delay after the first attempt is 0.5 s
-    /// and doubles up to 30 s. `None` tries without limit, also a rejected event: for a user without dead letters.
-    pub max_attempts: Option<u32>,
+    /// Time from the first failed attempt until an event that still fails becomes a dead letter, 3,600 s by default. `None` tries
+    /// without limit, also an event that is rejected, or that makes the handler panic or end the process: for a user without dead letters.
+    pub retry_for: Option<Duration>,
     /// Time for the events that are in flight when the consumer stops or reading is interrupted, 20 s by default. The rest is
     /// delivered again later.
     pub stop_timeout: Duration,
@@ -94,7 +108,7 @@ impl Config {
             name,
             streams: vec!["UDM".to_owned()],
             max_in_flight: 256,
-            max_attempts: Some(5),
+            retry_for: Some(Duration::from_hours(1)),
             stop_timeout: Duration::from_secs(20),
         }
     }
@@ -103,7 +117,7 @@ impl Config {
 /// The handler could not handle an event.
 #[derive(Debug)]
 pub enum Failure {
-    /// Another attempt can succeed, for example when a database is not available.
+    /// Another attempt can succeed, for example when a database is not available. It follows for [`Config::retry_for`].
     Retry(BoxError),
     /// No attempt can succeed. The event becomes a dead letter with this reason.
     Reject(BoxError),
@@ -137,6 +151,19 @@ pub enum ConsumerError {
         /// Name of the durable.
         name: String,
     },
+    /// The durable limits the number of deliveries, after which the broker drops an event.
+    #[error(
+        "consumer {name} of stream {stream} has `max_deliver`, and would lose events: create it with `svc consumers create`"
+    )]
+    DeliveryLimit {
+        /// Name of the stream.
+        stream: String,
+        /// Name of the durable.
+        name: String,
+    },
+    /// The system has no thread for the connection.
+    #[error("failed to start the thread of the consumer")]
+    Thread(#[source] std::io::Error),
     /// The broker did not answer when the consumer started. The user may have no permission for the durable.
     #[error(
         "failed to read consumer {name} of stream {stream}: check that the broker runs and the user has its permissions"
@@ -152,58 +179,29 @@ pub enum ConsumerError {
     },
 }
 
-/// Handles events until `stop` is ready, then waits for the events in flight. Reconnects without limit.
+/// Handles events until `stop` is ready, then waits for the events in flight. Reconnects without limit. Dropping the future ends
+/// everything without acknowledgements; a handler that blocks is finished.
 ///
 /// # Errors
 /// [`ConsumerError`] when the consumer cannot start, or when its durable is deleted.
+///
+/// # Panics
+/// Outside of a Tokio runtime.
 pub async fn run<H, F>(
     config: Config,
     stop: impl Future<Output = ()>,
     handler: H,
 ) -> Result<(), ConsumerError>
 where
-    H: Fn(Arc<Event>) -> F,
-    F: Future<Output = Result<(), Failure>>,
+    H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    let (sender, mut disconnects) = watch::channel(());
-    let options = config.options.clone().name(&config.name).ping_interval(PING_INTERVAL);
-    let options =
-        options.custom_inbox_prefix(format!("_INBOX.{}", config.name)).event_callback(move |event| {
-            if matches!(event, async_nats::Event::Disconnected) {
-                sender.send_replace(());
-            }
-            std::future::ready(())
-        });
-    let client = options.connect(config.servers.split(',').map(str::trim).collect::<Vec<_>>()).await?;
-    let context = jetstream::with_prefix(client.clone(), API_PREFIX);
-    let worker = Worker::new(&config, context.clone(), handler);
-    tokio::pin!(stop);
-    let mut has_started = false;
-    loop {
-        disconnects.mark_unchanged();
-        let opened = tokio::select! {
-            () = &mut stop => return Ok(()),
-            opened = Session::open(&config, &context) => opened,
-        };
-        match opened {
-            Ok(session) => {
-                has_started = true;
-                let Err(error) = session.run(&worker, stop.as_mut(), &mut disconnects).await else {
-                    break;
-                };
-                tracing::warn!(error, consumer = config.name, "reading events was interrupted");
-            }
-            Err(error @ ConsumerError::Unavailable { .. }) if has_started => {
-                tracing::warn!(?error, consumer = config.name, "failed to continue reading events");
-            }
-            Err(error) => return Err(error),
-        }
-        tokio::select! {
-            () = &mut stop => break,
-            () = sleep(RESTART_DELAY) => {}
-        }
+    let subscriber = tracing::dispatcher::get_default(Clone::clone);
+    let handlers = Handlers::new(handler, subscriber.clone());
+    let mut reader = reader::start(config, handlers, subscriber)?;
+    tokio::select! {
+        result = reader.result() => return result,
+        () = stop => reader.stop(),
     }
-    // Sends the last acknowledgements.
-    let _ = timeout(CLOSE_TIMEOUT, client.flush()).await;
-    Ok(())
+    reader.result().await
 }

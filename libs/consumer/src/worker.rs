@@ -1,58 +1,52 @@
 //! Handles one event: attempts, dead letter, acknowledgement.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::HeaderValue;
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
-use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tokio::time::sleep;
-use tracing::{Instrument as _, Span};
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::dead_letter::{self, Cause};
 use crate::event::{Event, is_replay_for_other};
+use crate::handlers::{Failed, Handlers};
 use crate::lanes::Delivery;
+use crate::recovery::{Alone, MAX_CRASHES, Recovery, Start, Untried};
 use crate::{Config, Failure};
 
-/// Number of handled events that are recognized when they are delivered again.
-const REMEMBERED_EVENTS: u64 = 100_000;
 /// Delay after the first failed attempt. It doubles up to the maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Number of attempts that panic until an event becomes a dead letter.
+const MAX_PANICS: u32 = 5;
 
 pub(crate) struct Worker<H> {
     name: String,
     /// Random id of this run. Other users of the broker cannot guess the message ids of dead letters, which would suppress them.
     run_id: Uuid,
-    max_attempts: Option<u32>,
+    retry_for: Option<Duration>,
     context: Context,
-    handler: H,
-    /// Keys of the events that were handled last.
-    handled: Cache<String, ()>,
+    handlers: Handlers<H>,
+    /// How the next session starts.
+    pub(crate) start: Cell<Start>,
 }
 
 impl<H, F> Worker<H>
 where
-    H: Fn(Arc<Event>) -> F,
-    F: Future<Output = Result<(), Failure>>,
+    H: Fn(Arc<Event>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    pub(crate) fn new(config: &Config, context: Context, handler: H) -> Self {
+    pub(crate) fn new(config: &Config, context: Context, handlers: Handlers<H>) -> Self {
         Self {
             name: config.name.clone(),
             run_id: Uuid::now_v7(),
-            max_attempts: config.max_attempts,
+            retry_for: config.retry_for,
             context,
-            handler,
-            handled: Cache::builder()
-                .max_capacity(REMEMBERED_EVENTS)
-                .eviction_policy(EvictionPolicy::lru())
-                .build(),
+            handlers,
+            start: Cell::new(Start::AfterProcess),
         }
     }
 
@@ -62,53 +56,70 @@ where
     }
 
     /// Handles a message until it is acknowledged: handled, skipped, or stored as a dead letter.
-    pub(crate) async fn process(&self, delivery: Delivery) -> Delivery {
-        let outcome = match Event::parse(&delivery.message, delivery.number) {
-            _ if is_replay_for_other(&delivery.message, &self.name) => Ok(()),
-            Ok(event) => self.handle(event, delivery.is_last).await,
-            Err(error) => Err(Cause { attempts: 0, reason: error.to_string() }),
-        };
-        if let Err(cause) = outcome {
-            self.store_dead_letter(&delivery, &cause).await;
+    pub(crate) fn process(
+        &self,
+        mut delivery: Delivery,
+        recovery: &Rc<Recovery>,
+    ) -> impl Future<Output = Delivery> {
+        // Not in the future, which is polled later.
+        let mut untried = recovery.register();
+        let recovery = Rc::clone(recovery);
+        async move {
+            let (outcome, alone) = match Event::parse(&delivery.message, delivery.number) {
+                _ if is_replay_for_other(&delivery.message, &self.name) => (Ok(()), Alone::default()),
+                Ok(event) => self.handle(event, &mut delivery, &recovery, &mut untried).await,
+                Err(error) => (Err(Cause { attempts: 0, reason: error.to_string() }), Alone::default()),
+            };
+            if let Err(cause) = outcome {
+                self.store_dead_letter(&delivery, &cause).await;
+            }
+            // The next attempt can end the process, and with it an acknowledgement that was not sent.
+            let acknowledged = if alone.is_alone() {
+                delivery.message.double_ack().await
+            } else {
+                delivery.message.ack().await
+            };
+            if let Err(error) = acknowledged {
+                tracing::warn!(error, "failed to acknowledge an event");
+            }
+            delivery
         }
-        if let Err(error) = delivery.message.ack().await {
-            tracing::warn!(error, "failed to acknowledge an event");
-        }
-        delivery
     }
 
-    async fn handle(&self, event: Event, is_last_delivery: bool) -> Result<(), Cause> {
-        let key = event.unique_key();
-        if self.handled.contains_key(&key) {
-            return Ok(());
-        }
-        if is_last_delivery && self.max_attempts.is_some() {
-            let reason = format!("delivered {} times without an acknowledgement", event.delivery);
-            return Err(Cause { attempts: 0, reason });
+    async fn handle<'a>(
+        &self,
+        event: Event,
+        delivery: &mut Delivery,
+        recovery: &'a Recovery,
+        untried: &mut Option<Untried>,
+    ) -> (Result<(), Cause>, Alone<'a>) {
+        if self.retry_for.is_some() && recovery.crashes(delivery) >= MAX_CRASHES {
+            let attempts = u32::try_from(MAX_CRASHES).unwrap_or(u32::MAX);
+            let reason = format!("the process ended {attempts} times while it handled the event");
+            return (Err(Cause { attempts, reason }), Alone::default());
         }
         let event = Arc::new(event);
-        for attempt in 1.. {
-            let span = span(&event);
-            let attempted = span.in_scope(|| (self.handler)(Arc::clone(&event)));
-            let (error, is_final) = match attempted.instrument(span).await {
-                Ok(()) => break,
-                Err(Failure::Retry(error)) => (error, self.max_attempts.is_some_and(|most| attempt >= most)),
-                Err(Failure::Reject(error)) => (error, self.max_attempts.is_some()),
-            };
-            if is_final {
-                return Err(Cause { attempts: attempt, reason: dead_letter::reason(&*error) });
+        let mut failures = Failures::new(self.retry_for);
+        loop {
+            let attempt = |starting| self.handlers.attempt(&event, starting);
+            let (result, alone) = recovery.attempt(delivery, untried, attempt).await;
+            let Err(failed) = result else { return (Ok(()), alone) };
+            match failures.add(failed, Instant::now()) {
+                Next::GiveUp(cause) => return (Err(cause), alone),
+                Next::Retry { delay, reason } => {
+                    tracing::warn!(
+                        reason,
+                        attempt = failures.attempts,
+                        consumer = self.name,
+                        event_id = event.event_id,
+                        "failed to handle an event; it is tried again"
+                    );
+                    drop(alone);
+                    drop(untried.take());
+                    sleep(delay).await;
+                }
             }
-            tracing::warn!(
-                error,
-                attempt,
-                consumer = self.name,
-                event_id = event.event_id,
-                "failed to handle an event; it is tried again"
-            );
-            sleep(delay(attempt)).await;
         }
-        self.handled.insert(key, ());
-        Ok(())
     }
 
     /// Tries without limit: the event would be lost otherwise.
@@ -124,31 +135,112 @@ where
     }
 }
 
+/// The failed attempts of one event.
+struct Failures {
+    /// Limit in time. `None` is without any limit.
+    retry_for: Option<Duration>,
+    first: Option<Instant>,
+    attempts: u32,
+    panics: u32,
+}
+
+/// What follows a failed attempt.
+#[derive(Debug)]
+enum Next {
+    Retry { delay: Duration, reason: String },
+    GiveUp(Cause),
+}
+
+impl Failures {
+    fn new(retry_for: Option<Duration>) -> Self {
+        Self { retry_for, first: None, attempts: 0, panics: 0 }
+    }
+
+    fn add(&mut self, failed: Failed, now: Instant) -> Next {
+        self.attempts += 1;
+        let elapsed = now - *self.first.get_or_insert(now);
+        let delay = delay(self.attempts);
+        let (error, is_final) = match failed {
+            Failed::Returned(Failure::Reject(error)) => (error, true),
+            Failed::Returned(Failure::Retry(error)) => {
+                (error, self.retry_for.is_some_and(|limit| elapsed + delay > limit))
+            }
+            Failed::Panicked(error) => {
+                self.panics += 1;
+                (error, self.panics >= MAX_PANICS)
+            }
+        };
+        let reason = dead_letter::reason(&*error);
+        if is_final && self.retry_for.is_some() {
+            Next::GiveUp(Cause { attempts: self.attempts, reason })
+        } else {
+            Next::Retry { delay, reason }
+        }
+    }
+}
+
 /// Returns the delay after this failed attempt.
 fn delay(attempt: u32) -> Duration {
     FIRST_DELAY.saturating_mul(1 << (attempt - 1).min(16)).min(MAX_DELAY)
 }
 
-/// Returns the span of an attempt, in the trace of the request that sent the event.
-fn span(event: &Event) -> Span {
-    struct Headers<'a>(&'a Event);
-    impl Extractor for Headers<'_> {
-        fn get(&self, key: &str) -> Option<&str> {
-            self.0.headers.get(key).map(HeaderValue::as_str)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// Time from the first failed attempt until the event is given up, and the number of attempts. Each attempt takes no time.
+    fn give_up_after(retry_for: Option<Duration>, failed: impl Fn() -> Failed) -> Option<(Duration, u32)> {
+        let (start, mut failures) = (Instant::now(), Failures::new(retry_for));
+        let mut now = start;
+        while now < start + 3 * HOUR {
+            match failures.add(failed(), now) {
+                Next::Retry { delay, .. } => now += delay,
+                Next::GiveUp(cause) => return Some((now - start, cause.attempts)),
+            }
         }
-        fn keys(&self) -> Vec<&str> {
-            vec!["traceparent"]
+        None
+    }
+
+    #[test]
+    fn an_event_survives_an_outage_of_half_an_hour_by_default() {
+        let config = Config::new("", "", "");
+        assert_eq!(config.retry_for, Some(HOUR));
+        let failed = || Failed::Returned(Failure::retry("no connection"));
+        let (time, _) = give_up_after(config.retry_for, failed).unwrap();
+        assert!(time > HOUR - 2 * MAX_DELAY && time <= HOUR, "{time:?}");
+    }
+
+    #[test]
+    fn a_handler_that_panics_has_five_attempts() {
+        let failed = || Failed::Panicked("index out of bounds".into());
+        let given_up = give_up_after(Some(HOUR), failed);
+        assert_eq!(given_up, Some((Duration::from_millis(7500), MAX_PANICS)));
+    }
+
+    #[test]
+    fn panics_during_an_outage_do_not_add_to_its_failures() {
+        let mut failures = Failures::new(Some(HOUR));
+        let now = Instant::now();
+        for _ in 0..20 {
+            let failed = Failed::Returned(Failure::retry("no connection"));
+            assert!(matches!(failures.add(failed, now), Next::Retry { .. }));
+        }
+        for _ in 1..MAX_PANICS {
+            assert!(matches!(failures.add(Failed::Panicked("".into()), now), Next::Retry { .. }));
+        }
+        assert!(matches!(failures.add(Failed::Panicked("".into()), now), Next::GiveUp(_)));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_given_up() {
+        for failed in [
+            || Failed::Returned(Failure::retry("no connection")),
+            || Failed::Returned(Failure::reject("unknown format")),
+            || Failed::Panicked("index out of bounds".into()),
+        ] {
+            assert_eq!(give_up_after(None, failed), None);
         }
     }
-    let span = tracing::info_span!(
-        parent: None,
-        "process event",
-        otel.kind = "consumer",
-        messaging.system = "nats",
-        svc.tenant_id = event.tenant_id,
-        svc.event_id = event.event_id,
-    );
-    // Fails only for a span that has started.
-    let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(event)));
-    span
 }

@@ -4,6 +4,8 @@
 
 mod consumer {
     mod broker;
+    mod crashes;
     mod delivery;
+    mod handlers;
     mod interruptions;
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 const ACCOUNTS: &str = include_str!("../../../../deploy/nats/accounts.conf");
 const CONSUMERS: &str = include_str!("../../../../deploy/nats/consumers.conf");
-const PASSWORD: &str = "password";
+pub(crate) const PASSWORD: &str = "password";
 
 /// The time after which the server delivers an unacknowledged event again.
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(1);
@@ -112,6 +112,11 @@ impl Broker {
             (info.ack_floor.consumer_sequence >= count && info.num_ack_pending == 0).then_some(())
         })
         .await;
+    }
+
+    /// Number of dead letters.
+    pub(crate) async fn dead_letters(&self) -> u64 {
+        self.admin.get_stream("UDM_DLQ").await.unwrap().cached_info().state.messages
     }
 
     /// Waits for a dead letter. Returns its subject, headers and payload.

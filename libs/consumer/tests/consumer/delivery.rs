@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use consumer::{Config, Failure};
 use futures::StreamExt as _;
@@ -99,7 +100,8 @@ async fn an_event_that_cannot_be_handled_becomes_a_dead_letter_with_its_reason()
     broker.publish("failing", 1).await;
     let log = Log::default();
     let handled = log.clone();
-    let config = Config { max_attempts: Some(2), ..broker.config() };
+    // Long enough for a second attempt, and too short for a third.
+    let config = Config { retry_for: Some(Duration::from_millis(600)), ..broker.config() };
     let _running = Running::start(config, move |event| {
         handled.add(&event);
         async move {
@@ -126,12 +128,12 @@ async fn an_event_that_cannot_be_handled_becomes_a_dead_letter_with_its_reason()
 }
 
 #[tokio::test]
-async fn without_a_maximum_an_event_is_tried_until_it_succeeds() {
+async fn without_a_limit_an_event_is_tried_until_it_succeeds() {
     let broker = Broker::start().await;
     broker.publish("a", 0).await;
     let attempts = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&attempts);
-    let config = Config { max_attempts: None, ..broker.config() };
+    let config = Config { retry_for: None, ..broker.config() };
     let _running = Running::start(config, move |_| {
         let is_enough = counted.fetch_add(1, Ordering::Relaxed) >= 3;
         async move { if is_enough { Ok(()) } else { Err(Failure::retry("not yet")) } }
@@ -252,6 +254,8 @@ async fn the_number_of_events_in_flight_is_bounded() {
 async fn the_span_of_the_handler_belongs_to_the_trace_of_the_request() {
     let broker = Broker::start().await;
     broker.publish("a", 0).await;
+    // With one subscriber only, other threads decide without it whether a span is enabled.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let provider = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let trace_id = Arc::new(std::sync::Mutex::new(None));

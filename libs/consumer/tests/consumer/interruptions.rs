@@ -134,7 +134,7 @@ async fn an_event_that_fails_without_end_does_not_prevent_reading_after_an_inter
     let log = Log::default();
     let handled = log.clone();
     let config =
-        Config { max_attempts: None, stop_timeout: std::time::Duration::from_millis(100), ..broker.config() };
+        Config { retry_for: None, stop_timeout: std::time::Duration::from_millis(100), ..broker.config() };
     let _running = Running::start(config, move |event| {
         let log = handled.clone();
         async move {
@@ -174,17 +174,12 @@ async fn a_delivery_to_another_process_does_not_break_the_order() {
 }
 
 #[tokio::test]
-async fn an_event_that_was_delivered_for_the_last_time_becomes_a_dead_letter() {
-    let broker = Broker::with_streams(1, 2).await;
-    broker.publish("a", 0).await;
-    let log = Log::default();
-    let (running, _permits) = start_with_permits(broker.config(), &log);
-    wait_until_in_flight(&broker, 1).await;
-    running.crash().await;
-    let (_running, _permits) = start_with_permits(broker.config(), &log);
-    let (_, headers, _) = broker.dead_letter(1).await;
-    let reason = headers.get("Udm-Dlq-Reason").unwrap().as_str();
-    assert_eq!(reason, "delivered 2 times without an acknowledgement");
+async fn a_durable_that_limits_deliveries_is_rejected_because_the_broker_would_drop_events() {
+    let broker = Broker::with_streams(1, 20).await;
+    let run = consumer::run(broker.config(), std::future::pending(), |_| async { Ok(()) });
+    let error = within(DEADLINE, "the error", Box::pin(run)).await.unwrap_err();
+    assert!(matches!(error, ConsumerError::DeliveryLimit { .. }), "{error:?}");
+    assert!(error.to_string().contains("svc consumers create"), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,246 @@
+//! The start of a process: the previous one may have been ended by the handler of an event that it was handling. The events that
+//! were in flight are then handled one at a time, so that only the one that was running at a crash can become a dead letter.
+//!
+//! Only the broker remembers anything about a process that has ended: the number of deliveries of each event. It is therefore the
+//! memory of crashes. Before an attempt, the event is returned to the server and received again until the number is 16 · k, where k
+//! is the number of crashes including this attempt. If the process ends, the next delivery has the number 16 · k + 1. After an
+//! attempt that returned, one more delivery removes the mark.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
+use tokio::time::sleep;
+
+use crate::lanes::Delivery;
+use crate::source::Source;
+
+/// Number of crashes during the handling of an event until it becomes a dead letter.
+pub(crate) const MAX_CRASHES: u64 = 5;
+/// Distance of two marks. Other causes of deliveries rarely add up to a mark.
+const STEP: u64 = 16;
+const CYCLE: u64 = STEP * (MAX_CRASHES + 1);
+/// Time after which other events are handled too, although the attempt has not returned.
+const TRIAL_TIME: Duration = Duration::from_secs(10);
+/// The same for an event that was being handled at the last crash.
+const SUSPECT_TRIAL_TIME: Duration = Duration::from_mins(5);
+
+/// How a session starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The first session of the process.
+    AfterProcess,
+    /// The first session of the process was interrupted before all its events were tried.
+    Interrupted,
+    /// This process has tried the events of the previous one.
+    Normal,
+}
+
+/// The part of a session in which events are handled one at a time.
+pub(crate) struct Recovery {
+    start: Start,
+    is_over: Cell<bool>,
+    /// The attempt that runs has the permit.
+    gate: Semaphore,
+    /// Events that were started and have no completed attempt.
+    untried: Cell<usize>,
+    changed: Notify,
+    sources: Rc<[Source]>,
+    /// Events that arrive while another one is delivered again.
+    others: mpsc::UnboundedSender<Delivery>,
+}
+
+/// An event that has no completed attempt.
+pub(crate) struct Untried(Rc<Recovery>);
+
+/// Connects an attempt with the task of its handler.
+pub(crate) struct Starting {
+    reached: oneshot::Sender<()>,
+    allowed: oneshot::Receiver<()>,
+}
+
+/// The right to run an attempt. Without a permit, others run at the same time.
+#[derive(Default)]
+pub(crate) struct Alone<'a>(Option<SemaphorePermit<'a>>);
+
+impl Alone<'_> {
+    /// Whether no other attempt runs at the same time.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Recovery {
+    pub(crate) fn new(start: Start, sources: Rc<[Source]>, others: mpsc::UnboundedSender<Delivery>) -> Self {
+        Self {
+            start,
+            is_over: Cell::new(start == Start::Normal),
+            gate: Semaphore::new(1),
+            untried: Cell::new(0),
+            changed: Notify::new(),
+            sources,
+            others,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// How the next session starts if this one is interrupted now.
+    pub(crate) fn next_start(&self) -> Start {
+        if self.is_over() { Start::Normal } else { Start::Interrupted }
+    }
+
+    /// Ends the recovery when all events of the previous process have arrived and were tried. Events that wait behind a failed one
+    /// of their source need not be tried.
+    pub(crate) fn update(&self) {
+        let is_tried = self.untried.get() == 0 && self.sources.iter().all(|source| source.due() == 0);
+        if is_tried && self.gate.available_permits() > 0 {
+            self.is_over.set(true);
+        }
+    }
+
+    /// Waits until [`Recovery::update`] can have an effect.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Registers an event that will be handled.
+    pub(crate) fn register(self: &Rc<Self>) -> Option<Untried> {
+        (!self.is_over()).then(|| {
+            self.untried.set(self.untried.get() + 1);
+            Untried(Rc::clone(self))
+        })
+    }
+
+    /// Number of crashes of consecutive processes while they handled this event.
+    pub(crate) fn crashes(&self, delivery: &Delivery) -> u64 {
+        match self.start {
+            Start::AfterProcess => crashes(delivery.number),
+            // The mark was set by this process, which has not crashed.
+            Start::Interrupted => crashes(delivery.number).saturating_sub(1),
+            Start::Normal => 0,
+        }
+    }
+
+    /// Runs an attempt. While the recovery is not over, it runs alone and the event is marked. The result contains the right to run
+    /// alone, for the acknowledgement.
+    pub(crate) async fn attempt<E, A>(
+        &self,
+        delivery: &mut Delivery,
+        untried: &mut Option<Untried>,
+        attempt: impl FnOnce(Option<Starting>) -> A,
+    ) -> (Result<(), E>, Alone<'_>)
+    where
+        A: Future<Output = Result<(), E>>,
+    {
+        let permit = if self.is_over() { None } else { self.gate.acquire().await.ok() };
+        // It can have ended meanwhile.
+        let (false, Some(permit)) = (self.is_over(), permit) else {
+            return (attempt(None).await, Alone::default());
+        };
+        let (reached, is_reached) = oneshot::channel();
+        let (allow, allowed) = oneshot::channel();
+        let mut attempt = pin!(attempt(Some(Starting { reached, allowed })));
+        // Not marked before its task runs: the runtime can be blocked by the handler of another event.
+        tokio::select! {
+            biased;
+            result = &mut attempt => return (result, Alone(Some(permit))),
+            _ = is_reached => {}
+        }
+        let crashes = self.crashes(delivery);
+        self.redeliver(delivery, marked(delivery.number, crashes)).await;
+        // Fails only if the task has ended.
+        let _ = allow.send(());
+        let result = tokio::select! {
+            result = &mut attempt => result,
+            () = sleep(if crashes > 0 { SUSPECT_TRIAL_TIME } else { TRIAL_TIME }) => {
+                drop(permit);
+                drop(untried.take());
+                // Keeps the mark: the process can still crash.
+                return (attempt.await, Alone::default());
+            }
+        };
+        if result.is_err() {
+            self.redeliver(delivery, delivery.number + 1).await;
+        }
+        (result, Alone(Some(permit)))
+    }
+
+    /// Changes the number of deliveries. Without it, a crash is not counted.
+    async fn redeliver(&self, delivery: &mut Delivery, number: u64) {
+        let Some(source) = self.sources.get(delivery.position.0) else { return };
+        if let Err(error) = source.redeliver(delivery, number, &self.others).await {
+            tracing::debug!(error, "failed to mark an event");
+        }
+    }
+}
+
+impl Starting {
+    /// Waits in the task until the handler may be called.
+    pub(crate) async fn wait(self) {
+        // Fails only if the attempt was dropped, and the task with it.
+        let _ = self.reached.send(());
+        let _ = self.allowed.await;
+    }
+}
+
+impl Drop for Untried {
+    fn drop(&mut self) {
+        self.0.untried.set(self.0.untried.get() - 1);
+        self.0.changed.notify_one();
+    }
+}
+
+/// Number of crashes that a delivery with this number shows.
+fn crashes(number: u64) -> u64 {
+    let number = number % CYCLE;
+    if number % STEP == 1 { number / STEP } else { 0 }
+}
+
+/// Returns the next number of deliveries that marks an attempt after this number of crashes.
+fn marked(number: u64, crashes: u64) -> u64 {
+    let mark = STEP * (crashes + 1);
+    number + 1 + (mark + CYCLE - (number + 1) % CYCLE) % CYCLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_of_a_marked_attempt_adds_one_and_nothing_else_does() {
+        for first in 1..200 {
+            // The number after a crash of another event.
+            let mut number = first;
+            for expected in 1..=MAX_CRASHES {
+                let before = marked(number, expected - 1);
+                assert!(before > number && before <= number + CYCLE, "{number}");
+                // Returned: the next delivery shows no crash.
+                assert_eq!(crashes(before + 1 + 1), 0, "{before}");
+                number = before + 1;
+                assert_eq!(crashes(number), expected, "{number}");
+            }
+        }
+        assert_eq!((0..=STEP).map(crashes).max(), Some(0));
+    }
+
+    #[test]
+    fn without_dead_letters_the_count_starts_again() {
+        let number = marked(STEP * MAX_CRASHES + 1, MAX_CRASHES);
+        assert_eq!(crashes(number + 1), 0);
+    }
+
+    #[test]
+    fn an_interrupted_mark_shows_at_most_the_earlier_crashes() {
+        for crashes_before in 0..MAX_CRASHES {
+            let first = STEP * crashes_before + 1;
+            for number in first..marked(first, crashes_before) {
+                assert!(crashes(number) <= crashes_before, "{number}");
+            }
+        }
+    }
+}

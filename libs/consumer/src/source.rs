@@ -1,0 +1,136 @@
+//! The durable in one stream: its deliveries, which it counts, because a lost one would break the order of a source.
+
+use std::cell::{Cell, RefCell};
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::stream::ConsumerErrorKind;
+use async_nats::jetstream::{AckKind, Context, ErrorCode, Message};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+use crate::lanes::Delivery;
+use crate::{BoxError, ConsumerError};
+
+/// Time that a request waits for events. A stopping consumer waits for the end of its last request, because the server can deliver
+/// events to it until then.
+pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(2);
+/// Number of requests until an event that was returned to the server is not awaited any more.
+const MAX_REDELIVERY_REQUESTS: u32 = 5;
+
+/// The durable in one stream.
+pub(crate) struct Source {
+    /// Number of the stream in the configuration.
+    index: usize,
+    pub(crate) consumer: Consumer<pull::Config>,
+    /// Number of the last delivery.
+    last: Cell<u64>,
+    /// Unacknowledged events of an earlier session that have not arrived.
+    due: Cell<usize>,
+    /// Those that have arrived. The server delivers them in the order in which they became due, so they are sorted first.
+    redelivered: RefCell<Vec<Delivery>>,
+}
+
+impl Source {
+    pub(crate) fn new(index: usize, consumer: Consumer<pull::Config>) -> Self {
+        let info = consumer.cached_info();
+        let (last, due) = (info.delivered.consumer_sequence, info.num_ack_pending);
+        Self { index, consumer, last: Cell::new(last), due: Cell::new(due), redelivered: RefCell::default() }
+    }
+
+    /// Number of unacknowledged events of an earlier session that have not arrived.
+    pub(crate) fn due(&self) -> usize {
+        self.due.get()
+    }
+
+    /// Checks that no delivery is missing.
+    pub(crate) fn receive(&self, message: Message) -> Result<Delivery, BoxError> {
+        let info = message.info()?;
+        self.last.set(self.last.get() + 1);
+        if info.consumer_sequence != self.last.get() {
+            let text = "a delivery is missing: it was lost, this process was paused, or another process reads the same consumer";
+            return Err(text.into());
+        }
+        Ok(Delivery {
+            position: (self.index, info.stream_sequence),
+            number: u64::try_from(info.delivered).unwrap_or_default(),
+            message: Arc::new(message),
+        })
+    }
+
+    /// Returns the deliveries that can be handled now, in order.
+    pub(crate) fn sort(&self, delivery: Delivery) -> Vec<Delivery> {
+        if self.due() > 0 && delivery.number > 1 {
+            self.due.set(self.due() - 1);
+            self.redelivered.borrow_mut().push(delivery);
+            return if self.due() == 0 { self.take_redelivered() } else { Vec::new() };
+        }
+        // The server delivers new events when no unacknowledged one is due.
+        let mut deliveries = self.take_redelivered();
+        deliveries.push(delivery);
+        deliveries
+    }
+
+    /// Ends the wait for unacknowledged events. Returns those that have arrived, in the order of the stream.
+    pub(crate) fn take_redelivered(&self) -> Vec<Delivery> {
+        self.due.set(0);
+        let mut redelivered = take(&mut *self.redelivered.borrow_mut());
+        redelivered.sort_by_key(|delivery| delivery.position);
+        redelivered
+    }
+
+    /// Returns an event to the server and receives it again, until it was delivered this number of times. Passes on other events
+    /// that arrive meanwhile. No other request may wait for events.
+    pub(crate) async fn redeliver(
+        &self,
+        delivery: &mut Delivery,
+        number: u64,
+        others: &mpsc::UnboundedSender<Delivery>,
+    ) -> Result<(), BoxError> {
+        let mut requests = 0;
+        while delivery.number < number {
+            if requests == MAX_REDELIVERY_REQUESTS {
+                return Err("the event was not delivered again".into());
+            }
+            requests += 1;
+            // The server delivers the event to the next request after it has confirmed the return.
+            delivery.message.double_ack_with(AckKind::Nak(None)).await?;
+            let mut batch = self.consumer.batch().max_messages(1).expires(REQUEST_TIME).messages().await?;
+            while let Some(message) = batch.next().await {
+                let received = self.receive(message?)?;
+                if received.position == delivery.position {
+                    *delivery = received;
+                    requests = 0;
+                } else {
+                    // Fails only after the session has ended.
+                    let _ = others.send(received);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the durable of a stream.
+pub(crate) async fn find(
+    context: &Context,
+    stream: &str,
+    name: &str,
+) -> Result<Consumer<pull::Config>, ConsumerError> {
+    let (stream, name) = (stream.to_owned(), name.to_owned());
+    let found = context.get_consumer_from_stream(&name, &stream).await;
+    let consumer: Consumer<pull::Config> = found.map_err(|source| match source.kind() {
+        ConsumerErrorKind::JetStream(error)
+            if [ErrorCode::CONSUMER_NOT_FOUND, ErrorCode::STREAM_NOT_FOUND].contains(&error.error_code()) =>
+        {
+            ConsumerError::NotFound { stream: stream.clone(), name: name.clone() }
+        }
+        _ => ConsumerError::Unavailable { stream: stream.clone(), name: name.clone(), source },
+    })?;
+    if consumer.cached_info().config.max_deliver > 0 {
+        return Err(ConsumerError::DeliveryLimit { stream, name });
+    }
+    Ok(consumer)
+}
