@@ -73,7 +73,7 @@ where
         if self.handled.contains_key(&key) {
             return Ok(());
         }
-        let (handler, event, handled) = (Arc::clone(&self.handler), Arc::clone(event), self.handled.clone());
+        let (handler, event, done) = (Arc::clone(&self.handler), Arc::clone(event), self.handled.clone());
         let span = span(&event);
         let handle = async move {
             let _turn = turn;
@@ -82,7 +82,7 @@ where
             }
             let result = handler(event).await;
             if result.is_ok() {
-                handled.insert(key, ());
+                done.insert(key, ());
             }
             result
         };

@@ -1,5 +1,6 @@
 //! The thread of the connection: its runtime runs nothing but the protocol, so that no handler can delay it.
 
+use std::future::pending;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ where
             let stopped = async {
                 if is_stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
                     // `run` was dropped: `closed` ends everything.
-                    std::future::pending().await
+                    pending::<()>().await;
                 }
             };
             tokio::select! {

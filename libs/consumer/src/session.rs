@@ -86,11 +86,16 @@ impl<'a> Session<'a> {
         let mut deadline = None;
         let mut is_stopped = false;
         let mut broken = None;
+        // When new events could be read for the last time.
+        let mut was_free = Instant::now();
         while is_reading || !running.is_empty() {
             recovery.update();
             worker.start.set(recovery.next_start());
             // No new event is read while those of the previous process are tried.
             held.send_replace(if recovery.is_over() { lanes.len() } else { usize::MAX });
+            if lanes.len() <= self.half() {
+                was_free = Instant::now();
+            }
             let ended: Option<BoxError> = tokio::select! {
                 () = &mut stop, if !is_stopped => {
                     is_stopped = true;
@@ -136,6 +141,14 @@ impl<'a> Session<'a> {
                 () = recovery.changed(), if !recovery.is_over() => None,
                 _ = progress.tick(), if worker.is_connected() => {
                     lanes.extend_ack_time().await;
+                    if was_free.elapsed() > self.ack_wait {
+                        was_free = Instant::now();
+                        tracing::warn!(
+                            events = lanes.len(),
+                            consumer = self.config.name,
+                            "no events are read, because handlers fail or take too long"
+                        );
+                    }
                     None
                 }
             };
@@ -153,6 +166,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Number of events in flight above which no others are requested.
+    fn half(&self) -> usize {
+        (self.config.max_in_flight / 2).max(1)
+    }
+
     /// Returns the messages of all streams. At most [`Config::max_in_flight`] are requested and not handled. It ends after
     /// `is_stopping` and the last request.
     fn deliveries(
@@ -160,7 +178,7 @@ impl<'a> Session<'a> {
         held: &watch::Sender<usize>,
         is_stopping: &watch::Sender<bool>,
     ) -> impl Stream<Item = Result<(usize, Message), BoxError>> + Unpin + use<> {
-        let half = (self.config.max_in_flight / 2).max(1);
+        let half = self.half();
         let size = (half / self.sources.len()).max(1);
         select_all((0..self.sources.len()).map(|index| {
             let sources = Rc::clone(&self.sources);
