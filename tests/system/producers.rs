@@ -175,3 +175,28 @@ async fn dropping_a_batch_of_the_transport_stops_its_requests() {
     let stored = EventStream::connect(&run.run_file.nats_url).await.count().await;
     assert!((1001..=2001).contains(&stored), "{stored}");
 }
+
+#[tokio::test]
+async fn a_thousand_concurrent_sends_stay_below_the_connections_of_an_address() {
+    let installation = Installation::with_cheap_hashes();
+    let run = installation.up().await;
+    let without_response = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&without_response);
+    let transport = HttpTransport::new(HttpTransportConfig {
+        api_key: Some(Secret::new(api_key(&run).await)),
+        ..HttpTransportConfig::new(&run.run_file.base_url)
+    })
+    .on_request(move |request| {
+        counted.fetch_add(usize::from(request.status.is_none()), Ordering::Relaxed);
+    });
+    let transport = Arc::new(transport);
+    let mut sends = JoinSet::new();
+    for _ in 0..1000 {
+        let transport = Arc::clone(&transport);
+        sends.spawn(async move { transport.send(&UdmEvent::new("fw")).await });
+    }
+    let results = sends.join_all().await;
+    let failed: Vec<_> = results.iter().filter(|result| !result.success).collect();
+    assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
+    assert_eq!(without_response.load(Ordering::Relaxed), 0);
+}

@@ -150,6 +150,13 @@ impl Recovery {
             biased;
             result = &mut attempt => return (result, Alone(Some(permit))),
             _ = is_reached => {}
+            () = sleep(TRIAL_TIME) => {
+                // It waits for a thread of the runtime, or for a handler of an earlier session.
+                drop(permit);
+                drop(untried.take());
+                let _ = allow.send(());
+                return (attempt.await, Alone::default());
+            }
         }
         let crashes = self.crashes(delivery);
         self.redeliver(delivery, marked(delivery.number, crashes)).await;
