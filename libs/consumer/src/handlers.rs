@@ -3,7 +3,8 @@
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::HeaderValue;
@@ -11,9 +12,9 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 use tracing::instrument::WithSubscriber as _;
 use tracing::{Dispatch, Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -75,12 +76,14 @@ where
         }
         let (handler, event, done) = (Arc::clone(&self.handler), Arc::clone(event), self.handled.clone());
         let span = span(&event);
+        let has_threads = self.runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         let handle = async move {
             let _turn = turn;
             if let Some(starting) = starting {
                 starting.wait().await;
             }
-            let result = handler(event).await;
+            let attempt = async { handler(event).await };
+            let result = if has_threads { may_block(attempt).await } else { attempt.await };
             if result.is_ok() {
                 done.insert(key, ());
             }
@@ -97,6 +100,12 @@ where
             _ => pending().await,
         }
     }
+}
+
+/// Runs a future that may block its thread. Other tasks of the thread continue on another one.
+async fn may_block<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| block_in_place(|| future.as_mut().poll(context))).await
 }
 
 /// Returns the message of a panic.

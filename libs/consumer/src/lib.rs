@@ -32,10 +32,12 @@
 //! # Threads
 //!
 //! Each attempt is a task of the Tokio runtime that calls [`run`]. The connection to NATS has its own thread, so handlers that block
-//! do not delay acknowledgements or break the session. They occupy a worker thread of the runtime: with as many blocked handlers as
-//! worker threads, other handlers and `stop` wait for them. Use `spawn_blocking` for code that blocks. A handler is dropped at its
-//! next await when [`Config::stop_timeout`] ends after a stop or a lost connection; one that blocks is finished, and the next event
-//! of its source waits for it.
+//! do not delay acknowledgements or break the session. In a runtime with worker threads, they do not delay other handlers either: each
+//! occupies one of the threads for blocking code, 512 by default (`max_blocking_threads`). In a `current_thread` runtime, other handlers
+//! and `stop` wait for it.
+//!
+//! A handler is dropped at its next await when [`Config::stop_timeout`] ends after a stop or a lost connection; one that blocks is
+//! finished, and the next event of its source waits for it.
 //!
 //! ```no_run
 //! use consumer::{Config, ConsumerError, Failure};

@@ -109,7 +109,8 @@ impl Broker {
     pub(crate) async fn wait_until_acknowledged(&self, count: u64) {
         wait_until("the events are acknowledged", async || {
             let info = self.info().await;
-            (info.ack_floor.consumer_sequence >= count && info.num_ack_pending == 0).then_some(())
+            let is_done = info.num_ack_pending == 0 && info.num_pending == 0;
+            (info.ack_floor.consumer_sequence >= count && is_done).then_some(())
         })
         .await;
     }

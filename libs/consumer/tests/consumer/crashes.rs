@@ -1,4 +1,4 @@
-//! Handlers that end the process. The consumer is a process of its own, which the test starts again after each crash.
+//! Handlers that end the process. The consumer is a separate process, which the test starts again after each crash.
 
 use std::fs::{File, OpenOptions, read_to_string};
 use std::future::pending;

@@ -84,8 +84,8 @@ async fn a_handler_that_panics_costs_its_own_event_only() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn handlers_that_block_delay_no_other_source_while_a_thread_is_free() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn handlers_that_block_delay_no_other_source_even_with_one_worker_thread() {
     let broker = Broker::start().await;
     let (log, ids) = (Log::default(), ["a:0", "b:0"]);
     let (block, senders) = Block::new(&ids);
@@ -149,7 +149,7 @@ async fn a_runtime_that_is_blocked_completely_breaks_no_session() {
     consumer.join().unwrap().unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_handler_that_blocks_during_a_restart_of_the_broker_is_not_called_again() {
     let mut broker = Broker::start().await;
     let log = Log::default();
