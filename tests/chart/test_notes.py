@@ -67,7 +67,7 @@ class Notes(unittest.TestCase):
     def test_show_how_to_create_a_tenant_with_the_operator(self):
         text = notes({**chart.INGRESS, **chart.PUBLIC_FROM, "operator": {"enabled": True}})
         manifest = text.split("echo '")[1].split("'")[0]
-        self.assertEqual(json.loads(manifest)["kind"], "Tenant")
+        self.assertEqual(json.loads(manifest)["kind"], "SvcTenant")
         self.assertIn("kubectl --namespace there get secret svc-invite-acme", text)
         self.assertNotIn("SVC_PLATFORM_TOKEN", text)
         self.assertNotIn("WARNING", text)

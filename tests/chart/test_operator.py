@@ -8,10 +8,10 @@ import chart
 
 RIGHTS = {
     "ClusterRole/there-svc-operator": {
-        "svc.internal/tenants: list patch watch",
-        "svc.internal/producers: list watch",
-        "svc.internal/tenants/status: patch",
-        "svc.internal/producers/status: patch",
+        "svc.internal/svctenants: list patch watch",
+        "svc.internal/svcproducers: list watch",
+        "svc.internal/svctenants/status: patch",
+        "svc.internal/svcproducers/status: patch",
         "/namespaces: list watch",
         "events.k8s.io/events: create patch",
     },
@@ -21,8 +21,8 @@ RIGHTS = {
         "/secrets: create delete get list patch watch",
     },
     "ClusterRole/there-svc-token-review": {"authentication.k8s.io/tokenreviews: create"},
-    "ClusterRole/there-svc-producers-edit": {"svc.internal/producers: create delete deletecollection patch update"},
-    "ClusterRole/there-svc-producers-view": {"svc.internal/producers: get list watch"},
+    "ClusterRole/there-svc-producers-edit": {"svc.internal/svcproducers: create delete deletecollection patch update"},
+    "ClusterRole/there-svc-producers-view": {"svc.internal/svcproducers: get list watch"},
 }
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 
@@ -94,7 +94,7 @@ class Operator(unittest.TestCase):
     def test_definitions_are_those_of_the_program_and_outlive_the_release(self):
         found = chart.of_kind(self.objects, "CustomResourceDefinition")
         generated = json.loads((chart.CHART / "files/crds.json").read_text())
-        self.assertEqual({each["spec"]["names"]["kind"] for each in generated}, {"Tenant", "Producer"})
+        self.assertEqual({each["spec"]["names"]["kind"] for each in generated}, {"SvcTenant", "SvcProducer"})
         self.assertEqual([each["spec"] for each in found], [each["spec"] for each in generated])
         for each, own in zip(found, generated):
             self.assertEqual(each["metadata"]["name"], own["metadata"]["name"])

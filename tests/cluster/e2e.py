@@ -41,6 +41,7 @@ import managed_faults  # noqa: E402
 import managed_scale  # noqa: E402
 import managed_token  # noqa: E402
 import metrics  # noqa: E402
+import names  # noqa: E402
 import other_build  # noqa: E402
 import production  # noqa: E402
 import rejections  # noqa: E402
@@ -69,6 +70,7 @@ STEPS = {
     "autoscaling": autoscaling.scale_ingest,
     "rotation": rotation.rotate_secrets,
     "ipv6": ipv6.connect_over_ipv6,
+    "operator-names": names.compare_names,
     "operator": managed.manage_tenants,
     "operator-faults": managed_faults.disturb_operator,
     "operator-token": managed_token.outlive_token,
@@ -109,14 +111,14 @@ def main():
 
 def selected():
     """Returns the steps that the arguments select."""
-    names = [*STEPS, *OWN_INSTALLATION]
+    known = [*STEPS, *OWN_INSTALLATION]
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"Steps: {', '.join(names)}"
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"Steps: {', '.join(known)}"
     )
-    parser.add_argument("--only", action="append", choices=names, metavar="STEP", help="run only this step; can be repeated")
-    parser.add_argument("--skip", action="append", choices=names, metavar="STEP", default=[], help="do not run this step; can be repeated")
+    parser.add_argument("--only", action="append", choices=known, metavar="STEP", help="run only this step; can be repeated")
+    parser.add_argument("--skip", action="append", choices=known, metavar="STEP", default=[], help="do not run this step; can be repeated")
     options = parser.parse_args()
-    return [name for name in names if name in (options.only or names) and name not in options.skip]
+    return [name for name in known if name in (options.only or known) and name not in options.skip]
 
 
 def test_system(installation, address, work, steps):

@@ -14,23 +14,23 @@ from rotation import superuser
 TENANT, ACCOUNT = "managed", "collector"
 EVENTS = 1000
 ENABLED = ("--set", "operator.enabled=true", "--set", "operator.replicas=2")
-DEFINITIONS = ("tenants.svc.internal", "producers.svc.internal")
+DEFINITIONS = (SVC_TENANTS, SVC_PRODUCERS) = ("svctenants.svc.internal", "svcproducers.svc.internal")
 SELECTORS = {"secrets": "svc.internal/invite"}
 # A change to a valid resource, and a part of the message that rejects it.
 MALFORMED = [
-    ("Tenant", {"metadata": {"name": "a.b"}}, "metadata.name is the tenant id"),
-    ("Tenant", {"spec": {"displayName": ""}}, "spec.displayName"),
-    ("Tenant", {"spec": {"displayName": "x" * 201}}, "spec.displayName"),
-    ("Tenant", {"spec": {"adminEmail": "nobody"}}, "spec.adminEmail"),
-    ("Tenant", {"spec": {"state": "Paused"}}, "spec.state"),
-    ("Tenant", {"spec": {"quota": {"eventsPerSecond": 0}}}, "spec.quota.eventsPerSecond"),
-    ("Tenant", {"spec": {"deletionPolicy": "Delete"}}, "spec.deletionPolicy"),
-    ("Tenant", {"spec": {"allowedNamespaces": {"matchExpressions": [{"key": "a", "operator": "In"}]}}}, "values is required"),
-    ("Tenant", {"spec": {"allowedNamespaces": {}}}, "allowedNamespaces must not be empty"),
-    ("Producer", {"spec": {"tenant": "A"}}, "spec.tenant"),
-    ("Producer", {"spec": {"serviceAccount": ""}}, "spec.serviceAccount"),
-    ("Producer", {"spec": {"sourceIds": []}}, "spec.sourceIds"),
-    ("Producer", {"spec": {"sourceIds": ["a", "a"]}}, "Duplicate value"),
+    ("SvcTenant", {"metadata": {"name": "a.b"}}, "metadata.name is the tenant id"),
+    ("SvcTenant", {"spec": {"displayName": ""}}, "spec.displayName"),
+    ("SvcTenant", {"spec": {"displayName": "x" * 201}}, "spec.displayName"),
+    ("SvcTenant", {"spec": {"adminEmail": "nobody"}}, "spec.adminEmail"),
+    ("SvcTenant", {"spec": {"state": "Paused"}}, "spec.state"),
+    ("SvcTenant", {"spec": {"quota": {"eventsPerSecond": 0}}}, "spec.quota.eventsPerSecond"),
+    ("SvcTenant", {"spec": {"deletionPolicy": "Delete"}}, "spec.deletionPolicy"),
+    ("SvcTenant", {"spec": {"allowedNamespaces": {"matchExpressions": [{"key": "a", "operator": "In"}]}}}, "values is required"),
+    ("SvcTenant", {"spec": {"allowedNamespaces": {}}}, "allowedNamespaces must not be empty"),
+    ("SvcProducer", {"spec": {"tenant": "A"}}, "spec.tenant"),
+    ("SvcProducer", {"spec": {"serviceAccount": ""}}, "spec.serviceAccount"),
+    ("SvcProducer", {"spec": {"sourceIds": []}}, "spec.sourceIds"),
+    ("SvcProducer", {"spec": {"sourceIds": ["a", "a"]}}, "Duplicate value"),
 ]
 
 
@@ -62,7 +62,7 @@ def operator(system):
             run("kubectl", "delete", definition, "--all", "--all-namespaces", "--ignore-not-found", "--timeout=300s", check=False)
         run("kubectl", "delete", "namespace", apps, "--ignore-not-found", "--wait=false")
     installation.release("upgrade", PRESENT)
-    run("kubectl", "delete", "crd", *DEFINITIONS)
+    run("kubectl", "delete", "customresourcedefinitions", *DEFINITIONS)
 
 
 def resource(kind, name, spec):
@@ -71,17 +71,17 @@ def resource(kind, name, spec):
 
 def tenant(name, **more):
     spec = {"displayName": "Managed", "adoption": "IfUnowned", "adminEmail": f"ada@{name}.example", "allowedNamespaces": {"matchLabels": {"tenant": name}}}
-    return resource("Tenant", name, spec | more)
+    return resource("SvcTenant", name, spec | more)
 
 
 def producer():
-    return resource("Producer", "collector", {"tenant": TENANT, "serviceAccount": ACCOUNT, "sourceIds": ["managed"]})
+    return resource("SvcProducer", "collector", {"tenant": TENANT, "serviceAccount": ACCOUNT, "sourceIds": ["managed"]})
 
 
 def reject_malformed(cluster, report):
     started = time.monotonic()
     for kind, change, expected in MALFORMED:
-        valid = tenant("valid") if kind == "Tenant" else producer()
+        valid = tenant("valid") if kind == "SvcTenant" else producer()
         for field, values in change.items():
             valid[field] = {**valid[field], **values}
         output = run(
@@ -109,7 +109,7 @@ def create_tenant(system):
     """The first administrator accepts the invite of the Secret, which is then deleted."""
     cluster, started = system.cluster, time.monotonic()
     cluster.apply(tenant(TENANT))
-    wait_ready("tenant", TENANT)
+    wait_ready(SVC_TENANTS, TENANT)
     ready = time.monotonic() - started
     accept_invite(system, TENANT)
     accepted = time.monotonic()
@@ -129,7 +129,7 @@ def renew_invite(system):
     """The Secret of an expired invite gets another token, which is accepted."""
     cluster, started = system.cluster, time.monotonic()
     cluster.apply(tenant("expired"))
-    wait_ready("tenant", "expired")
+    wait_ready(SVC_TENANTS, "expired")
     token = cluster.secret("svc-invite-expired", "token")
     superuser(
         cluster,
@@ -153,7 +153,7 @@ def send_events(system, apps):
         pods(apps, {"sender": sender(cluster), "idle": idle(cluster)}),
     ]:
         apply(manifest)
-    wait_ready("producer", "collector", "--namespace", apps)
+    wait_ready(SVC_PRODUCERS, "collector", "--namespace", apps)
     kubectl = ("kubectl", "--namespace", apps)
     try:
         run(*kubectl, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/sender", "--timeout=90s")
@@ -176,7 +176,7 @@ def send_events(system, apps):
             raise TestError(f"operator: an event with a token {what} got {status}, not 401")
     if (status := send(system, token, "other")) != 403:
         raise TestError(f"operator: an event of another source got {status}, not 403")
-    run(*kubectl, "delete", "producer", "collector")
+    run(*kubectl, "delete", SVC_PRODUCERS, "collector")
     deleted = time.monotonic()
     wait_until("the token of a deleted producer is rejected", lambda: send(system, token) == 401)
     detail = f"{len(rejected) + 1} kinds of requests rejected; deleted producer rejected after {time.monotonic() - deleted:.1f} s"
@@ -277,7 +277,7 @@ def install_again(system):
     """The resources survive `helm uninstall`. An upgrade changes the definitions. Another installation writes nothing."""
     cluster, installation, started = system.cluster, system.installation, time.monotonic()
     apply(in_namespace(producer(), f"{cluster.namespace}-apps"))
-    wait_ready("producer", "collector", "--namespace", f"{cluster.namespace}-apps")
+    wait_ready(SVC_PRODUCERS, "collector", "--namespace", f"{cluster.namespace}-apps")
     before = versions(cluster)
     cluster.helm("uninstall", cluster.release, "--wait")
     changed = installation.work / "changed"
@@ -286,11 +286,11 @@ def install_again(system):
     definitions.write_text(definitions.read_text().replace("Display name", "Changed name", 1))
     installation.release("install", PRESENT, *ENABLED)
     installation.release("upgrade", PRESENT, *ENABLED, chart=changed)
-    if "Changed name" not in run("kubectl", "explain", "tenant.spec.displayName"):
+    if "Changed name" not in run("kubectl", "explain", "svctenants.spec.displayName", "--api-version=svc.internal/v1alpha1"):
         system.report.fail("operator: helm upgrade did not change the definition")
     leader(cluster)
     cluster.apply(tenant("another"))
-    wait_ready("tenant", "another")
+    wait_ready(SVC_TENANTS, "another")
     after = versions(cluster)
     if rewritten := [key for key in before if before[key] != after.get(key)]:
         system.report.fail(f"operator: another installation wrote {rewritten}")

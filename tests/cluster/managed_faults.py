@@ -5,7 +5,7 @@ import time
 from client import is_active
 from cluster import NODE, run, signal_processes
 from managed import (
-    TENANT, accept_invite, apply, event, in_namespace, leader, operator, producer, send, tenant, token_of_pod, wait_ready, wait_until,
+    SVC_PRODUCERS, SVC_TENANTS, TENANT, accept_invite, apply, event, in_namespace, leader, operator, producer, send, tenant, token_of_pod, wait_ready, wait_until,
 )  # fmt: skip
 from managed_rights import check_rights
 from rotation import superuser
@@ -37,7 +37,7 @@ def replace_leader(system):
     started = time.monotonic()
     cluster.kubectl("delete", "pod", holder["metadata"]["name"], "--wait=false")
     cluster.apply(tenant("next"))
-    wait_ready("tenant", "next")
+    wait_ready(SVC_TENANTS, "next")
     seconds = time.monotonic() - started
     if leader(cluster)["metadata"]["name"] == holder["metadata"]["name"]:
         system.report.fail("operator: the deleted pod still holds the lease")
@@ -53,7 +53,7 @@ def kill_leader(system):
         time.sleep(seconds)
         killed = time.monotonic()
         cluster.signal(holder, "KILL")
-        wait_ready("tenant", name)
+        wait_ready(SVC_TENANTS, name)
         slowest = max(slowest, time.monotonic() - killed)
         accept_invite(system, name)
     invites = int(superuser(cluster, "select count(*) from identity.invites where tenant_id like 'killed-%'"))
@@ -70,15 +70,15 @@ def pause_leader(system, apps):
     cluster.apply(tenant("removed", adoption="IfUnowned", deletionPolicy="Suspend"))
     apply(in_namespace(producer(), apps))
     for name in (TENANT, "renamed", "removed"):
-        wait_ready("tenant", name)
-    wait_ready("producer", "collector", "--namespace", apps)
+        wait_ready(SVC_TENANTS, name)
+    wait_ready(SVC_PRODUCERS, "collector", "--namespace", apps)
     paused = leader(cluster)
     cluster.signal(paused, "STOP")
     stopped = time.monotonic()
     cluster.apply(tenant("renamed", adoption="IfUnowned", displayName="Renamed"))
-    run("kubectl", "delete", "tenant", "removed", "--timeout=60s")
-    run("kubectl", "delete", "producer", "collector", "--namespace", apps)
-    wait_ready("tenant", "renamed")
+    run("kubectl", "delete", SVC_TENANTS, "removed", "--timeout=60s")
+    run("kubectl", "delete", SVC_PRODUCERS, "collector", "--namespace", apps)
+    wait_ready(SVC_TENANTS, "renamed")
     wait_until("another replica writes", lambda: state(cluster) == EXPECTED)
     taken_over = time.monotonic() - stopped
     time.sleep(max(0, PAUSE - (time.monotonic() - stopped)))
@@ -86,7 +86,7 @@ def pause_leader(system, apps):
     cluster.signal(paused, "CONT")
     # The next tenant shows that the leader works. The paused one had the same time.
     cluster.apply(tenant("later"))
-    wait_ready("tenant", "later")
+    wait_ready(SVC_TENANTS, "later")
     name = paused["metadata"]["name"]
     wait_until("the paused pod is ready or replaced", lambda: is_ready_or_gone(cluster, name))
     if (found := state(cluster)) != EXPECTED or resource_version("renamed") != before:
@@ -111,7 +111,7 @@ def pause_nats(system, apps, token):
     for _ in range(3):
         cluster.signal(nats, "STOP")
         try:
-            run("kubectl", "delete", "producer", "collector", "--namespace", apps, "--wait=false")
+            run("kubectl", "delete", SVC_PRODUCERS, "collector", "--namespace", apps, "--wait=false")
             deleted = time.monotonic()
             # 403 for another source shows that the token is still accepted.
             wait_until("the token of a deleted producer is rejected", lambda: send(system, token, "other") == 401)
@@ -149,7 +149,7 @@ def pause_api_server(system, token):
 
 
 def resource_version(name):
-    return run("kubectl", "get", "tenant", name, "--output=jsonpath={.metadata.resourceVersion}")
+    return run("kubectl", "get", SVC_TENANTS, name, "--output=jsonpath={.metadata.resourceVersion}")
 
 
 def is_ready_or_gone(cluster, name):

@@ -6,7 +6,7 @@ import time
 
 from cluster import NODE, is_of, run
 from managed import (
-    apply, in_namespace, leader, operator, producer, resource, send, tenant, token_of_pod, wait_ready, wait_until,
+    SVC_PRODUCERS, SVC_TENANTS, apply, in_namespace, leader, operator, producer, resource, send, tenant, token_of_pod, wait_ready, wait_until,
 )  # fmt: skip
 
 TRIES = 50
@@ -25,7 +25,7 @@ def measure_tenants(system):
     for number in range(TRIES):
         applied = time.monotonic()
         cluster.apply(tenant(f"fast-{number}"))
-        wait_ready("tenant", f"fast-{number}")
+        wait_ready(SVC_TENANTS, f"fast-{number}")
         seconds.append(time.monotonic() - applied)
     system.report.step("operator: tenants", started, f"{TRIES} tenants, ready after {summary(seconds)}")
 
@@ -38,7 +38,7 @@ def measure_rejections(system, apps):
         for _ in range(TRIES):
             apply(in_namespace(producer(), apps))
             wait_until("the token of the pod is accepted", lambda: send(system, token) == 202)
-            run("kubectl", "delete", "producer", "collector", "--namespace", apps, "--wait=false")
+            run("kubectl", "delete", SVC_PRODUCERS, "collector", "--namespace", apps, "--wait=false")
             deleted = time.monotonic()
             wait_until("the token of the pod is rejected", lambda: send(system, token) == 401)
             seconds.append(time.monotonic() - deleted)
@@ -52,16 +52,16 @@ def measure_many(system, apps):
     cluster = system.cluster
     cluster.kubectl("scale", f"deployment/{cluster.release}-operator", "--replicas=0")
     selector = {"displayName": "Many", "allowedNamespaces": {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "Exists"}]}}
-    many = [resource("Tenant", f"many-{number}", selector) for number in range(TENANTS)]
+    many = [resource("SvcTenant", f"many-{number}", selector) for number in range(TENANTS)]
     create(many)
     spec = lambda number: {"tenant": f"many-{number % TENANTS}", "serviceAccount": f"account-{number}", "sourceIds": ["a"]}  # noqa: E731
-    create([in_namespace(resource("Producer", f"many-{number}", spec(number)), apps) for number in range(PRODUCERS)])
+    create([in_namespace(resource("SvcProducer", f"many-{number}", spec(number)), apps) for number in range(PRODUCERS)])
     started = time.monotonic()
     cluster.kubectl("scale", f"deployment/{cluster.release}-operator", "--replicas=2")
     leader(cluster)
     leading = time.monotonic() - started
     # Ready producers need ready tenants. A list of all takes a second of processor time, so they are read every five seconds.
-    wait_until("all producers are ready", lambda: ready("producers") >= PRODUCERS, 600, interval=5)
+    wait_until("all producers are ready", lambda: ready(SVC_PRODUCERS) >= PRODUCERS, 600, interval=5)
     seconds = time.monotonic() - started
     detail = f"ready {seconds:.0f} s after the operator started, which led after {leading:.0f} s; {memory(cluster, leader(cluster))}"
     system.report.step(f"operator: {TENANTS} tenants, {PRODUCERS} producers", started, detail)

@@ -4,7 +4,7 @@ import json
 import time
 
 from cluster import NODE, run
-from managed import TENANT, apply, events, in_namespace, operator, pods, producer, sender, service_account, tenant, wait_ready, wait_until
+from managed import SVC_PRODUCERS, TENANT, apply, events, in_namespace, operator, pods, producer, sender, service_account, tenant, wait_ready, wait_until
 
 # Kubernetes issues tokens for at least ten minutes, and replaces them after eight. The quota makes the sender take longer.
 EVENTS, EVENTS_PER_SECOND = 10_000, 16
@@ -21,7 +21,7 @@ def outlive_token(system):
         for manifest in (service_account(apps), in_namespace(producer(), apps), events(apps, EVENTS)):
             # `kubectl apply` would store the manifest in an annotation, which is too small.
             run("kubectl", "create", "--filename", "-", text=json.dumps(manifest))
-        wait_ready("producer", "collector", "--namespace", apps)
+        wait_ready(SVC_PRODUCERS, "collector", "--namespace", apps)
         started = time.monotonic()
         apply(pods(apps, {"sender": sender(cluster, "--batch-size=12", "--concurrency=1")}))
         run(*kubectl, "wait", "pod/sender", "--for=condition=Ready", "--timeout=60s")

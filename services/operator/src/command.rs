@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use kube::CustomResourceExt as _;
 
-use crate::resources::{Producer, Tenant};
+use crate::resources::{SvcProducer, SvcTenant};
 
 /// Subcommands of `svc-operator`.
 #[derive(clap::Subcommand)]
@@ -31,7 +31,7 @@ impl Command {
 
 /// Returns the custom resource definitions (`helm/svc/files/crds.json`).
 fn definitions() -> serde_json::Result<String> {
-    Ok(format!("{}\n", serde_json::to_string_pretty(&[Tenant::crd(), Producer::crd()])?))
+    Ok(format!("{}\n", serde_json::to_string_pretty(&[SvcTenant::crd(), SvcProducer::crd()])?))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use service::Tasks;
 use tokio::sync::Notify;
 use url::Url;
 
-use crate::resources::{FINALIZER, GROUP, Producer, ResourceStatus, Tenant};
+use crate::resources::{FINALIZER, GROUP, SvcProducer, ResourceStatus, SvcTenant};
 use crate::status::{Progress, State};
 
 /// The manager of the fields that the operator applies.
@@ -37,8 +37,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The cached resources. A change wakes the controller.
 #[derive(Clone)]
 pub(crate) struct Caches {
-    tenants: Store<Tenant>,
-    producers: Store<Producer>,
+    tenants: Store<SvcTenant>,
+    producers: Store<SvcProducer>,
     namespaces: Store<PartialObjectMeta<Namespace>>,
     secrets: Store<PartialObjectMeta<Secret>>,
     changed: Arc<Notify>,
@@ -51,8 +51,8 @@ impl Caches {
         let changed = Arc::new(Notify::new());
         let labelled = watcher::Config::default().labels(INVITE_LABEL);
         let all = watcher::Config::default;
-        let tenants = Api::<Tenant>::all(client.clone());
-        let producers = Api::<Producer>::all(client.clone());
+        let tenants = Api::<SvcTenant>::all(client.clone());
+        let producers = Api::<SvcProducer>::all(client.clone());
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
         let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), namespace);
         let tenants = cache("tenants", watcher(tenants, all()), &changed, tasks);
@@ -83,11 +83,11 @@ impl Caches {
         self.changed.notified().await;
     }
 
-    pub(crate) fn tenants(&self) -> Vec<Arc<Tenant>> {
+    pub(crate) fn tenants(&self) -> Vec<Arc<SvcTenant>> {
         self.tenants.state()
     }
 
-    pub(crate) fn producers(&self) -> Vec<Arc<Producer>> {
+    pub(crate) fn producers(&self) -> Vec<Arc<SvcProducer>> {
         self.producers.state()
     }
 
@@ -172,30 +172,30 @@ impl Kubernetes {
     /// Writes the status of a tenant.
     pub(crate) async fn write_tenant_status(
         &self,
-        tenant: &Tenant,
+        tenant: &SvcTenant,
         status: &ResourceStatus,
     ) -> Result<(), kube::Error> {
         let name = tenant.name_any();
-        let api = Api::<Tenant>::all(self.client.clone());
-        let applied = applied("Tenant", &json!({ "name": name, "uid": tenant.uid() }), status);
+        let api = Api::<SvcTenant>::all(self.client.clone());
+        let applied = applied("SvcTenant", &json!({ "name": name, "uid": tenant.uid() }), status);
         api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
     }
 
     /// Writes the status of a producer.
     pub(crate) async fn write_producer_status(
         &self,
-        producer: &Producer,
+        producer: &SvcProducer,
         status: &ResourceStatus,
     ) -> Result<(), kube::Error> {
         let (name, namespace) = (producer.name_any(), producer.namespace().unwrap_or_default());
-        let api = Api::<Producer>::namespaced(self.client.clone(), &namespace);
+        let api = Api::<SvcProducer>::namespaced(self.client.clone(), &namespace);
         let metadata = json!({ "name": name, "namespace": namespace, "uid": producer.uid() });
-        let applied = applied("Producer", &metadata, status);
+        let applied = applied("SvcProducer", &metadata, status);
         api.patch_status(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&applied)).await.map(drop)
     }
 
     /// Adds or removes the finalizer of a tenant.
-    pub(crate) async fn set_finalizer(&self, tenant: &Tenant, present: bool) -> Result<(), kube::Error> {
+    pub(crate) async fn set_finalizer(&self, tenant: &SvcTenant, present: bool) -> Result<(), kube::Error> {
         let mut finalizers = tenant.finalizers().to_vec();
         finalizers.retain(|name| name != FINALIZER);
         if present {
@@ -203,7 +203,7 @@ impl Kubernetes {
         }
         // The resource version makes the patch fail if someone else changed the list.
         let metadata = json!({ "finalizers": finalizers, "resourceVersion": tenant.resource_version() });
-        let api = Api::<Tenant>::all(self.client.clone());
+        let api = Api::<SvcTenant>::all(self.client.clone());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         match api.patch_metadata(&tenant.name_any(), &PatchParams::default(), &patch).await {
             // The tenant is gone already.
@@ -215,7 +215,7 @@ impl Kubernetes {
     /// Writes the Secret with the invite of the first administrator. It is deleted with the resource.
     pub(crate) async fn write_invite(
         &self,
-        tenant: &Tenant,
+        tenant: &SvcTenant,
         invite: &IssuedInvite,
     ) -> Result<(), kube::Error> {
         let (tenant_id, name) = (tenant.name_any(), secret_name(&tenant.name_any()));

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::failure::{self, WriteError};
 use crate::kubernetes::Caches;
 use crate::plan::{self, Failure, Observed, Write};
-use crate::resources::Tenant;
+use crate::resources::SvcTenant;
 use crate::status::{Progress, State, Subject};
 
 /// Maximum delay of a watch after a write. After it, the cache is used as it is.
@@ -72,7 +72,7 @@ impl Memory {
     }
 
     /// Records the Secret of an invite: its expiry time, or `None` if it was deleted.
-    pub(crate) fn put_secret(&mut self, resource: &Tenant, term: Option<DateTime<Utc>>) {
+    pub(crate) fn put_secret(&mut self, resource: &SvcTenant, term: Option<DateTime<Utc>>) {
         self.secrets.insert(resource.name_any(), (term, Instant::now()));
     }
 
@@ -117,7 +117,7 @@ impl Memory {
     }
 
     /// The cached resource does not show a change of its finalizers yet.
-    pub(crate) fn mark_outdated(&mut self, resource: &Tenant) {
+    pub(crate) fn mark_outdated(&mut self, resource: &SvcTenant) {
         if let Some(uid) = plan::uid(resource) {
             self.outdated.insert(uid, (resource.resource_version(), Instant::now()));
         }

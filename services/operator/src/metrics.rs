@@ -34,7 +34,7 @@ impl OperatorMetrics {
         for progress in [Progress::Ready, Progress::Reconciling, Progress::Stalled] {
             let tenants = plan.tenants.iter().filter(|(_, state)| state.progress == progress).count();
             let producers = plan.producers.iter().filter(|(_, state)| state.progress == progress).count();
-            for (kind, count) in [("Tenant", tenants), ("Producer", producers)] {
+            for (kind, count) in [("SvcTenant", tenants), ("SvcProducer", producers)] {
                 let labels = [("kind", kind), ("state", state_label(progress))];
                 let gauge: Gauge = self.metrics.metric("operator_resources", "Resources by state", &labels);
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

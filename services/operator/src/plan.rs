@@ -13,14 +13,14 @@ use tenancy::TenantId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::resources::{Adoption, DeletionPolicy, FINALIZER, InviteDelivery, Producer, Tenant, TenantState};
+use crate::resources::{Adoption, DeletionPolicy, FINALIZER, InviteDelivery, SvcProducer, SvcTenant, TenantState};
 use crate::status::{Progress, Reason, State};
 
 /// What the operator observed. All lists of resources are complete.
 #[derive(Default)]
 pub(crate) struct Observed {
-    pub(crate) tenants: Vec<Arc<Tenant>>,
-    pub(crate) producers: Vec<Arc<Producer>>,
+    pub(crate) tenants: Vec<Arc<SvcTenant>>,
+    pub(crate) producers: Vec<Arc<SvcProducer>>,
     /// The labels of each namespace.
     pub(crate) namespaces: HashMap<String, BTreeMap<String, String>>,
     /// The expiry times of the invites in Secrets, by tenant.
@@ -52,25 +52,25 @@ pub(crate) const DELETION: i64 = -1;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     /// Adds or removes the finalizer.
-    SetFinalizer { resource: Arc<Tenant>, present: bool },
+    SetFinalizer { resource: Arc<SvcTenant>, present: bool },
     /// Creates or changes a tenant.
-    PutTenant { resource: Arc<Tenant>, tenant_id: TenantId, desired: ManagedTenant },
+    PutTenant { resource: Arc<SvcTenant>, tenant_id: TenantId, desired: ManagedTenant },
     /// Gets a new token for the invite of the first administrator, and writes it to a Secret. `pending_until` is the expiry time of an
     /// invite that can still be accepted: a Secret with it is kept.
     RenewInvite {
-        resource: Arc<Tenant>,
+        resource: Arc<SvcTenant>,
         tenant_id: TenantId,
         owner: Owner,
         pending_until: Option<DateTime<Utc>>,
     },
     /// Deletes the Secret of an invite that cannot be accepted any more.
-    DeleteSecret { resource: Arc<Tenant> },
+    DeleteSecret { resource: Arc<SvcTenant> },
     /// Suspends a tenant when its resource is being deleted, releases it, and removes the finalizer.
-    Suspend { resource: Arc<Tenant>, tenant_id: TenantId, desired: ManagedTenant },
+    Suspend { resource: Arc<SvcTenant>, tenant_id: TenantId, desired: ManagedTenant },
     /// Ends the ownership of a resource that does not exist any more.
     Release { tenant_id: TenantId, owner: Owner },
     /// Stores a producer.
-    PutProducer { resource: Arc<Producer>, uid: Uuid, producer: managed::Producer },
+    PutProducer { resource: Arc<SvcProducer>, uid: Uuid, producer: managed::Producer },
     /// Deletes a producer that does not exist any more, or is not allowed.
     DeleteProducer { uid: Uuid, tenant_id: TenantId, is_final: bool },
 }
@@ -95,8 +95,8 @@ impl Write {
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
-    pub(crate) tenants: Vec<(Arc<Tenant>, State)>,
-    pub(crate) producers: Vec<(Arc<Producer>, State)>,
+    pub(crate) tenants: Vec<(Arc<SvcTenant>, State)>,
+    pub(crate) producers: Vec<(Arc<SvcProducer>, State)>,
 }
 
 /// `metadata.uid`.
@@ -116,7 +116,7 @@ impl Observed {
         for resource in &self.tenants {
             self.plan_tenant(resource, now, &mut plan);
         }
-        let tenants: HashMap<String, &Tenant> =
+        let tenants: HashMap<String, &SvcTenant> =
             self.tenants.iter().map(|tenant| (tenant.name_any(), &**tenant)).collect();
         for resource in &self.producers {
             self.plan_producer(resource, &tenants, now, &mut plan);
@@ -137,7 +137,7 @@ impl Observed {
         self.failure(uid, DELETION).is_none_or(|failure| failure.retry_at <= now)
     }
 
-    fn plan_tenant(&self, resource: &Arc<Tenant>, now: Instant, plan: &mut Plan) {
+    fn plan_tenant(&self, resource: &Arc<SvcTenant>, now: Instant, plan: &mut Plan) {
         let (Some(uid), generation, name) = (uid(&**resource), generation(&**resource), resource.name_any())
         else {
             return;
@@ -191,7 +191,7 @@ impl Observed {
     }
 
     /// The Secret exists with the present token while the invite can be accepted.
-    fn plan_secret(&self, resource: &Arc<Tenant>, stored: &StoredTenant) -> Option<Write> {
+    fn plan_secret(&self, resource: &Arc<SvcTenant>, stored: &StoredTenant) -> Option<Write> {
         let in_secret = self.secrets.get(stored.tenant_id.as_str());
         let (resource, tenant_id) = (Arc::clone(resource), stored.tenant_id.clone());
         match &stored.invite {
@@ -208,8 +208,8 @@ impl Observed {
 
     fn plan_producer(
         &self,
-        resource: &Arc<Producer>,
-        tenants: &HashMap<String, &Tenant>,
+        resource: &Arc<SvcProducer>,
+        tenants: &HashMap<String, &SvcTenant>,
         now: Instant,
         plan: &mut Plan,
     ) {
@@ -267,19 +267,19 @@ impl Observed {
     /// Returns the tenant of a producer, if the tenant allows its namespace.
     fn allowed_tenant(
         &self,
-        resource: &Producer,
-        tenants: &HashMap<String, &Tenant>,
+        resource: &SvcProducer,
+        tenants: &HashMap<String, &SvcTenant>,
     ) -> Result<TenantId, State> {
         let (name, namespace) = (&resource.spec.tenant, resource.namespace().unwrap_or_default());
         let Some(tenant) = tenants.get(name) else {
-            let message = format!("There is no Tenant {name}.");
+            let message = format!("There is no SvcTenant {name}.");
             return Err(State::new(Progress::Stalled, Reason::TenantNotFound, message));
         };
         let selector = tenant.spec.allowed_namespaces.as_ref();
         let labels = self.namespaces.get(&namespace);
         if !selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels)) {
             let message =
-                format!("allowedNamespaces of the Tenant {name} does not select the namespace {namespace}.");
+                format!("allowedNamespaces of the SvcTenant {name} does not select the namespace {namespace}.");
             return Err(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message));
         }
         let Some(stored_tenants) = &self.stored_tenants else {
@@ -290,7 +290,7 @@ impl Observed {
         match stored {
             Some(stored) if uid(*tenant) == Some(stored.owner.uid) => Ok(stored.tenant_id.clone()),
             _ => {
-                let message = format!("The Tenant {name} is not ready.");
+                let message = format!("The SvcTenant {name} is not ready.");
                 Err(State::new(Progress::Reconciling, Reason::TenantNotReady, message))
             }
         }
@@ -300,7 +300,7 @@ impl Observed {
     fn plan_orphans(&self, now: Instant, plan: &mut Plan) {
         let tenants: HashSet<Uuid> = self.tenants.iter().filter_map(|tenant| uid(&**tenant)).collect();
         // A foreign finalizer must not keep a producer that is being deleted.
-        let is_present = |producer: &&Arc<Producer>| producer.metadata.deletion_timestamp.is_none();
+        let is_present = |producer: &&Arc<SvcProducer>| producer.metadata.deletion_timestamp.is_none();
         let producers: HashSet<Uuid> =
             self.producers.iter().filter(is_present).filter_map(|producer| uid(&**producer)).collect();
         for stored in self.stored_tenants.iter().flat_map(|stored| stored.values()) {
@@ -319,7 +319,7 @@ impl Observed {
 }
 
 /// The desired state of a tenant.
-fn desired(resource: &Tenant, owner: Owner) -> ManagedTenant {
+fn desired(resource: &SvcTenant, owner: Owner) -> ManagedTenant {
     let spec = &resource.spec;
     ManagedTenant {
         owner,

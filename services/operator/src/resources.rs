@@ -21,9 +21,8 @@ pub(crate) const FINALIZER: &str = "svc.internal/suspend";
 #[kube(
     group = "svc.internal",
     version = "v1alpha1",
-    kind = "Tenant",
+    kind = "SvcTenant",
     status = "ResourceStatus",
-    category = "svc",
     doc = "A tenant of the installation. Its name is the tenant id.",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')")
@@ -187,10 +186,9 @@ impl NamespaceSelector {
 #[kube(
     group = "svc.internal",
     version = "v1alpha1",
-    kind = "Producer",
+    kind = "SvcProducer",
     namespaced,
     status = "ResourceStatus",
-    category = "svc",
     doc = "A Kubernetes service account that sends events for a tenant.",
     derive = "PartialEq",
     printcolumn(

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use uuid::Uuid;
 
-use crate::resources::{Producer, ResourceStatus, Tenant};
+use crate::resources::{SvcProducer, ResourceStatus, SvcTenant};
 
 /// How far a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,8 +99,8 @@ impl State {
 
 /// A resource with a status.
 pub(crate) enum Subject {
-    Tenant(Arc<Tenant>),
-    Producer(Arc<Producer>),
+    Tenant(Arc<SvcTenant>),
+    Producer(Arc<SvcProducer>),
 }
 
 impl Subject {

@@ -24,8 +24,8 @@ use crate::lease::Term;
 use crate::metrics::OperatorMetrics;
 use crate::services::{Identity, Session};
 
-const ACME: &str = "/apis/svc.internal/v1alpha1/tenants/acme";
-const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/producers/collector";
+const ACME: &str = "/apis/svc.internal/v1alpha1/svctenants/acme";
+const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/svcproducers/collector";
 const SECRET: &str = "/api/v1/namespaces/svc/secrets/svc-invite-acme";
 const APPS: &str = "/api/v1/namespaces/apps";
 
@@ -155,7 +155,7 @@ async fn the_administrator_of_a_new_tenant_accepts_the_invite_of_the_secret_whic
     cluster.wait(ACME, "True", "Provisioned").await;
     assert_eq!(cluster.tenant().await.quota.events_per_second, Some(5));
     let secret = cluster.secret().await;
-    assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "Tenant");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "SvcTenant");
     let token = token_of(&secret);
     assert_eq!(accept(&cluster, &token).await, 201);
     wait_until("the Secret is deleted", async || cluster.api.get(SECRET).is_none().then_some(())).await;
@@ -238,7 +238,7 @@ async fn a_new_leader_writes_nothing_and_keeps_the_invite() {
     cluster.wait(COLLECTOR, "True", "Provisioned").await;
     assert_eq!((cluster.api.get(ACME), cluster.api.get(SECRET)), (tenant, Some(secret)));
     let requests = cluster.api.take_requests();
-    assert!(requests.iter().all(|request| !request.contains("/tenants/")), "{requests:?}");
+    assert!(requests.iter().all(|request| !request.contains("/svctenants/")), "{requests:?}");
 }
 
 #[tokio::test]

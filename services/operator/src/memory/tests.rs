@@ -10,9 +10,9 @@ use crate::status::{Progress, Reason};
 
 const UID: Uuid = Uuid::from_u128(1);
 
-fn tenant() -> Tenant {
+fn tenant() -> SvcTenant {
     let spec: TenantSpec = serde_json::from_str(r#"{ "displayName": "Acme" }"#).unwrap();
-    let mut tenant = Tenant::new("acme", spec);
+    let mut tenant = SvcTenant::new("acme", spec);
     tenant.metadata.uid = Some(UID.to_string());
     tenant.metadata.generation = Some(3);
     tenant

@@ -25,7 +25,7 @@ fn metadata(name: &str, number: u128, generation: i64) -> ObjectMeta {
     }
 }
 
-fn tenant(name: &str, number: u128, generation: i64) -> Tenant {
+fn tenant(name: &str, number: u128, generation: i64) -> SvcTenant {
     let spec = TenantSpec {
         display_name: name.to_owned(),
         admin_email: Some("ada@example.com".to_owned()),
@@ -39,10 +39,10 @@ fn tenant(name: &str, number: u128, generation: i64) -> Tenant {
         deletion_policy: DeletionPolicy::Retain,
         adoption: Adoption::Never,
     };
-    Tenant { metadata: metadata(name, number, generation), spec, status: None }
+    SvcTenant { metadata: metadata(name, number, generation), spec, status: None }
 }
 
-fn producer(tenant: &str, number: u128, generation: i64) -> Producer {
+fn producer(tenant: &str, number: u128, generation: i64) -> SvcProducer {
     let mut metadata = metadata("collector", number, generation);
     metadata.namespace = Some("apps".to_owned());
     let spec = ProducerSpec {
@@ -50,7 +50,7 @@ fn producer(tenant: &str, number: u128, generation: i64) -> Producer {
         service_account: format!("account-{number}"),
         source_ids: vec!["fw-1".to_owned()],
     };
-    Producer { metadata, spec, status: None }
+    SvcProducer { metadata, spec, status: None }
 }
 
 fn id(name: &str) -> TenantId {

@@ -163,7 +163,7 @@ impl ApiServer {
     }
 }
 
-/// Returns whether a list of this path has an object. `/producers` lists those of all namespaces.
+/// Returns whether a list of this path has an object. `/svcproducers` lists those of all namespaces.
 fn is_in(object: &str, list: &str) -> bool {
     let (group, kind) = list.rsplit_once('/').unwrap();
     let Some((parent, _)) = object.rsplit_once('/') else { return false };
