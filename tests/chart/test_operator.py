@@ -146,6 +146,16 @@ class Operator(unittest.TestCase):
         self.assertEqual((env["SVC_NAMESPACE"], {env["SVC_LEASE"]}), ("there", names))
         self.assertEqual(container["ports"], [{"name": "admin", "containerPort": 9090}])
 
+    def test_pods_know_the_release_and_what_they_may_take_over_and_release(self):
+        env = environment(self.objects, "operator")
+        self.assertEqual((env["SVC_RELEASE"], env["SVC_CONFIRMED_RELEASES"]), ("svc", "0"))
+        self.assertNotIn("SVC_TAKE_OVER_FROM", env)
+        ids = [f"018f2e6e-7c1d-7000-8000-00000000000{number}/svc/blue" for number in (1, 2)]
+        env = environment(chart.render({"operator": {"enabled": True, "takeOverFrom": ids, "confirmedReleases": 2000000}}), "operator")
+        self.assertEqual((env["SVC_TAKE_OVER_FROM"], env["SVC_CONFIRMED_RELEASES"]), (",".join(ids), "2000000"))
+        for wrong in ("svc/blue", "018f2e6e/svc/blue", ids[0] + "/more"):
+            self.assertIn("takeOverFrom", chart.error({"operator": {"enabled": True, "takeOverFrom": [wrong]}}))
+
     def test_only_pods_that_call_the_api_server_may_connect_to_it(self):
         for component in (*chart.COMPONENTS, "operator"):
             policy = chart.named(self.objects, "NetworkPolicy", f"svc-{component}")["spec"]

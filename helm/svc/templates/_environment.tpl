@@ -23,6 +23,8 @@
   "SVC_NATS_DURABILITY" $stream.durability
   "SVC_WORKLOAD_IDENTITY" (ternary "on" "off" (or $values.workloadIdentity.enabled $values.operator.enabled))
   "SVC_NAMESPACE" .root.Release.Namespace
+  "SVC_RELEASE" .root.Release.Name
+  "SVC_CONFIRMED_RELEASES" ($values.operator.confirmedReleases | int64 | toString)
   "SVC_LEASE" (include "svc.name" (dict "root" .root "component" "operator"))
 -}}
 {{- range $name := list "identity" "session" -}}
@@ -31,6 +33,7 @@
 {{- end -}}
 {{- end -}}
 {{- if $values.operator.enabled -}}{{- $_ := set $settings "SVC_OPERATOR" (printf "%s/%s" .root.Release.Namespace (include "svc.name" (dict "root" .root "component" "operator"))) -}}{{- end -}}
+{{- with $values.operator.takeOverFrom -}}{{- $_ := set $settings "SVC_TAKE_OVER_FROM" (join "," .) -}}{{- end -}}
 {{- if or $values.nats.ca.secret $values.nats.ca.configMap -}}{{- $_ := set $settings "SVC_NATS_CA_FILE" "/etc/svc/secrets/nats-tls/ca.crt" -}}{{- end -}}
 {{- if get $values.nats.clientCertificates .component -}}{{- $_ := set $settings "SVC_NATS_CLIENT_CERTIFICATE" "/etc/svc/secrets/nats-tls" -}}{{- end -}}
 {{- if $values.trustedProxies -}}{{- $_ := set $settings "SVC_TRUSTED_PROXIES" (join "," $values.trustedProxies) -}}{{- end -}}

@@ -6,7 +6,8 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use contract::ProblemKind;
-use contract::managed::ServiceAccount;
+use contract::managed::{OperatorId, ServiceAccount, X_OPERATOR_ID};
+use http::HeaderMap;
 use service::config::{Reader, Variable, Variables};
 use service::{Clock, Problem};
 
@@ -62,11 +63,21 @@ impl OperatorSettings {
     }
 }
 
-/// Middleware of the internal listener that requires a token of the operator.
-pub async fn operator_only(State(access): State<OperatorAccess>, request: Request, next: Next) -> Response {
+/// Middleware of the internal listener that requires a token of the operator, and its id: an extension of the request.
+pub async fn operator_only(
+    State(access): State<OperatorAccess>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let rejection = match bearer(request.headers(), &[]) {
         Bearer::ServiceAccountToken(token) => match access.reviewer.review(&token).await {
-            Ok(Some(account)) if account == access.account => return next.run(request).await,
+            Ok(Some(account)) if account == access.account => match operator_id(request.headers()) {
+                Some(id) => {
+                    request.extensions_mut().insert(id);
+                    return next.run(request).await;
+                }
+                None => ProblemKind::ValidationFailed.into(),
+            },
             Ok(Some(_)) => ProblemKind::Forbidden.into(),
             Ok(None) => ProblemKind::CredentialInvalid.into(),
             Err(error) => Problem::from(error),
@@ -75,4 +86,8 @@ pub async fn operator_only(State(access): State<OperatorAccess>, request: Reques
         Bearer::Malformed | Bearer::Token(_) => ProblemKind::CredentialInvalid.into(),
     };
     rejection.into_response()
+}
+
+fn operator_id(headers: &HeaderMap) -> Option<OperatorId> {
+    headers.get(X_OPERATOR_ID)?.to_str().ok()?.parse().ok()
 }

@@ -11,10 +11,11 @@ use authn::{
 use axum::extract::{Request, State};
 use axum::middleware::from_fn_with_state;
 use axum::routing::put;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use chrono::{DateTime, TimeDelta};
 use contract::identity::Quota;
 use contract::internal::{ExportSubject, IssueSession, SubjectRecord, TenantRecord};
+use contract::managed::{OperatorId, X_OPERATOR_ID};
 use contract::session::SessionMethod;
 use contract::{Role, TenantStatus, UserStatus};
 use hashing::TokenDigest;
@@ -51,9 +52,16 @@ async fn internal_api(secret: ServiceSecret) -> String {
 }
 
 async fn put_with(origin: &str, header: Option<&str>) -> u16 {
+    put_as(origin, header, Some("018f2e6e-7c1d-7000-8000-000000000002/svc-system/svc")).await
+}
+
+async fn put_as(origin: &str, header: Option<&str>, operator: Option<&str>) -> u16 {
     let mut request = testkit::client::plain_http().put(format!("{origin}/objects/1"));
     if let Some(value) = header {
         request = request.header(AUTHORIZATION, value);
+    }
+    if let Some(id) = operator {
+        request = request.header(X_OPERATOR_ID, id);
     }
     request.send().await.unwrap().status().as_u16()
 }
@@ -128,7 +136,8 @@ async fn routes_of_the_operator_accept_only_tokens_of_its_service_account() {
         .unwrap(),
     )
     .unwrap();
-    let routes = Router::new().route("/objects/1", put(async || StatusCode::NO_CONTENT));
+    let routes = Router::new()
+        .route("/objects/1", put(async |Extension(_): Extension<OperatorId>| StatusCode::NO_CONTENT));
     let origin = serve(routes.layer(from_fn_with_state(access, operator_only))).await;
     let issue = |account: &str| {
         let token = service_account_token(DateTime::UNIX_EPOCH + TimeDelta::hours(1));
@@ -142,6 +151,9 @@ async fn routes_of_the_operator_accept_only_tokens_of_its_service_account() {
         [(Some(&operator), 204), (Some(&other), 403), (Some(&unknown), 401), (Some(&key), 401), (None, 401)]
     {
         assert_eq!(put_with(&origin, header.map(String::as_str)).await, status, "{header:?}");
+    }
+    for id in [None, Some("svc-system/svc"), Some("018f2e6e/svc-system/svc")] {
+        assert_eq!(put_as(&origin, Some(&operator), id).await, 422, "{id:?}");
     }
     api.respond_with(500);
     let new = issue("svc-system:svc-operator");

@@ -1,13 +1,17 @@
 //! The internal APIs of identity and session for the Kubernetes operator, which manages tenants and producers. They require the
 //! token of the operator's service account.
 //!
+//! Every request contains the id of the operator ([`OperatorId`]). An operator lists, changes and releases only what it manages, because a
+//! resource that it does not find can be in another cluster.
+//!
 //! Every write contains the uid and the generation of the Kubernetes resource. A service rejects a write of an older generation, so
 //! that a delayed write of a former leader changes nothing.
 
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use http::HeaderName;
 use serde::{Deserialize, Serialize};
 use tenancy::TenantId;
 use uuid::Uuid;
@@ -36,6 +40,62 @@ pub fn invite_path(tenant_id: &TenantId) -> String {
     format!("{TENANTS}/{tenant_id}/invite")
 }
 
+/// Header of every request of an operator: its [`OperatorId`].
+pub const X_OPERATOR_ID: HeaderName = HeaderName::from_static("x-operator-id");
+
+/// An operator: a release of the chart in a cluster. Its text form is `<uid of the namespace kube-system>/<namespace>/<release>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OperatorId {
+    /// `metadata.uid` of the namespace `kube-system`, which identifies the cluster.
+    pub cluster: Uuid,
+    /// Namespace of the release.
+    pub namespace: String,
+    /// Name of the release.
+    pub release: String,
+}
+
+impl fmt::Display for OperatorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.cluster, self.namespace, self.release)
+    }
+}
+
+impl FromStr for OperatorId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('/').and_then(|(cluster, release)| {
+            let ServiceAccount { namespace, name } = release.parse().ok()?;
+            Some(Self { cluster: cluster.parse().ok()?, namespace, release: name })
+        });
+        parsed.ok_or("must be <uid of the namespace kube-system>/NAMESPACE/RELEASE")
+    }
+}
+
+impl TryFrom<String> for OperatorId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<OperatorId> for String {
+    fn from(id: OperatorId) -> Self {
+        id.to_string()
+    }
+}
+
+/// How long the ownership of a resource does not change again: after a release, only a newer generation of the same resource is
+/// accepted, so that a delayed write of a former leader changes nothing; and two operators that take over from each other do it rarely.
+pub const SETTLING_TIME: TimeDelta = TimeDelta::minutes(10);
+
+/// Returns whether a resource may become the owner again after its release at a time. The release was wrong: the resource exists.
+pub fn may_return(generation: i64, released_generation: i64, released_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    generation > released_generation || (generation == released_generation && now >= released_at + SETTLING_TIME)
+}
+
 /// The Kubernetes resource that a write comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -52,6 +112,9 @@ pub struct ManagedTenant {
     pub owner: Owner,
     /// Whether it also becomes the owner of an existing tenant without one.
     pub adopt: bool,
+    /// The operators of which it takes over the tenant.
+    #[serde(default)]
+    pub take_over_from: Vec<OperatorId>,
     /// Display name, 1 to 200 characters.
     pub display_name: String,
     /// Status.
@@ -163,12 +226,23 @@ pub struct Producer {
     pub generation: i64,
 }
 
+/// A write of a producer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedProducer {
+    /// The desired state.
+    #[serde(flatten)]
+    pub producer: Producer,
+    /// The operators of which it takes over the service account.
+    #[serde(default)]
+    pub take_over_from: Vec<OperatorId>,
+}
+
 /// Query parameters of the deletion of a producer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProducerDeletion {
     /// The tenant of the producer.
     pub tenant_id: TenantId,
-    /// Whether the resource does not exist any more. Then it is never stored again, also not by a delayed write.
+    /// Whether the resource does not exist any more. Then a delayed write does not store it again ([`may_return`]).
     #[serde(default)]
     pub is_final: bool,
 }
@@ -184,21 +258,30 @@ pub struct StoredProducer {
 }
 
 /// Why a write changed nothing: the body of a 409 response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "conflict", rename_all = "snake_case")]
 pub enum Conflict {
-    /// A newer generation is stored, or the resource was deleted.
-    #[error("a newer generation of the resource is stored, or it was deleted")]
+    /// A newer generation is stored.
+    #[error("a newer generation of the resource is stored")]
     Stale,
+    /// The resource was released less than [`SETTLING_TIME`] ago, because the operator did not find it.
+    #[error("the resource was released in the last {} minutes, because the operator did not find it", SETTLING_TIME.num_minutes())]
+    Released,
     /// The tenant does not exist, or session has not received it yet.
     #[error("the tenant does not exist")]
     TenantNotFound,
     /// The tenant exists without an owner, and the resource does not adopt it.
     #[error("a tenant with this id exists and has no owner")]
     TenantExists,
-    /// Another resource owns the tenant.
-    #[error("another resource owns the tenant")]
-    ManagedElsewhere,
+    /// Another operator manages the tenant, or the producer of the service account.
+    #[error("the operator {operator} manages it")]
+    ManagedElsewhere {
+        /// The other operator.
+        operator: OperatorId,
+    },
+    /// Another resource of the same operator owns the tenant. It is released when the operator does not find it any more.
+    #[error("an earlier resource with this name is not released yet")]
+    NotReleased,
     /// The tenant is deleted. Its id is not used again.
     #[error("the tenant was deleted, and its id is not used again")]
     TenantDeleted,
@@ -221,5 +304,27 @@ mod tests {
         for invalid in ["", "apps", "/a", "a/", "a/b/c", "A/b", "a/b_c", "a b/c", "-a/b", "a/b-", "a\nb/c"] {
             assert!(invalid.parse::<ServiceAccount>().is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn an_operator_is_a_cluster_a_namespace_and_a_release() {
+        let text = "018f2e6e-7c1d-7000-8000-000000000002/svc-system/blue";
+        let id: OperatorId = text.parse().unwrap();
+        assert_eq!((&*id.namespace, &*id.release, id.to_string()), ("svc-system", "blue", text.to_owned()));
+        assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{text}\""));
+        for invalid in ["", "svc/blue", "018f2e6e/svc/blue", &format!("{text}/more"), &format!("{text} "), &text[..40]] {
+            assert!(invalid.parse::<OperatorId>().is_err(), "{invalid}");
+            assert!(serde_json::from_value::<OperatorId>(invalid.into()).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_released_resource_returns_with_a_newer_generation_or_later() {
+        let at = DateTime::UNIX_EPOCH;
+        let before = at + SETTLING_TIME - TimeDelta::seconds(1);
+        assert!(!may_return(3, 3, at, before));
+        assert!(may_return(3, 3, at, at + SETTLING_TIME));
+        assert!(may_return(4, 3, at, at));
+        assert!(!may_return(2, 3, at, at + SETTLING_TIME), "an older generation is a delayed write");
     }
 }

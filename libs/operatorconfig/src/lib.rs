@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use contract::managed::OperatorId;
 use service::config::{Variable, Variables as _};
 use service::process::{PUBLIC_URL, parse_origin};
 use url::Url;
@@ -33,11 +34,22 @@ service::variables! {
             .required(),
         /// Namespace of the operator: of its lease and of the Secrets with invites.
         pub namespace: String = Variable::new("SVC_NAMESPACE", "name").required(),
+        /// Name of the release. With the uid of the namespace `kube-system` and the namespace of the operator, it is the id of the operator, which identity and session store with each tenant and producer.
+        pub release: String = Variable::new("SVC_RELEASE", "name").required(),
+        /// Ids of operators of which this one takes over the tenants and producers that have a resource in this cluster.
+        pub take_over_from: Option<Vec<OperatorId>> = Variable::new("SVC_TAKE_OVER_FROM", "ids, separated by commas")
+            .optional_with(parse_operators),
+        /// Number of tenants and producers, of each kind, that may be released at the start although it is more than 3 and more than a tenth: the number in the log message of the held releases.
+        pub confirmed_releases: usize = Variable::new("SVC_CONFIRMED_RELEASES", "number").default("0").required(),
         /// Name of the pod, which identifies the holder of the lease.
         pub pod_name: String = Variable::new("SVC_POD_NAME", "name").required(),
         /// Name of the lease. All replicas of an installation have the same.
         pub lease: String = Variable::new("SVC_LEASE", "name").default("svc-operator").required(),
     }
+}
+
+fn parse_operators(text: &str) -> Result<Vec<OperatorId>, &'static str> {
+    text.split(',').map(|id| id.trim().parse()).collect()
 }
 
 /// Name of the process.

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
 
-pub use operator::SystemWithOperator;
+pub use operator::{BLUE, GREEN, SystemWithOperator};
 
 /// How long the system may take until it is ready.
 const START_TIMEOUT: Duration = Duration::from_mins(1);

@@ -3,12 +3,18 @@
 use chrono::TimeDelta;
 use service::Clock as _;
 use service::clock::SystemClock;
+use contract::managed::X_OPERATOR_ID;
 use testkit::{Client, TokenReviews, service_account_token};
 
 use crate::TestSystem;
 
 /// The service account of the operator.
 const OPERATOR: &str = "svc/operator";
+
+/// Id of the operator of the first cluster.
+pub const BLUE: &str = "018f2e6e-7c1d-7000-8000-00000000000b/svc/svc";
+/// Id of the operator of a second cluster.
+pub const GREEN: &str = "018f2e6e-7c1d-7000-8000-00000000000e/svc/svc";
 
 /// A running system that accepts service account tokens.
 pub struct SystemWithOperator {
@@ -51,13 +57,23 @@ impl SystemWithOperator {
         Client::at(&self.system.internal_urls.session)
     }
 
-    /// The operator at the internal API of identity.
+    /// The operator of the first cluster at the internal API of identity.
     pub fn operator_at_identity(&self) -> Client {
-        self.identity().bearer(&self.token(OPERATOR, "svc-identity"))
+        self.at_identity(BLUE)
     }
 
-    /// The operator at the internal API of session.
+    /// An operator at the internal API of identity.
+    pub fn at_identity(&self, operator: &str) -> Client {
+        self.identity().bearer(&self.token(OPERATOR, "svc-identity")).header(X_OPERATOR_ID.as_str(), operator)
+    }
+
+    /// The operator of the first cluster at the internal API of session.
     pub fn operator_at_session(&self) -> Client {
-        self.session().bearer(&self.token(OPERATOR, "svc-session"))
+        self.at_session(BLUE)
+    }
+
+    /// An operator at the internal API of session.
+    pub fn at_session(&self, operator: &str) -> Client {
+        self.session().bearer(&self.token(OPERATOR, "svc-session")).header(X_OPERATOR_ID.as_str(), operator)
     }
 }

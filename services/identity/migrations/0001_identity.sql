@@ -56,6 +56,8 @@ create index users_tenant_idx on identity.users (tenant_id, user_id);
 -- Tenants that a Kubernetes resource owns.
 create table identity.managed_tenants (
     tenant_id text primary key constraint managed_tenants_tenant_id_fkey references identity.tenants,
+    -- The operator of the resource: <uid of the namespace kube-system>/<namespace>/<release>.
+    operator_id text not null,
     -- The uid and the generation of the resource. An older write changes nothing.
     owner_uid uuid not null,
     generation bigint not null,
@@ -64,8 +66,10 @@ create table identity.managed_tenants (
     -- The invite of the first administrator, and its term if the owner got the token.
     invite_id uuid,
     invite_expires_at timestamptz,
-    -- The resource is gone. A delayed write of a former leader does not make it the owner again.
-    is_released boolean not null default false
+    -- The operator did not find the resource. A delayed write of a former leader does not make it the owner again.
+    released_at timestamptz,
+    -- The operator took the tenant over from another one.
+    taken_over_at timestamptz
 );
 
 -- Deleted users, without personal data. The versions let session apply the deletion in any order with earlier changes.
@@ -571,8 +575,8 @@ language sql stable security definer set search_path = '' as $$
     limit in_limit
 $$;
 
--- The operator compares the managed tenants with its resources. The status of an invite is as stored: a pending one can be expired.
-create function identity.list_managed_tenants(in_after text, in_limit integer)
+-- An operator compares its tenants with its resources. The status of an invite is as stored: a pending one can be expired.
+create function identity.list_managed_tenants(in_operator_id text, in_after text, in_limit integer)
 returns table (
     tenant_id text,
     owner_uid uuid,
@@ -593,7 +597,8 @@ language sql stable security definer set search_path = '' as $$
     from identity.managed_tenants as managed
     join identity.tenants on tenants.tenant_id = managed.tenant_id
     left join identity.invites on invites.invite_id = managed.invite_id
-    where managed.tenant_id > in_after and not managed.is_released and tenants.status <> 'deleted'
+    where managed.operator_id = in_operator_id and managed.tenant_id > in_after and managed.released_at is null
+        and tenants.status <> 'deleted'
     order by managed.tenant_id
     limit in_limit
 $$;

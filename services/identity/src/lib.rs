@@ -10,6 +10,7 @@ mod domain {
     pub(crate) mod account;
     pub(crate) mod email;
     pub(crate) mod invite;
+    pub(crate) mod ownership;
     pub(crate) mod password;
     pub(crate) mod password_costs;
     pub(crate) mod reset;

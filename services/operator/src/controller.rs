@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use contract::managed::{IssuedInvite, StoredProducer};
+use contract::managed::{IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, StoredProducer};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::failure::WriteError;
+use crate::guard::{Guard, Kind};
 use crate::kubernetes::{Caches, Kubernetes};
 use crate::lease::Term;
 use crate::memory::Memory;
@@ -35,6 +36,10 @@ pub(crate) struct Controller {
     pub(crate) session: Session,
     pub(crate) metrics: OperatorMetrics,
     pub(crate) term: Term,
+    /// The operators of which this one takes over tenants and producers.
+    pub(crate) take_over_from: Arc<[OperatorId]>,
+    /// Releases at the start that the configuration confirms.
+    pub(crate) confirmed_releases: usize,
 }
 
 /// The result of a write.
@@ -53,10 +58,17 @@ enum Written {
 }
 
 impl Controller {
+    /// The controller of an operator.
+    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+        tracing::info!(%operator, "the cluster is identified");
+        Self { identity: self.identity.of(operator), session: self.session.of(operator), ..self }
+    }
+
     /// Plans and writes until it is cancelled.
     pub(crate) async fn run(&self) {
         self.caches.ready().await;
         let mut memory = Memory::default();
+        memory.guard = Guard::new(self.confirmed_releases);
         let mut next_poll = Instant::now();
         loop {
             if next_poll <= Instant::now() {
@@ -93,8 +105,9 @@ impl Controller {
     /// Writes until the plan has no writes left, or until the next poll. A failed write is planned again after a delay.
     async fn converge(&self, memory: &mut Memory, next_poll: Instant) {
         loop {
-            let plan = memory.observe(&self.caches).plan(Instant::now());
+            let plan = memory.plan(&self.caches);
             self.metrics.set_resources(&plan);
+            self.metrics.set_held(&memory.guard);
             let has_more = self.write_states(&plan, memory).await;
             self.write_all(&plan, memory).await;
             if (plan.writes.is_empty() && !has_more) || next_poll <= Instant::now() {
@@ -124,7 +137,9 @@ impl Controller {
                 self.kubernetes.set_finalizer(resource, *present).await?;
             }
             Write::PutTenant { resource, tenant_id, desired } => {
-                let written = self.identity.put(tenant_id, desired).await?;
+                let take_over_from = self.take_over_from.to_vec();
+                let desired = ManagedTenant { take_over_from, ..desired.clone() };
+                let written = self.identity.put(tenant_id, &desired).await?;
                 let mut in_secret = false;
                 if let Some(invite) = &written.invite {
                     // Without the Secret, the next plan gets another token.
@@ -159,7 +174,11 @@ impl Controller {
                 }
             }
             Write::Release { tenant_id, owner } => self.identity.release(tenant_id, *owner).await?,
-            Write::PutProducer { uid, producer, .. } => self.session.put(*uid, producer).await?,
+            Write::PutProducer { uid, producer, .. } => {
+                let take_over_from = self.take_over_from.to_vec();
+                let write = ManagedProducer { producer: producer.clone(), take_over_from };
+                self.session.put(*uid, &write).await?;
+            }
             Write::DeleteProducer { uid, tenant_id, is_final } => {
                 self.session.delete(*uid, tenant_id, *is_final).await?;
             }
@@ -172,6 +191,7 @@ impl Controller {
         if let Some((uid, _)) = write.subject() {
             memory.forget_failure(uid);
         }
+        self.report_release(write);
         match (write, written) {
             (
                 Write::PutTenant { resource, tenant_id, desired },
@@ -212,6 +232,27 @@ impl Controller {
             (Write::DeleteProducer { uid, .. }, _) => memory.forget_producer(*uid),
             _ => {}
         }
+    }
+
+    /// Logs and counts a release.
+    fn report_release(&self, write: &Write) {
+        let kind = match write {
+            Write::Release { tenant_id, owner } => {
+                tracing::info!(%tenant_id, uid = %owner.uid, "tenant released: its resource does not exist");
+                Kind::Tenant
+            }
+            Write::Suspend { tenant_id, desired, .. } => {
+                tracing::info!(%tenant_id, uid = %desired.owner.uid, "tenant released: its resource is being deleted");
+                Kind::Tenant
+            }
+            Write::DeleteProducer { uid, tenant_id, is_final } => {
+                let reason = if *is_final { "its resource does not exist" } else { "its tenant does not allow it" };
+                tracing::info!(%tenant_id, %uid, reason, "producer deleted");
+                Kind::Producer
+            }
+            _ => return,
+        };
+        self.metrics.count_release(kind);
     }
 
     /// Writes the states that have changed, and the events among them. A temporary state is written only if the plan has no

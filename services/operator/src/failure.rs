@@ -48,31 +48,38 @@ pub(crate) fn state_of(write: &Write, error: &WriteError) -> State {
         }
         WriteError::Call(CallError::Rejected(message)) => stalled(Reason::Invalid, message.clone()),
         WriteError::Call(CallError::Conflict(conflict)) => match conflict {
-            Conflict::Stale | Conflict::InviteSettled => {
-                State::new(Progress::Reconciling, Reason::Pending, sentence(*conflict, ""))
+            Conflict::Stale | Conflict::InviteSettled | Conflict::NotReleased => {
+                State::new(Progress::Reconciling, Reason::Pending, sentence(conflict, ""))
+            }
+            Conflict::Released => {
+                let advice = " The operator restores it within 15 minutes, or at once after a change of the spec.";
+                State::new(Progress::Reconciling, Reason::Released, sentence(conflict, advice))
             }
             Conflict::TenantNotFound => {
                 let advice = " session has not received it yet.";
-                State::new(Progress::Reconciling, Reason::TenantNotReady, sentence(*conflict, advice))
+                State::new(Progress::Reconciling, Reason::TenantNotReady, sentence(conflict, advice))
             }
             Conflict::TenantExists => {
                 let advice = " To take it over, set `adoption: IfUnowned`.";
-                stalled(Reason::TenantExists, sentence(*conflict, advice))
+                stalled(Reason::TenantExists, sentence(conflict, advice))
             }
-            Conflict::ManagedElsewhere => stalled(Reason::ManagedElsewhere, sentence(*conflict, "")),
+            Conflict::ManagedElsewhere { .. } => {
+                let advice = " Delete its resource, or take it over with the value `operator.takeOverFrom`.";
+                stalled(Reason::ManagedElsewhere, sentence(conflict, advice))
+            }
             Conflict::TenantDeleted => {
-                stalled(Reason::TenantDeleted, sentence(*conflict, " Use another name."))
+                stalled(Reason::TenantDeleted, sentence(conflict, " Use another name."))
             }
             Conflict::ServiceAccountTaken => {
                 let advice = " Delete it, or use another service account.";
-                stalled(Reason::ServiceAccountTaken, sentence(*conflict, advice))
+                stalled(Reason::ServiceAccountTaken, sentence(conflict, advice))
             }
         },
     }
 }
 
 /// The text of a conflict as a sentence.
-fn sentence(conflict: Conflict, advice: &str) -> String {
+fn sentence(conflict: &Conflict, advice: &str) -> String {
     let text = conflict.to_string();
     let mut characters = text.chars();
     let first: String = characters.next().into_iter().flat_map(char::to_uppercase).collect();

@@ -20,7 +20,9 @@ use serde_json::json;
 use service::Tasks;
 use tokio::sync::Notify;
 use url::Url;
+use uuid::Uuid;
 
+use crate::plan;
 use crate::resources::{FINALIZER, GROUP, SvcProducer, ResourceStatus, SvcTenant};
 use crate::status::{Progress, State};
 
@@ -76,6 +78,20 @@ impl Caches {
     /// Waits until all lists are complete.
     pub(crate) async fn ready(&self) {
         self.ready.clone().await;
+    }
+
+    /// Waits until all lists are complete. Returns the uid of the namespace `kube-system`, which identifies the cluster.
+    pub(crate) async fn cluster(&self) -> Uuid {
+        self.ready().await;
+        loop {
+            let namespaces = self.namespaces.state();
+            let system = namespaces.iter().find(|namespace| namespace.name_any() == "kube-system");
+            if let Some(uid) = system.and_then(|namespace| plan::uid(&**namespace)) {
+                return uid;
+            }
+            tracing::error!("failed to identify the cluster: there is no namespace kube-system");
+            self.changed().await;
+        }
     }
 
     /// Waits until a resource changes.

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::failure::{self, WriteError};
+use crate::guard::Guard;
 use crate::kubernetes::Caches;
-use crate::plan::{self, Failure, Observed, Write};
+use crate::plan::{self, Failure, Observed, Plan, Write};
 use crate::resources::SvcTenant;
 use crate::status::{Progress, State, Subject};
 
@@ -29,6 +30,7 @@ pub(crate) struct Memory {
     /// Shared with the plan, because a copy of thousands of objects for each plan would double the memory of the operator.
     pub(crate) stored_tenants: Option<Arc<HashMap<TenantId, StoredTenant>>>,
     pub(crate) stored_producers: Option<Arc<HashMap<Uuid, StoredProducer>>>,
+    pub(crate) guard: Guard,
     failures: HashMap<Uuid, Failure>,
     /// The versions of the resources before their finalizers were changed.
     outdated: HashMap<Uuid, (Option<String>, Instant)>,
@@ -39,8 +41,16 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Plans the writes, without the removals that are held.
+    pub(crate) fn plan(&mut self, caches: &Caches) -> Plan {
+        let observed = self.observe(caches);
+        let mut plan = observed.plan(Instant::now());
+        self.guard.hold(&mut plan, &observed);
+        plan
+    }
+
     /// The cached resources with the writes that the watches have not reported yet.
-    pub(crate) fn observe(&mut self, caches: &Caches) -> Observed {
+    fn observe(&mut self, caches: &Caches) -> Observed {
         self.forget(Instant::now());
         let mut secrets = caches.secrets();
         self.secrets.retain(|tenant, (term, _)| secrets.get(tenant).copied() != *term);

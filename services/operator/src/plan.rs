@@ -152,7 +152,9 @@ impl Observed {
             self.outdated.get(&uid).is_some_and(|version| *version == resource.resource_version());
         if resource.metadata.deletion_timestamp.is_some() {
             if has_finalizer && may_write && !is_outdated {
-                let desired = ManagedTenant { status: TenantStatus::Suspended, ..desired(resource, owner) };
+                // Only a tenant of this resource is suspended.
+                let desired =
+                    ManagedTenant { status: TenantStatus::Suspended, adopt: false, ..desired(resource, owner) };
                 plan.writes.push(Write::Suspend { resource: Arc::clone(resource), tenant_id, desired });
             }
             return;
@@ -226,9 +228,8 @@ impl Observed {
         let stored = stored_producers.get(&uid).map(|stored| &stored.producer);
         let tenant_id = match self.allowed_tenant(resource, tenants) {
             Ok(tenant_id) => tenant_id,
-            Err(state) => {
-                let is_known = state.reason != Reason::IdentityUnavailable;
-                if let Some(stored) = stored.filter(|_| is_known && self.may_delete(uid, now)) {
+            Err(Denied { state, is_final }) => {
+                if let Some(stored) = stored.filter(|_| is_final && self.may_delete(uid, now)) {
                     let tenant_id = stored.tenant_id.clone();
                     plan.writes.push(Write::DeleteProducer { uid, tenant_id, is_final: false });
                 }
@@ -269,29 +270,31 @@ impl Observed {
         &self,
         resource: &SvcProducer,
         tenants: &HashMap<String, &SvcTenant>,
-    ) -> Result<TenantId, State> {
+    ) -> Result<TenantId, Denied> {
         let (name, namespace) = (&resource.spec.tenant, resource.namespace().unwrap_or_default());
         let Some(tenant) = tenants.get(name) else {
             let message = format!("There is no SvcTenant {name}.");
-            return Err(State::new(Progress::Stalled, Reason::TenantNotFound, message));
+            return Err(Denied::finally(State::new(Progress::Stalled, Reason::TenantNotFound, message)));
         };
         let selector = tenant.spec.allowed_namespaces.as_ref();
         let labels = self.namespaces.get(&namespace);
         if !selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels)) {
             let message =
                 format!("allowedNamespaces of the SvcTenant {name} does not select the namespace {namespace}.");
-            return Err(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message));
+            return Err(Denied::finally(State::new(Progress::Stalled, Reason::NamespaceNotAllowed, message)));
         }
         let Some(stored_tenants) = &self.stored_tenants else {
             let message = "The operator has not read the tenants from identity yet.";
-            return Err(State::new(Progress::Reconciling, Reason::IdentityUnavailable, message));
+            return Err(Denied::for_now(State::new(Progress::Reconciling, Reason::IdentityUnavailable, message)));
         };
         let stored = name.parse().ok().and_then(|tenant_id: TenantId| stored_tenants.get(&tenant_id));
         match stored {
             Some(stored) if uid(*tenant) == Some(stored.owner.uid) => Ok(stored.tenant_id.clone()),
-            _ => {
+            stored => {
                 let message = format!("The SvcTenant {name} is not ready.");
-                Err(State::new(Progress::Reconciling, Reason::TenantNotReady, message))
+                let state = State::new(Progress::Reconciling, Reason::TenantNotReady, message);
+                // A tenant that another operator has taken over keeps its producers.
+                Err(Denied { state, is_final: stored.is_some() })
             }
         }
     }
@@ -318,12 +321,29 @@ impl Observed {
     }
 }
 
+/// Why a producer is not written, and whether a stored one is deleted.
+struct Denied {
+    state: State,
+    is_final: bool,
+}
+
+impl Denied {
+    fn finally(state: State) -> Self {
+        Self { state, is_final: true }
+    }
+
+    fn for_now(state: State) -> Self {
+        Self { state, is_final: false }
+    }
+}
+
 /// The desired state of a tenant.
 fn desired(resource: &SvcTenant, owner: Owner) -> ManagedTenant {
     let spec = &resource.spec;
     ManagedTenant {
         owner,
         adopt: spec.adoption == Adoption::IfUnowned,
+        take_over_from: Vec::new(),
         display_name: spec.display_name.clone(),
         status: match spec.state {
             TenantState::Active => TenantStatus::Active,

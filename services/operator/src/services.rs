@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use contract::managed::{
-    Conflict, IssuedInvite, ManagedTenant, Owner, PRODUCERS, Producer, StoredProducer, StoredTenant, TENANTS,
-    WrittenTenant, invite_path, producer_path, tenant_path,
+    Conflict, IssuedInvite, ManagedProducer, ManagedTenant, OperatorId, Owner, PRODUCERS, StoredProducer,
+    StoredTenant, TENANTS, WrittenTenant, X_OPERATOR_ID, invite_path, producer_path, tenant_path,
 };
 use http::{Method, StatusCode};
 use reqwest::Response;
@@ -39,6 +39,8 @@ struct Service {
     http: reqwest::Client,
     url: Url,
     token_file: PathBuf,
+    /// Id of the operator. The service rejects requests without it.
+    operator: Option<OperatorId>,
 }
 
 /// Client of identity. Clones share the connections.
@@ -55,7 +57,7 @@ impl Service {
         if url.scheme() == "http" {
             http = http.tls_certs_only([]);
         }
-        Ok(Self { http: http.build()?, url, token_file })
+        Ok(Self { http: http.build()?, url, token_file, operator: None })
     }
 
     async fn send(
@@ -70,6 +72,9 @@ impl Service {
         let token = token.map_err(|error| unavailable(&format!("{}: {error}", self.token_file.display())))?;
         let url = self.url.join(path).map_err(|error| unavailable(&error))?;
         let mut request = self.http.request(method, url).bearer_auth(token.trim());
+        if let Some(operator) = &self.operator {
+            request = request.header(X_OPERATOR_ID, operator.to_string());
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -149,6 +154,11 @@ impl Identity {
         Service::new(url, token_file).map(Self)
     }
 
+    /// The client of an operator.
+    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+        Self(Service { operator: Some(operator.clone()), ..self.0 })
+    }
+
     pub(crate) async fn list(&self) -> Result<Vec<StoredTenant>, CallError> {
         self.0.list(TENANTS, |tenant: &StoredTenant| tenant.tenant_id.to_string()).await
     }
@@ -180,12 +190,17 @@ impl Session {
         Service::new(url, token_file).map(Self)
     }
 
+    /// The client of an operator.
+    pub(crate) fn of(self, operator: &OperatorId) -> Self {
+        Self(Service { operator: Some(operator.clone()), ..self.0 })
+    }
+
     pub(crate) async fn list(&self) -> Result<Vec<StoredProducer>, CallError> {
         self.0.list(PRODUCERS, |producer: &StoredProducer| producer.uid.to_string()).await
     }
 
-    pub(crate) async fn put(&self, uid: Uuid, producer: &Producer) -> Result<(), CallError> {
-        self.0.send(Method::PUT, &producer_path(uid), Some(producer)).await.map(drop)
+    pub(crate) async fn put(&self, uid: Uuid, write: &ManagedProducer) -> Result<(), CallError> {
+        self.0.send(Method::PUT, &producer_path(uid), Some(write)).await.map(drop)
     }
 
     pub(crate) async fn delete(

@@ -32,6 +32,7 @@ pub(crate) enum Reason {
     TenantExists,
     TenantDeleted,
     ManagedElsewhere,
+    Released,
     NamespaceNotAllowed,
     TenantNotFound,
     TenantNotReady,

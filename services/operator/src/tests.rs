@@ -4,15 +4,17 @@
 
 mod api_server;
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use contract::identity::Tenant;
+use contract::managed::OperatorId;
 use serde_json::{Value, json};
 use service::Tasks;
 use service::telemetry::Metrics;
 use testkit::wait_until;
-use testsystem::SystemWithOperator;
+use testsystem::{BLUE, GREEN, SystemWithOperator};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -29,9 +31,11 @@ const COLLECTOR: &str = "/apis/svc.internal/v1alpha1/namespaces/apps/svcproducer
 const SECRET: &str = "/api/v1/namespaces/svc/secrets/svc-invite-acme";
 const APPS: &str = "/api/v1/namespaces/apps";
 
+const SYSTEM: &str = "/api/v1/namespaces/kube-system";
+
 struct Cluster {
     api: ApiServer,
-    running: SystemWithOperator,
+    running: Arc<SystemWithOperator>,
     controller: Controller,
     tasks: Tasks,
     leader: Option<JoinHandle<()>>,
@@ -41,7 +45,23 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Self {
         let running = SystemWithOperator::start().await.unwrap();
+        Self::of(&Arc::new(running), BLUE, |controller| controller).await
+    }
+
+    /// Another cluster without resources, with an operator on the same database.
+    async fn other(&self, operator: &str, change: impl FnOnce(Controller) -> Controller) -> Self {
+        Self::of(&self.running, operator, change).await
+    }
+
+    async fn of(
+        running: &Arc<SystemWithOperator>,
+        operator: &str,
+        change: impl FnOnce(Controller) -> Controller,
+    ) -> Self {
+        let running = Arc::clone(running);
+        let operator: OperatorId = operator.parse().unwrap();
         let api = ApiServer::start().await;
+        api.apply(SYSTEM, &json!({ "metadata": { "uid": operator.cluster } }));
         let tokens = tempfile::tempdir().unwrap();
         let token = |audience: &str| {
             let file = tokens.path().join(audience);
@@ -62,7 +82,11 @@ impl Cluster {
             session: Session::new(urls.session.parse().unwrap(), token("svc-session")).unwrap(),
             metrics: OperatorMetrics::new(&Metrics::new("operator")),
             term: Term(watch::channel(Instant::now() + Duration::from_hours(1)).1),
+            take_over_from: Arc::default(),
+            confirmed_releases: 0,
         };
+        assert_eq!(controller.caches.cluster().await, operator.cluster);
+        let controller = change(controller.of(&operator));
         let mut cluster = Self { api, running, controller, tasks, leader: None, tokens };
         cluster.lead();
         cluster
@@ -366,4 +390,147 @@ async fn an_invalid_value_and_an_unavailable_service_are_reported() {
     cluster.wait(&globex, "False", "IdentityUnavailable").await;
     std::fs::write(&file, token).unwrap();
     cluster.wait(&globex, "True", "Provisioned").await;
+}
+
+/// Waits until the operator of a cluster has executed a plan with lists that it read after this call.
+async fn wait_for_a_plan(cluster: &Cluster, name: &str) {
+    let path = ACME.replace("acme", name);
+    for display_name in ["First", "Second"] {
+        cluster.api.apply(&path, &json!({ "spec": { "displayName": display_name } }));
+        cluster.wait(&path, "True", "Provisioned").await;
+        // The correction of a drift shows that the stored state was read again.
+        let platform = cluster.running.system.platform_admin();
+        let tenant = format!("/tenants/{name}");
+        platform.patch(&tenant, &json!({ "display_name": "Drift" })).await.expect::<Value>(200);
+        wait_until("the drift is corrected", async || {
+            (platform.get(&tenant).await.expect::<Tenant>(200).display_name == display_name).then_some(())
+        })
+        .await;
+    }
+}
+
+fn message(object: &Value) -> String {
+    object["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_operator_of_a_second_cluster_releases_nothing_of_the_first() {
+    let blue = Cluster::start().await;
+    blue.apply_tenant(&json!({}));
+    blue.apply_producer();
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+    blue.wait_for_status(202).await;
+    let green = blue.other(GREEN, |controller| controller).await;
+    wait_for_a_plan(&green, "globex").await;
+    assert_eq!(blue.send().await, 202);
+    // The same manifests as in the first cluster.
+    green.apply_tenant(&json!({ "adoption": "IfUnowned", "displayName": "Green" }));
+    green.apply_producer();
+    let elsewhere = green.wait(ACME, "False", "ManagedElsewhere").await;
+    assert!(message(&elsewhere).contains(BLUE), "{elsewhere}");
+    green.wait(COLLECTOR, "False", "TenantNotReady").await;
+    green.api.delete(COLLECTOR);
+    green.api.delete(ACME);
+    wait_for_a_plan(&green, "initech").await;
+    assert_eq!((blue.send().await, blue.tenant().await.display_name.as_str()), (202, "Acme"));
+    blue.apply_tenant(&json!({ "displayName": "Acme Inc." }));
+    blue.wait(ACME, "True", "Provisioned").await;
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+}
+
+#[tokio::test]
+async fn a_second_cluster_takes_over_tenants_and_producers_without_a_rejected_event() {
+    let blue = Cluster::start().await;
+    blue.apply_tenant(&json!({}));
+    blue.apply_producer();
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+    blue.wait_for_status(202).await;
+    let running = Arc::clone(&blue.running);
+    let (stop, mut stopped) = watch::channel(());
+    let sender = tokio::spawn(async move {
+        let (mut statuses, mut ticks) = (Vec::new(), tokio::time::interval(Duration::from_millis(50)));
+        let token = running.token("apps/collector", "svc-ingest");
+        let client = running.system.client().bearer(&token);
+        loop {
+            tokio::select! {
+                _ = stopped.changed() => return statuses,
+                _ = ticks.tick() => {}
+            }
+            statuses.push(client.post("/events", &json!({ "source_id": "fw-1" })).await.status);
+        }
+    });
+    let taking = |controller| Controller { take_over_from: Arc::new([BLUE.parse().unwrap()]), ..controller };
+    let green = blue.other(GREEN, taking).await;
+    green.apply_tenant(&json!({ "displayName": "Green" }));
+    green.apply_producer();
+    green.wait(COLLECTOR, "True", "Provisioned").await;
+    let elsewhere = blue.wait(ACME, "False", "ManagedElsewhere").await;
+    assert!(message(&elsewhere).contains(GREEN), "{elsewhere}");
+    blue.wait(COLLECTOR, "False", "TenantNotReady").await;
+    // The first cluster is removed.
+    blue.api.delete(COLLECTOR);
+    blue.api.delete(ACME);
+    wait_for_a_plan(&blue, "globex").await;
+    assert_eq!(green.tenant().await.display_name, "Green");
+    stop.send(()).unwrap();
+    let statuses = sender.await.unwrap();
+    assert!(statuses.len() > 1 && statuses.iter().all(|status| *status == 202), "{statuses:?}");
+    green.api.delete(COLLECTOR);
+    green.wait_for_status(401).await;
+}
+
+#[tokio::test]
+async fn after_a_wrong_release_a_change_of_the_resources_restores_tenant_and_producer() {
+    let blue = Cluster::start().await;
+    blue.apply_tenant(&json!({}));
+    blue.apply_producer();
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+    blue.wait_for_status(202).await;
+    // The same cluster without its resources, for example restored from an old backup.
+    let mut wrong = blue.other(BLUE, |controller| controller).await;
+    blue.wait_for_status(401).await;
+    let released = blue.wait(ACME, "False", "Released").await;
+    assert!(message(&released).contains("at once after a change of the spec"), "{released}");
+    wrong.leader.take().unwrap().abort();
+    blue.apply_tenant(&json!({ "displayName": "Acme Inc." }));
+    blue.wait(ACME, "True", "Provisioned").await;
+    let spec = json!({ "tenant": "acme", "serviceAccount": "collector", "sourceIds": ["fw-1", "fw-2"] });
+    blue.api.apply(COLLECTOR, &json!({ "spec": spec }));
+    blue.wait(COLLECTOR, "True", "Provisioned").await;
+    blue.wait_for_status(202).await;
+}
+
+#[tokio::test]
+async fn a_new_leader_holds_the_release_of_many_tenants_until_it_is_confirmed() {
+    let mut blue = Cluster::start().await;
+    let paths = ["a", "b", "c", "d", "e"].map(|name| ACME.replace("acme", name));
+    for path in &paths {
+        blue.api.apply(path, &json!({ "spec": { "displayName": "Many" } }));
+    }
+    for path in &paths {
+        blue.wait(path, "True", "Provisioned").await;
+    }
+    blue.leader.take().unwrap().abort();
+    let metrics = Metrics::new("operator");
+    let observed = metrics.clone();
+    let counting = |controller| Controller { metrics: OperatorMetrics::new(&observed), ..controller };
+    let mut unconfirmed = blue.other(BLUE, counting).await;
+    wait_for_a_plan(&unconfirmed, "globex").await;
+    unconfirmed.leader.take().unwrap().abort();
+    let text = metrics.text();
+    assert!(text.contains("svc_operator_held_releases{kind=\"SvcTenant\"} 5"), "{text}");
+    assert!(!text.contains("svc_operator_releases_total{"), "{text}");
+    let owned = async || {
+        let operator = blue.running.operator_at_identity();
+        operator.get(contract::managed::TENANTS).await.expect::<Vec<Value>>(200).len()
+    };
+    assert_eq!(owned().await, 6);
+    // The tenant of the replaced operator is missing too.
+    let confirmed = blue
+        .other(BLUE, |controller| Controller { confirmed_releases: 6, ..counting(controller) })
+        .await;
+    wait_until("the tenants are released", async || (owned().await == 0).then_some(())).await;
+    let text = metrics.text();
+    assert!(text.contains("svc_operator_releases_total{kind=\"SvcTenant\"} 6"), "{text}");
+    drop(confirmed);
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use contract::managed::OperatorId;
 use kube::Client;
 use operatorconfig::Config;
 use service::Tasks;
@@ -56,8 +57,18 @@ impl Program for Operator {
             session: Session::new(config.session_url, config.session_token)?,
             metrics: OperatorMetrics::new(telemetry.metrics()),
             term: candidate.term(),
+            take_over_from: config.take_over_from.unwrap_or_default().into(),
+            confirmed_releases: config.confirmed_releases,
         };
-        tasks.spawn("controller", lead(candidate, controller, tasks.clone()));
+        let (namespace, release) = (config.namespace, config.release);
+        let tasks = tasks.clone();
+        tasks.clone().spawn("controller", async move {
+            let stop = tasks.draining().clone();
+            // The lists of resources are those of this cluster.
+            let Some(cluster) = stop.run_until_cancelled(controller.caches.cluster()).await else { return };
+            let controller = controller.of(&OperatorId { cluster, namespace, release });
+            lead(candidate, controller, tasks).await;
+        });
         Ok(None)
     }
 }

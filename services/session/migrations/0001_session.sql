@@ -96,6 +96,8 @@ create table session.producers (
     -- The uid of the Kubernetes resource.
     producer_id uuid primary key,
     tenant_id text not null constraint producers_tenant_id_fkey references session.tenants,
+    -- The operator of the resource: <uid of the namespace kube-system>/<namespace>/<release>.
+    operator_id text not null,
     namespace text not null,
     service_account text not null,
     -- Follows from namespace and service account. Introspection finds the producer by it.
@@ -105,7 +107,7 @@ create table session.producers (
     generation bigint not null,
     created_at timestamptz not null,
     updated_at timestamptz not null,
-    -- A producer without a resource keeps its row for a day, so that a delayed write does not restore it.
+    -- A producer whose resource the operator did not find keeps its row for a day, so that a delayed write does not restore it.
     deleted_at timestamptz,
     constraint producers_source_ids_check check (cardinality(source_ids) > 0)
 );
@@ -606,8 +608,8 @@ language sql volatile security definer set search_path = '' as $$
     select count(*) from purged
 $$;
 
--- The operator compares the producers of all tenants with its resources.
-create function session.list_producers(in_after uuid, in_limit integer)
+-- An operator compares its producers of all tenants with its resources.
+create function session.list_producers(in_operator_id text, in_after uuid, in_limit integer)
 returns table (
     producer_id uuid, tenant_id text, namespace text, service_account text, source_ids text[], generation bigint
 )
@@ -616,7 +618,7 @@ language sql stable security definer set search_path = '' as $$
         producers.producer_id, producers.tenant_id, producers.namespace, producers.service_account, producers.source_ids,
         producers.generation
     from session.producers
-    where producers.deleted_at is null and producers.producer_id > in_after
+    where producers.operator_id = in_operator_id and producers.deleted_at is null and producers.producer_id > in_after
     order by producers.producer_id
     limit in_limit
 $$;

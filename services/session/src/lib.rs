@@ -9,6 +9,7 @@ mod domain {
     pub(crate) mod account_status;
     pub(crate) mod api_key;
     pub(crate) mod device_grant;
+    pub(crate) mod producer;
     pub(crate) mod session;
     pub(crate) mod user_code;
 }

@@ -3,7 +3,9 @@
 use audit::{AuditEvent, EventName};
 use contract::Role;
 use contract::identity::{CreateTenant, Delivery, Invite as InviteBody, PatchTenant};
-use contract::managed::{Conflict, IssuedInvite, ManagedTenant, Owner, StoredTenant, WrittenTenant};
+use contract::managed::{
+    Conflict, IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant,
+};
 use service::Problem;
 use tenancy::{Actor, TenantId, TenantScope};
 
@@ -11,9 +13,9 @@ use super::App;
 use super::invites::Invitation;
 use crate::domain::email::Email;
 use crate::domain::invite::InviteState;
+use crate::domain::ownership::Ownership;
 use crate::message::Message;
-use crate::store::managed_tenant::{self, Ownership};
-use crate::store::{invite, tenant};
+use crate::store::{invite, managed_tenant, tenant};
 
 /// Tenants in one response of the list.
 const PAGE: i32 = 1000;
@@ -44,25 +46,13 @@ impl From<database::Error> for WriteError {
     }
 }
 
-impl Ownership {
-    /// Requires that the owner has not changed, and that no newer write of it is stored.
-    fn require(&self, owner: Owner) -> Result<(), Conflict> {
-        if self.owner.uid != owner.uid {
-            Err(Conflict::ManagedElsewhere)
-        } else if self.owner.generation > owner.generation || self.is_released {
-            Err(Conflict::Stale)
-        } else {
-            Ok(())
-        }
-    }
-}
-
 impl App {
     /// Creates a tenant and invites its first administrator, or changes a tenant. An equal state is not written again.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn put_managed_tenant(
         &self,
         tenant_id: &TenantId,
+        by: &OperatorId,
         desired: &ManagedTenant,
     ) -> Result<WrittenTenant, WriteError> {
         let scope = TenantScope::of_platform_admin(tenant_id.clone());
@@ -76,26 +66,21 @@ impl App {
             quota: Some(desired.quota),
         };
         let mut written = WrittenTenant { changed: false, invite: None };
-        let mut ownership =
-            Ownership { owner: desired.owner, invite_id: None, invite_expires_at: None, is_released: false };
+        let mut ownership;
         let is_pushed;
         if tenant::find_for_update(&mut tx).await?.is_some() {
             let stored = managed_tenant::find(&mut tx).await?;
-            // A released tenant can get another owner.
-            match stored.filter(|stored| !stored.is_released || stored.owner.uid == desired.owner.uid) {
-                Some(stored) => {
-                    stored.require(desired.owner)?;
-                    ownership = Ownership { owner: desired.owner, ..stored };
-                }
-                None if desired.adopt => {}
-                None => return Err(Conflict::TenantExists.into()),
-            }
+            ownership = Ownership::claim(stored.as_ref(), by, desired, tx.now())?;
             written.changed = tx.change_tenant(&patch).await?.is_some();
             is_pushed = written.changed;
-            if !written.changed && stored.is_some_and(|stored| stored.owner == desired.owner) {
+            if !written.changed && stored.as_ref() == Some(&ownership) {
                 return Ok(written);
             }
+            if stored.is_none_or(|stored| stored.operator != *by || stored.released_at.is_some()) {
+                tx.audit(AuditEvent { about: Some("tenant_adopted"), ..AuditEvent::of(EventName::AuthzAdmin) });
+            }
         } else {
+            ownership = Ownership::new(by.clone(), desired.owner);
             let invite = tx.create_tenant(&creation(tenant_id, desired)).await?.invite;
             is_pushed = tx.change_tenant(&patch).await?.is_some();
             ownership.invite_id = invite.as_ref().map(|invite| invite.invite_id);
@@ -116,13 +101,14 @@ impl App {
     pub(crate) async fn renew_managed_invite(
         &self,
         tenant_id: &TenantId,
+        by: &OperatorId,
         owner: Owner,
     ) -> Result<IssuedInvite, WriteError> {
         let scope = TenantScope::of_platform_admin(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?.ok_or(Conflict::TenantNotFound)?;
-        let stored = managed_tenant::find(&mut tx).await?.ok_or(Conflict::ManagedElsewhere)?;
-        stored.require(owner)?;
+        let stored = managed_tenant::find(&mut tx).await?.ok_or(Conflict::TenantExists)?;
+        stored.require(by, owner)?;
         let found = match stored.invite_id {
             Some(invite_id) => invite::find_for_update(&mut tx, invite_id).await?,
             None => None,
@@ -143,7 +129,7 @@ impl App {
         let invite_id = Some(renewed.invite_id);
         let issued = issued(renewed).ok_or(Conflict::InviteSettled)?;
         let invite_expires_at = Some(issued.expires_at);
-        let ownership = Ownership { owner, invite_id, invite_expires_at, is_released: false };
+        let ownership = Ownership { owner, invite_id, invite_expires_at, ..stored };
         managed_tenant::save(&mut tx, &ownership).await?;
         tx.commit().await?;
         Ok(issued)
@@ -154,23 +140,29 @@ impl App {
     pub(crate) async fn release_managed_tenant(
         &self,
         tenant_id: &TenantId,
+        by: &OperatorId,
         owner: Owner,
     ) -> Result<(), WriteError> {
         let scope = TenantScope::of_platform_admin(tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::PlatformAdmin).await?;
         tenant::find_for_update(&mut tx).await?;
-        let stored = managed_tenant::find(&mut tx).await?.filter(|stored| !stored.is_released);
+        let stored = managed_tenant::find(&mut tx).await?.filter(|stored| stored.released_at.is_none());
         let Some(stored) = stored else { return Ok(()) };
-        stored.require(owner)?;
-        managed_tenant::save(&mut tx, &Ownership { owner, is_released: true, ..stored }).await?;
+        stored.require(by, owner)?;
+        let released_at = Some(tx.now());
+        managed_tenant::save(&mut tx, &Ownership { owner, released_at, ..stored }).await?;
         tx.audit(AuditEvent { about: Some("tenant_released"), ..AuditEvent::of(EventName::AuthzAdmin) });
         Ok(tx.commit().await?)
     }
 
-    /// Lists the managed tenants after a given one, in the order of their ids.
+    /// Lists the tenants of an operator after a given one, in the order of their ids.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn list_managed_tenants(&self, after: &str) -> Result<Vec<StoredTenant>, Problem> {
-        Ok(managed_tenant::list(&self.database, after, PAGE, self.clock.now()).await?)
+    pub(crate) async fn list_managed_tenants(
+        &self,
+        by: &OperatorId,
+        after: &str,
+    ) -> Result<Vec<StoredTenant>, Problem> {
+        Ok(managed_tenant::list(&self.database, by, after, PAGE, self.clock.now()).await?)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The internal API for the operator: managed tenants.
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use contract::managed::{IssuedInvite, ManagedTenant, Owner, StoredTenant, WrittenTenant};
+use axum::{Extension, Json};
+use contract::managed::{IssuedInvite, ManagedTenant, OperatorId, Owner, StoredTenant, WrittenTenant};
 use http::StatusCode;
 use serde::Deserialize;
 use service::Problem;
@@ -30,38 +30,42 @@ pub(super) struct After {
     after: String,
 }
 
-/// `GET /internal/v1/managed-tenants?after=<id>`: at most 1,000 tenants in the order of their ids.
+/// `GET /internal/v1/managed-tenants?after=<id>`: at most 1,000 tenants of the operator in the order of their ids.
 pub(super) async fn list(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     QueryParameters(After { after }): QueryParameters<After>,
 ) -> Result<Json<Vec<StoredTenant>>, Problem> {
-    Ok(Json(app.list_managed_tenants(&after).await?))
+    Ok(Json(app.list_managed_tenants(&by, &after).await?))
 }
 
 /// `PUT /internal/v1/managed-tenants/{tenant_id}`.
 pub(super) async fn put(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     Id(tenant_id): Id<TenantId>,
     JsonBody(desired): JsonBody<ManagedTenant>,
 ) -> Result<Json<WrittenTenant>, WriteError> {
-    Ok(Json(app.put_managed_tenant(&tenant_id, &desired).await?))
+    Ok(Json(app.put_managed_tenant(&tenant_id, &by, &desired).await?))
 }
 
 /// `POST /internal/v1/managed-tenants/{tenant_id}/invite`.
 pub(super) async fn renew_invite(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     Id(tenant_id): Id<TenantId>,
     JsonBody(owner): JsonBody<Owner>,
 ) -> Result<Json<IssuedInvite>, WriteError> {
-    Ok(Json(app.renew_managed_invite(&tenant_id, owner).await?))
+    Ok(Json(app.renew_managed_invite(&tenant_id, &by, owner).await?))
 }
 
 /// `DELETE /internal/v1/managed-tenants/{tenant_id}?uid=<uid>&generation=<number>`: 204, also if the tenant has no owner.
 pub(super) async fn release(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     Id(tenant_id): Id<TenantId>,
     QueryParameters(owner): QueryParameters<Owner>,
 ) -> Result<StatusCode, WriteError> {
-    app.release_managed_tenant(&tenant_id, owner).await?;
+    app.release_managed_tenant(&tenant_id, &by, owner).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,23 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use contract::identity::InviteStatus;
-use contract::managed::{Owner, StoredInvite, StoredTenant};
+use contract::managed::{OperatorId, Owner, StoredInvite, StoredTenant};
 use database::{Database, Error, TenantTx};
 use sqlx::types::Text;
 use tenancy::{InviteId, TenantId};
 use uuid::Uuid;
 
-/// The ownership of a tenant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ownership {
-    pub(crate) owner: Owner,
-    /// The invite of the first administrator.
-    pub(crate) invite_id: Option<InviteId>,
-    /// The term of the invite, if the owner got its token.
-    pub(crate) invite_expires_at: Option<DateTime<Utc>>,
-    /// Whether the resource is gone.
-    pub(crate) is_released: bool,
-}
+use crate::domain::ownership::Ownership;
 
 /// A row of `identity.list_managed_tenants`.
 struct Row {
@@ -52,7 +42,9 @@ impl Row {
 pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> {
     let row = sqlx::query!(
         r#"-- managed_tenant.find
-        select owner_uid, generation, invite_id as "invite_id: InviteId", invite_expires_at, is_released
+        select
+            operator_id as "operator_id: Text<OperatorId>", owner_uid, generation,
+            invite_id as "invite_id: InviteId", invite_expires_at, released_at, taken_over_at
         from identity.managed_tenants
         where tenant_id = $1"#,
         tx.tenant_id().as_str()
@@ -60,10 +52,12 @@ pub(crate) async fn find(tx: &mut TenantTx) -> Result<Option<Ownership>, Error> 
     .fetch_optional(tx.connection())
     .await?;
     Ok(row.map(|row| Ownership {
+        operator: row.operator_id.0,
         owner: Owner { uid: row.owner_uid, generation: row.generation },
         invite_id: row.invite_id,
         invite_expires_at: row.invite_expires_at,
-        is_released: row.is_released,
+        released_at: row.released_at,
+        taken_over_at: row.taken_over_at,
     }))
 }
 
@@ -72,32 +66,40 @@ pub(crate) async fn save(tx: &mut TenantTx, ownership: &Ownership) -> Result<(),
     sqlx::query!(
         "-- managed_tenant.save
         insert into identity.managed_tenants
-            (tenant_id, owner_uid, generation, tenant_version, invite_id, invite_expires_at, is_released)
-        select tenant_id, $2, $3, version, $4, $5, $6
+            (
+                tenant_id, operator_id, owner_uid, generation, tenant_version, invite_id, invite_expires_at,
+                released_at, taken_over_at
+            )
+        select tenant_id, $2, $3, $4, version, $5, $6, $7, $8
         from identity.tenants
         where tenant_id = $1
         on conflict (tenant_id) do update set
+            operator_id = excluded.operator_id,
             owner_uid = excluded.owner_uid,
             generation = excluded.generation,
             tenant_version = excluded.tenant_version,
             invite_id = excluded.invite_id,
             invite_expires_at = excluded.invite_expires_at,
-            is_released = excluded.is_released",
+            released_at = excluded.released_at,
+            taken_over_at = excluded.taken_over_at",
         tx.tenant_id().as_str(),
+        ownership.operator.to_string(),
         ownership.owner.uid,
         ownership.owner.generation,
         ownership.invite_id.map(|id| id.0),
         ownership.invite_expires_at,
-        ownership.is_released
+        ownership.released_at,
+        ownership.taken_over_at
     )
     .execute(tx.connection())
     .await?;
     Ok(())
 }
 
-/// Lists the managed tenants after a given one, for the operator.
+/// Lists the tenants of an operator after a given one.
 pub(crate) async fn list(
     database: &Database,
+    operator: &OperatorId,
     after: &str,
     limit: i32,
     now: DateTime<Utc>,
@@ -108,7 +110,8 @@ pub(crate) async fn list(
         select
             tenant_id as "tenant_id!: TenantId", owner_uid as "owner_uid!", generation as "generation!",
             is_drifted as "is_drifted!", invite_status as "invite_status!: Text<InviteStatus>", invite_expires_at
-        from identity.list_managed_tenants($1, $2)"#,
+        from identity.list_managed_tenants($1, $2, $3)"#,
+        operator.to_string(),
         after,
         limit
     )

@@ -9,7 +9,7 @@ use contract::managed::{
 use serde_json::{Value, json};
 use tenancy::TenantId;
 use testkit::Client;
-use testsystem::SystemWithOperator;
+use testsystem::{BLUE, GREEN, SystemWithOperator};
 use uuid::Uuid;
 
 fn acme() -> TenantId {
@@ -24,6 +24,7 @@ fn desired(generation: i64) -> ManagedTenant {
     ManagedTenant {
         owner: owner(generation),
         adopt: false,
+        take_over_from: Vec::new(),
         display_name: "Acme".to_owned(),
         status: TenantStatus::Active,
         quota: Quota { events_per_second: Some(100), bytes_per_second: None },
@@ -100,7 +101,7 @@ async fn a_write_of_an_older_generation_or_of_another_owner_changes_nothing() {
     put(&operator, &ManagedTenant { display_name: "New".to_owned(), ..desired(2) }).await;
     let path = tenant_path(&acme());
     let other = Owner { uid: Uuid::from_u128(2), generation: 9 };
-    for (owner, reason) in [(owner(1), "stale"), (other, "managed_elsewhere")] {
+    for (owner, reason) in [(owner(1), "stale"), (other, "not_released")] {
         let written = operator.put(&path, &ManagedTenant { owner, adopt: true, ..desired(1) }).await;
         assert_eq!(conflict(&written), reason);
         assert_eq!(conflict(&operator.post(&invite_path(&acme()), &owner).await), reason);
@@ -134,11 +135,71 @@ async fn a_released_tenant_remains_and_can_be_adopted() {
     assert_eq!(read(&running).await.status, TenantStatus::Active);
     // A delayed write of a former leader.
     let late = ManagedTenant { adopt: true, status: TenantStatus::Suspended, ..desired(1) };
-    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &late).await), "stale");
+    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &late).await), "released");
     assert_eq!(read(&running).await.status, TenantStatus::Active);
     let other = Owner { uid: Uuid::from_u128(2), generation: 1 };
     put(&operator, &ManagedTenant { owner: other, adopt: true, ..desired(1) }).await;
     assert_eq!(stored(&operator).await.owner, other);
+}
+
+#[tokio::test]
+async fn a_tenant_that_was_released_by_mistake_returns_to_its_resource_with_a_change_or_after_ten_minutes() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let operator = running.operator_at_identity();
+    put(&operator, &desired(1)).await;
+    let release = async |generation| {
+        let path = format!("{}?uid={}&generation={generation}", tenant_path(&acme()), owner(1).uid);
+        operator.delete(&path).await.expect_empty(204);
+    };
+    release(1).await;
+    put(&operator, &desired(2)).await;
+    assert_eq!(stored(&operator).await.owner, owner(2));
+    release(2).await;
+    assert_eq!(conflict(&operator.put(&tenant_path(&acme()), &desired(2)).await), "released");
+    let later = "update identity.managed_tenants set released_at = released_at - interval '10 minutes'";
+    running.system.run_sql(later).await;
+    put(&operator, &desired(2)).await;
+    assert_eq!(stored(&operator).await.owner, owner(2));
+}
+
+#[tokio::test]
+async fn an_operator_of_another_cluster_lists_changes_and_releases_only_its_own_tenants() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let (blue, green) = (running.operator_at_identity(), running.at_identity(GREEN));
+    put(&blue, &desired(1)).await;
+    assert_eq!(green.get(TENANTS).await.expect::<Vec<Value>>(200).len(), 0);
+    let path = tenant_path(&acme());
+    let other = Owner { uid: Uuid::from_u128(2), generation: 9 };
+    let elsewhere = json!({ "conflict": "managed_elsewhere", "operator": BLUE });
+    for owner in [owner(1), owner(9), other] {
+        let adopting =
+            ManagedTenant { owner, adopt: true, display_name: "Green".to_owned(), ..desired(1) };
+        assert_eq!(green.put(&path, &adopting).await.expect::<Value>(409), elsewhere);
+        assert_eq!(green.post(&invite_path(&acme()), &owner).await.expect::<Value>(409), elsewhere);
+        let query = format!("{path}?uid={}&generation={}", owner.uid, owner.generation);
+        assert_eq!(green.delete(&query).await.expect::<Value>(409), elsewhere);
+    }
+    assert_eq!((stored(&blue).await.owner, read(&running).await.display_name), (owner(1), "Acme".to_owned()));
+}
+
+#[tokio::test]
+async fn an_operator_takes_over_the_tenants_of_one_that_it_names() {
+    let running = SystemWithOperator::start().await.unwrap();
+    let (blue, green) = (running.operator_at_identity(), running.at_identity(GREEN));
+    put(&blue, &desired(5)).await;
+    let other = Owner { uid: Uuid::from_u128(2), generation: 1 };
+    let taking = ManagedTenant { owner: other, take_over_from: vec![BLUE.parse().unwrap()], ..desired(1) };
+    put(&green, &taking).await;
+    assert_eq!(stored(&green).await.owner, other);
+    assert_eq!(blue.get(TENANTS).await.expect::<Vec<Value>>(200).len(), 0);
+    // The invite of the first cluster can be renewed for the second one.
+    green.post(&invite_path(&acme()), &other).await.expect::<IssuedInvite>(200);
+    let back = ManagedTenant { take_over_from: vec![GREEN.parse().unwrap()], ..desired(5) };
+    assert_eq!(conflict(&blue.put(&tenant_path(&acme()), &back).await), "managed_elsewhere");
+    let later = "update identity.managed_tenants set taken_over_at = taken_over_at - interval '10 minutes'";
+    running.system.run_sql(later).await;
+    put(&blue, &back).await;
+    assert_eq!(stored(&blue).await.owner, owner(5));
 }
 
 #[tokio::test]

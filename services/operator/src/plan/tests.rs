@@ -257,6 +257,28 @@ async fn a_producer_of_a_namespace_that_is_not_allowed_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_tenant_of_another_operator_keeps_the_producers_of_this_one() {
+    let mut taken_over = converged();
+    taken_over.stored_tenants = Some(Arc::new(HashMap::new()));
+    taken_over.failures.insert(Uuid::from_u128(1), failure(1));
+    assert_eq!(reasons(&taken_over).1, [Reason::TenantNotReady]);
+    assert_eq!(taken_over.plan(Instant::now()).writes, []);
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_suspended_at_its_deletion_is_not_adopted() {
+    let mut observed = converged();
+    let mut deleted = tenant("acme", 1, 2);
+    deleted.spec.adoption = Adoption::IfUnowned;
+    deleted.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    observed.tenants = vec![Arc::new(deleted)];
+    let writes = observed.plan(Instant::now()).writes;
+    let [Write::Suspend { desired, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+    assert!(!desired.adopt && desired.take_over_from.is_empty());
+}
+
+#[tokio::test]
 async fn a_selector_can_allow_all_namespaces_and_an_empty_one_allows_none() {
     let mut observed = converged();
     let mut changed = tenant("acme", 1, 1);

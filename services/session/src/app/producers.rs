@@ -4,7 +4,9 @@ use audit::{Actor, AuditEvent, EventName};
 use authn::service_account_digest;
 use bus::Invalidation;
 use contract::ProblemKind;
-use contract::managed::{Conflict, Producer, ProducerDeletion, StoredProducer, is_dns_name};
+use contract::managed::{
+    Conflict, ManagedProducer, OperatorId, Producer, ProducerDeletion, StoredProducer, is_dns_name,
+};
 use service::Problem;
 use tenancy::TenantScope;
 use uuid::Uuid;
@@ -17,13 +19,15 @@ use crate::store::{account_status, producer};
 const PAGE: i32 = 1000;
 
 impl App {
-    /// Stores a producer. An equal one is not written again.
+    /// Stores a producer. An equal one is not written again. The producer of an operator that is taken over is replaced.
     #[tracing::instrument(skip_all)]
     pub(crate) async fn put_producer(
         &self,
         uid: Uuid,
-        new: &Producer,
+        by: &OperatorId,
+        write: &ManagedProducer,
     ) -> Result<Result<(), Conflict>, Problem> {
+        let new = &write.producer;
         validate(new)?;
         let scope = TenantScope::of_internal_record(new.tenant_id.clone());
         let mut tx = self.begin(&scope, Actor::System).await?;
@@ -31,11 +35,22 @@ impl App {
             return Ok(Err(Conflict::TenantNotFound));
         }
         let found = producer::find_for_update(&mut tx, uid).await?;
-        if found.as_ref() == Some(new) {
-            return Ok(Ok(()));
+        match found.as_ref().map_or(Ok(true), |found| found.accept(by, write, tx.now())) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok(())),
+            Err(conflict) => return Ok(Err(conflict)),
         }
         let digest = service_account_digest(&new.service_account);
-        match producer::save(&mut tx, uid, digest, new).await {
+        if let Some((other, stored)) = producer::find_other_for_update(&mut tx, uid, &digest).await? {
+            if stored.operator == *by {
+                return Ok(Err(Conflict::ServiceAccountTaken));
+            }
+            if let Err(conflict) = stored.require(by, &write.take_over_from) {
+                return Ok(Err(conflict));
+            }
+            producer::delete(&mut tx, other).await?;
+        }
+        match producer::save(&mut tx, uid, &digest, by, new, found.is_some()).await {
             Ok(true) => {}
             Ok(false) => return Ok(Err(Conflict::Stale)),
             Err(error) if error.violates(producer::DIGEST_KEY) => {
@@ -43,7 +58,8 @@ impl App {
             }
             Err(error) => return Err(error.into()),
         }
-        for account in found.iter().chain([new]).map(|producer| &producer.service_account) {
+        let before = found.iter().map(|found| &found.producer);
+        for account in before.chain([new]).map(|producer| &producer.service_account) {
             self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
         }
         self.audit.record(&mut tx, changed(new, "producer_changed"));
@@ -51,27 +67,41 @@ impl App {
         Ok(Ok(()))
     }
 
-    /// Deletes a producer of a tenant. Its service account can send no events any more. It can be stored again, unless the deletion is final.
+    /// Deletes a producer of a tenant. Its service account can send no events any more. A repeated call succeeds.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn delete_producer(&self, uid: Uuid, deletion: ProducerDeletion) -> Result<(), Problem> {
+    pub(crate) async fn delete_producer(
+        &self,
+        uid: Uuid,
+        by: &OperatorId,
+        deletion: ProducerDeletion,
+    ) -> Result<Result<(), Conflict>, Problem> {
         let scope = TenantScope::of_internal_record(deletion.tenant_id);
         let mut tx = self.begin(&scope, Actor::System).await?;
-        let Some(found) = producer::find_for_update(&mut tx, uid).await? else { return Ok(()) };
+        let found = producer::find_for_update(&mut tx, uid).await?.filter(|found| found.deleted_at.is_none());
+        let Some(found) = found else { return Ok(Ok(())) };
+        if let Err(conflict) = found.require(by, &[]) {
+            return Ok(Err(conflict));
+        }
         if deletion.is_final {
             producer::mark_deleted(&mut tx, uid).await?;
         } else {
             producer::delete(&mut tx, uid).await?;
         }
-        self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(&found.service_account)));
-        self.audit.record(&mut tx, changed(&found, "producer_deleted"));
+        let account = &found.producer.service_account;
+        self.invalidate(&mut tx, Invalidation::Credential(service_account_digest(account)));
+        self.audit.record(&mut tx, changed(&found.producer, "producer_deleted"));
         tx.commit().await?;
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Lists all producers after a given one, in the order of their uids.
+    /// Lists the producers of an operator after a given one, in the order of their uids.
     #[tracing::instrument(skip_all)]
-    pub(crate) async fn list_producers(&self, after: Uuid) -> Result<Vec<StoredProducer>, Problem> {
-        Ok(producer::list(&self.database, after, PAGE).await?)
+    pub(crate) async fn list_producers(
+        &self,
+        by: &OperatorId,
+        after: Uuid,
+    ) -> Result<Vec<StoredProducer>, Problem> {
+        Ok(producer::list(&self.database, by, after, PAGE).await?)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use authn::MAX_BATCH;
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use contract::ProblemKind;
 use contract::internal::{
     ExportSubject, Introspect, Introspected, IssueSession, SubjectExport, SubjectRecord, TenantRecord,
 };
-use contract::managed::{Producer, ProducerDeletion, StoredProducer};
+use contract::managed::{Conflict, ManagedProducer, OperatorId, ProducerDeletion, StoredProducer};
 use hashing::TokenDigest;
 use http::StatusCode;
 use serde::Deserialize;
@@ -90,32 +90,39 @@ pub(super) struct After {
     after: Uuid,
 }
 
-/// `GET /internal/v1/producers?after=<uid>`: at most 1,000 producers in the order of their uids.
+/// `GET /internal/v1/producers?after=<uid>`: at most 1,000 producers of the operator in the order of their uids.
 pub(super) async fn list_producers(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     QueryParameters(After { after }): QueryParameters<After>,
 ) -> Result<Json<Vec<StoredProducer>>, Problem> {
-    Ok(Json(app.list_producers(after).await?))
+    Ok(Json(app.list_producers(&by, after).await?))
 }
 
 /// `PUT /internal/v1/producers/{uid}`: 204, or 409 with a `Conflict`.
 pub(super) async fn put_producer(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
-    JsonBody(producer): JsonBody<Producer, 65_536>,
+    JsonBody(write): JsonBody<ManagedProducer, 65_536>,
 ) -> Result<Response, Problem> {
-    Ok(match app.put_producer(uid, &producer).await? {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(conflict) => (StatusCode::CONFLICT, Json(conflict)).into_response(),
-    })
+    Ok(written(app.put_producer(uid, &by, &write).await?))
 }
 
-/// `DELETE /internal/v1/producers/{uid}?tenant_id=<id>&is_final=<bool>`: 204, also if there is no such producer.
+/// `DELETE /internal/v1/producers/{uid}?tenant_id=<id>&is_final=<bool>`: 204, also if there is no such producer, or 409 with a
+/// `Conflict`.
 pub(super) async fn delete_producer(
     State(app): State<App>,
+    Extension(by): Extension<OperatorId>,
     Id(uid): Id<Uuid>,
     QueryParameters(deletion): QueryParameters<ProducerDeletion>,
-) -> Result<StatusCode, Problem> {
-    app.delete_producer(uid, deletion).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Response, Problem> {
+    Ok(written(app.delete_producer(uid, &by, deletion).await?))
+}
+
+fn written(result: Result<(), Conflict>) -> Response {
+    match result {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(conflict) => (StatusCode::CONFLICT, Json(conflict)).into_response(),
+    }
 }

@@ -1,72 +1,128 @@
 //! Producers: Kubernetes service accounts that may send events.
 
 use chrono::{DateTime, Utc};
-use contract::managed::{Producer, ServiceAccount, StoredProducer};
+use contract::managed::{OperatorId, Producer, ServiceAccount, StoredProducer};
 use database::{Database, Error, TenantTx};
 use hashing::TokenDigest;
+use sqlx::types::Text;
 use tenancy::TenantId;
 use uuid::Uuid;
+
+use crate::domain::producer::Stored;
 
 /// The index that rejects a second producer with the same service account.
 pub(crate) const DIGEST_KEY: &str = "producers_digest_key";
 
-/// Saves a producer, unless it is deleted or the stored generation is newer. Returns whether it was saved.
+/// A row of the table.
+struct Row {
+    producer_id: Uuid,
+    operator_id: Text<OperatorId>,
+    namespace: String,
+    service_account: String,
+    source_ids: Vec<String>,
+    generation: i64,
+    deleted_at: Option<DateTime<Utc>>,
+}
+
+impl Row {
+    fn stored(self, tenant_id: &TenantId) -> (Uuid, Stored) {
+        let producer = Producer {
+            tenant_id: tenant_id.clone(),
+            service_account: ServiceAccount { namespace: self.namespace, name: self.service_account },
+            source_ids: self.source_ids,
+            generation: self.generation,
+        };
+        let stored = Stored { operator: self.operator_id.0, producer, deleted_at: self.deleted_at };
+        (self.producer_id, stored)
+    }
+}
+
+/// Saves a producer. Without `replaces`, a row that another transaction has inserted meanwhile does not change. Returns whether it was
+/// saved.
 pub(crate) async fn save(
     tx: &mut TenantTx,
     uid: Uuid,
-    digest: TokenDigest,
+    digest: &TokenDigest,
+    operator: &OperatorId,
     producer: &Producer,
+    replaces: bool,
 ) -> Result<bool, Error> {
     let result = sqlx::query!(
         "-- producer.save
         insert into session.producers as stored
             (
-                producer_id, tenant_id, namespace, service_account, digest, source_ids, generation, created_at, updated_at
+                producer_id, tenant_id, operator_id, namespace, service_account, digest, source_ids, generation, created_at,
+                updated_at
             )
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $8)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
         on conflict (producer_id) do update set
+            operator_id = excluded.operator_id,
             namespace = excluded.namespace,
             service_account = excluded.service_account,
             digest = excluded.digest,
             source_ids = excluded.source_ids,
             generation = excluded.generation,
-            updated_at = excluded.updated_at
-        where excluded.generation >= stored.generation and stored.deleted_at is null",
+            updated_at = excluded.updated_at,
+            deleted_at = null
+        where $10",
         uid,
         tx.tenant_id().as_str(),
+        operator.to_string(),
         producer.service_account.namespace,
         producer.service_account.name,
         digest.as_bytes(),
         &producer.source_ids,
         producer.generation,
-        tx.now()
+        tx.now(),
+        replaces
     )
     .execute(tx.connection())
     .await?;
     Ok(result.rows_affected() > 0)
 }
 
-/// Returns a stored producer and locks its row.
-pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<Producer>, Error> {
-    let row = sqlx::query!(
-        "-- producer.find_for_update
-        select namespace, service_account, source_ids, generation
+/// Returns a stored producer, also a deleted one, and locks its row.
+pub(crate) async fn find_for_update(tx: &mut TenantTx, uid: Uuid) -> Result<Option<Stored>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- producer.find_for_update
+        select
+            producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
+            deleted_at
         from session.producers
-        where producer_id = $1 and deleted_at is null
-        for update",
+        where producer_id = $1
+        for update"#,
         uid
     )
     .fetch_optional(tx.connection())
     .await?;
-    Ok(row.map(|row| Producer {
-        tenant_id: tx.tenant_id().clone(),
-        service_account: ServiceAccount { namespace: row.namespace, name: row.service_account },
-        source_ids: row.source_ids,
-        generation: row.generation,
-    }))
+    Ok(row.map(|row| row.stored(tx.tenant_id()).1))
 }
 
-/// Marks a producer as deleted permanently. Its row remains for a day, so that a delayed write does not restore it.
+/// Returns the producer of another resource with the same service account in the tenant, and locks its row.
+pub(crate) async fn find_other_for_update(
+    tx: &mut TenantTx,
+    uid: Uuid,
+    digest: &TokenDigest,
+) -> Result<Option<(Uuid, Stored)>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"-- producer.find_other_for_update
+        select
+            producer_id, operator_id as "operator_id: Text<OperatorId>", namespace, service_account, source_ids, generation,
+            deleted_at
+        from session.producers
+        where digest = $2 and deleted_at is null and producer_id <> $1
+        for update"#,
+        uid,
+        digest.as_bytes()
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    Ok(row.map(|row| row.stored(tx.tenant_id())))
+}
+
+/// Marks a producer as deleted. Its row remains for a day, so that a delayed write does not restore it.
 pub(crate) async fn mark_deleted(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
     sqlx::query!(
         "-- producer.mark_deleted
@@ -91,14 +147,20 @@ pub(crate) async fn delete(tx: &mut TenantTx, uid: Uuid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lists the producers of all tenants after a given one, for the operator.
-pub(crate) async fn list(database: &Database, after: Uuid, limit: i32) -> Result<Vec<StoredProducer>, Error> {
+/// Lists the producers of an operator, of all tenants, after a given one.
+pub(crate) async fn list(
+    database: &Database,
+    operator: &OperatorId,
+    after: Uuid,
+    limit: i32,
+) -> Result<Vec<StoredProducer>, Error> {
     let rows = sqlx::query!(
         r#"-- producer.list
         select
             producer_id as "producer_id!", tenant_id as "tenant_id!: TenantId", namespace as "namespace!",
             service_account as "service_account!", source_ids as "source_ids!", generation as "generation!"
-        from session.list_producers($1, $2)"#,
+        from session.list_producers($1, $2, $3)"#,
+        operator.to_string(),
         after,
         limit
     )

@@ -3,10 +3,10 @@
 use contract::Page;
 use contract::audit::AuditRecord;
 use contract::internal::{INTROSPECT, Introspect, Introspected};
-use contract::managed::{PRODUCERS, Producer, StoredProducer, producer_path};
+use contract::managed::{ManagedProducer, PRODUCERS, Producer, StoredProducer, producer_path};
 use serde_json::{Value, json};
 use testkit::wait_until;
-use testsystem::SystemWithOperator;
+use testsystem::{BLUE, GREEN, SystemWithOperator};
 use uuid::Uuid;
 
 const UID: Uuid = Uuid::from_u128(1);
@@ -94,8 +94,59 @@ async fn a_stale_write_and_one_after_the_final_deletion_change_nothing() {
     operator.delete(&format!("{path}?tenant_id=acme")).await.expect_empty(204);
     operator.put(&path, &changed).await.expect_empty(204);
     operator.delete(&format!("{path}?tenant_id=acme&is_final=true")).await.expect_empty(204);
-    assert_eq!(operator.put(&path, &changed).await.expect::<Value>(409), stale);
+    let released: Value = operator.put(&path, &changed).await.expect(409);
+    assert_eq!(released, json!({ "conflict": "released" }));
     assert_eq!(subject(&running).await, Value::Null);
+}
+
+#[tokio::test]
+async fn a_producer_that_was_deleted_by_mistake_returns_with_a_change_or_after_ten_minutes() {
+    let running = start().await;
+    let (operator, path) = (running.operator_at_session(), producer_path(UID));
+    let delete = format!("{path}?tenant_id=acme&is_final=true");
+    operator.put(&path, &producer(1)).await.expect_empty(204);
+    operator.delete(&delete).await.expect_empty(204);
+    operator.put(&path, &producer(2)).await.expect_empty(204);
+    assert_eq!(subject(&running).await["tenant_id"], "acme");
+    operator.delete(&delete).await.expect_empty(204);
+    assert_eq!(operator.put(&path, &producer(2)).await.status, 409);
+    running.system.run_sql("update session.producers set deleted_at = deleted_at - interval '10 minutes'").await;
+    operator.put(&path, &producer(2)).await.expect_empty(204);
+    assert_eq!(subject(&running).await["tenant_id"], "acme");
+}
+
+#[tokio::test]
+async fn an_operator_of_another_cluster_lists_and_deletes_only_its_own_producers() {
+    let running = start().await;
+    let (blue, green) = (running.operator_at_session(), running.at_session(GREEN));
+    blue.put(&producer_path(UID), &producer(1)).await.expect_empty(204);
+    assert_eq!(green.get(PRODUCERS).await.expect::<Vec<Value>>(200), [Value::Null; 0]);
+    let elsewhere = json!({ "conflict": "managed_elsewhere", "operator": BLUE });
+    for final_ in ["", "&is_final=true"] {
+        let delete = format!("{}?tenant_id=acme{final_}", producer_path(UID));
+        assert_eq!(green.delete(&delete).await.expect::<Value>(409), elsewhere);
+    }
+    for uid in [UID, OTHER] {
+        assert_eq!(green.put(&producer_path(uid), &producer(9)).await.expect::<Value>(409), elsewhere);
+    }
+    assert_eq!(subject(&running).await["tenant_id"], "acme");
+}
+
+#[tokio::test]
+async fn an_operator_takes_over_the_producer_of_one_that_it_names_without_an_interruption() {
+    let running = start().await;
+    let (blue, green) = (running.operator_at_session(), running.at_session(GREEN));
+    blue.put(&producer_path(UID), &producer(5)).await.expect_empty(204);
+    let take_over_from = vec![BLUE.parse().unwrap()];
+    let taking = ManagedProducer { producer: producer(1), take_over_from };
+    green.put(&producer_path(OTHER), &taking).await.expect_empty(204);
+    let listed: Vec<StoredProducer> = green.get(PRODUCERS).await.expect(200);
+    assert_eq!(listed, [StoredProducer { uid: OTHER, producer: producer(1) }]);
+    // The first operator has nothing left to delete.
+    assert_eq!(blue.get(PRODUCERS).await.expect::<Vec<Value>>(200), [Value::Null; 0]);
+    let delete = format!("{}?tenant_id=acme&is_final=true", producer_path(UID));
+    blue.delete(&delete).await.expect_empty(204);
+    assert_eq!(subject(&running).await["tenant_id"], "acme");
 }
 
 #[tokio::test]
